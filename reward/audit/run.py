@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,17 +265,32 @@ def _attacked(
 ) -> tuple[list[_Case], dict[str, int]]:
     cases: list[_Case] = []
     skipped: dict[str, int] = {}
+    of_image: dict[str | int, list[int]] = {}
+    for number, image in enumerate(images):
+        of_image.setdefault(image, []).append(number)
     for number, row in enumerate(rows):
-        others = [other.caption for other, image in zip(rows, images, strict=True) if image != images[number]]
+        own = of_image[images[number]]
+        others = range(len(rows) - len(own))  # places among the rows of other images, which are not listed each time
         for name in attacks:
             rng = random.Random(f"{seed} {number} {name}")
-            material = Material(rng, rng.sample(others, min(3, len(others))), rng.randint(1, most))
+            drawn = [rows[_without(own, place)].caption for place in rng.sample(others, min(3, len(others)))]
+            material = Material(rng, drawn, rng.randint(1, most))
             made = attack(name, row.caption, material, attacks=attacks)
             if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
                 skipped[name] = skipped.get(name, 0) + 1
             else:
                 cases.append((name, number, *made))
     return cases, skipped
+
+
+def _without(left_out: Sequence[int], place: int) -> int:
+    """The number at a place of 0, 1, 2, ... without those that are left out, which are in order.
+
+    Example:
+        >>> [_without([1, 2], place) for place in range(3)]
+        [0, 3, 4]
+    """
+    return place + bisect_right(range(len(left_out)), place, key=lambda count: left_out[count] - count)
 
 
 def _is_worse(before: str, after: str, scene: Scene) -> bool:

@@ -101,7 +101,7 @@ def make_corrupted(
 
     A row has `file_name` (from the folder of the output) or, where the data hold images, `image`; `caption`; and for
     each kind of error `incorrect_<kind>`, a list of wrong captions that may be empty. Wrong captions that the data hold
-    already, in `incorrect` and `category` or in such columns, stay.
+    already, in `incorrect` and `category` or in such columns, stay; others of the same kind come after them.
 
     What is slow is saved beside the output as it is made, in hidden files: the judge's answers, which are kept for
     further runs, and the embeddings. The same call goes on where one was stopped.
@@ -359,10 +359,12 @@ def _write(
         for name in given:
             if name not in _KEPT:
                 new[name] = [new[name]] if isinstance(new[name], str) else new[name]
-        new |= {f"incorrect_{kind}": [] for kind in kinds}
+        for kind in kinds:
+            new[f"incorrect_{kind}"] = list(new.get(f"incorrect_{kind}") or [])
         for negative in (negative for lists in made for negative in lists[place]):
-            if comparable(negative.text) != comparable(caption):
-                new[f"incorrect_{negative.category}"].append(negative.text)
+            name = f"incorrect_{negative.category}"
+            if comparable(negative.text) != comparable(caption) and negative.text not in (row.get(name) or ()):
+                new[name].append(negative.text)
                 counts[negative.category] += 1
         if encoded:
             return {"image": {"bytes": encoded_image(value), "path": None}, **new}

@@ -12,7 +12,7 @@ from typing import Any
 
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
 from reward.functions.chats import PROMPT, as_prompt, trl_prompts
-from reward.images import load_image
+from reward.images import image_key, load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.samples import find_column, named, one_image
@@ -149,12 +149,12 @@ def _grouped(
             captions, scores = [captions], [scores]
         cell = row.get(plan.image)
         prompt = ask(row)
-        image_key = _image_key(cell)
+        name = _image_key(cell)
         own = [image_identity(row.get(plan.group))] if plan.group not in (None, plan.image) else []
-        key = json.dumps([image_key, *own, prompt], ensure_ascii=False, default=str)
+        key = json.dumps([name, *own, prompt], ensure_ascii=False, default=str)
         if key not in groups:
-            image, problem = _found(cell, root)
-            groups[key] = ImageCandidates(image_key, image, prompt, problem=problem)
+            image, problem, content = _found(cell, root)
+            groups[key] = ImageCandidates(content or name, image, prompt, problem=problem)
         groups[key].captions += captions
         groups[key].scores += [_number(value, number, score) for value in scores]
     return list(groups.values())
@@ -167,28 +167,28 @@ def _image_key(cell: Any) -> str:
     return image_identity(posixpath.normpath(cell) if isinstance(cell, str) else cell)
 
 
-def _found(cell: Any, root: Path) -> tuple[Any, str | None]:
-    """An image as an absolute path or `{"bytes": ..., "path": ...}`, or what is wrong with it."""
+def _found(cell: Any, root: Path) -> tuple[Any, str | None, str | None]:
+    """An image as an absolute path or `{"bytes": ..., "path": ...}`, or what is wrong with it; a key of its pixels."""
     try:
         cell = one_image(cell)
     except InvalidSampleError:
-        return None, "several images in a row"
+        return None, "several images in a row", None
     if isinstance(cell, dict):
         cell = cell.get("path") if cell.get("bytes") is None else {"bytes": cell["bytes"], "path": cell.get("path")}
     if cell is None:
-        return None, "no image"
+        return None, "no image", None
     if isinstance(cell, (dict, bytes)):
         image: Any = cell if isinstance(cell, dict) else {"bytes": cell, "path": None}
     else:
         file = root / cell if isinstance(cell, str) else root
         if not file.is_file():
-            return None, "no image file where the path says"
+            return None, "no image file where the path says", None
         image = str(file.absolute())
     try:
-        load_image(image)  # here, and not in the middle of a training
+        content = image_key(load_image(image))  # read here, and not in the middle of a training
     except ImageError:
-        return None, "an image that cannot be read"
-    return image, None
+        return None, "an image that cannot be read", None
+    return image, None, content
 
 
 def _number(value: Any, row: int, column: str) -> float | None:

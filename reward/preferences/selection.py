@@ -12,9 +12,20 @@ from typing import Any, NamedTuple
 
 from reward.errors import ConfigError, DataError
 from reward.functions.chats import has_placeholder
+from reward.preferences.order import spread
 from reward.samples import is_wordless
 
-__all__ = ["KINDS", "ImageCandidates", "Pair", "PreferenceRules", "Preferences", "Scored", "choose_pairs", "similarity"]
+__all__ = [
+    "KINDS",
+    "ImageCandidates",
+    "Pair",
+    "PreferenceRules",
+    "Preferences",
+    "Scored",
+    "choose_pairs",
+    "is_apart",
+    "similarity",
+]
 
 KINDS = ("pairs", "labels", "best")
 
@@ -86,7 +97,7 @@ class ImageCandidates:
     """The captions of an image that compete.
 
     Args:
-        image_key: names the image, by which images are held out.
+        image_key: of the image's content, by which images are held out: one picture under two names is one.
         image: path, or `{"bytes": ..., "path": ...}`.
         prompt: the messages that the captions answer.
         captions: candidates, not checked.
@@ -113,6 +124,17 @@ def similarity(first: str, second: str) -> float:
         (1.0, 0.25)
     """
     return _dice(_word_pairs(first), _word_pairs(second))
+
+
+def is_apart(better: float, worse: float, margin: float) -> bool:
+    """Whether a score is above another by at least the margin, but for the rounding of scores in single precision.
+
+    Example:
+        >>> 0.3 - 0.2 >= 0.1, is_apart(0.3, 0.2, 0.1), is_apart(0.3, 0.3, 0.0)
+        (False, True, False)
+    """
+    rounding = 2**-23 * max(abs(better), abs(worse))
+    return better > worse and better - worse >= margin - rounding
 
 
 def choose_pairs(
@@ -145,7 +167,7 @@ def choose_pairs(
         return [Pair(caption, None) for caption in good[: rules.per_image]], left_out, None
     if len(usable) < 2:
         return [], left_out, "only one caption once repetitions are left out"
-    apart = [(a, b) for a in good for b in usable if a.score > b.score and a.score - b.score >= rules.margin]
+    apart = [(a, b) for a in good for b in usable if is_apart(a.score, b.score, rules.margin)]
     if not apart:
         return [], left_out, "no two captions whose scores differ by the margin"
     allowed = [(a, b) for a, b in apart if _like_long(a.text, b.text, rules.length_ratio)]
@@ -192,7 +214,7 @@ def _without_sharing(allowed: Iterable[tuple[Scored, Scored]], rules: Preference
         if rules.kind == "labels" and taken:  # a caption labelled False must not beat one labelled True
             lowest = min(better.score, *(pair[0].score for pair in taken))
             highest = max(worse.score, *(pair[1].score for pair in taken))
-            if lowest <= highest or lowest - highest < rules.margin:
+            if not is_apart(lowest, highest, rules.margin):
                 continue
         taken.append((better, worse))
     return taken
@@ -243,7 +265,7 @@ class Preferences:
         """Chooses rows for every image.
 
         Rows of labels are ordered so that neighbours are of different images, and True and False alternate: KTO
-        compares a caption with its neighbour's in the batch.
+        compares a caption with its neighbour's in the batch. Where that is not possible, a warning counts them.
 
         Args:
             groups: the candidates of each image.
@@ -306,7 +328,7 @@ def _said(text: str) -> list[dict[str, Any]]:
 
 def _rows(chosen: Sequence[tuple[ImageCandidates, list[Pair]]], rules: PreferenceRules) -> list[dict[str, Any]]:
     rows: list[list[dict[str, Any]]] = []
-    for number, (group, pairs) in enumerate(chosen):
+    for group, pairs in chosen:
         shared = {"images": [group.image], "prompt": group.prompt}
         if rules.kind == "pairs":
             rows.append(
@@ -329,11 +351,13 @@ def _rows(chosen: Sequence[tuple[ImageCandidates, list[Pair]]], rules: Preferenc
                 if caption is not None:
                     row = {**shared, "completion": _said(caption.text), "score": caption.score}
                     own.append({**row, "label": label} if rules.kind == "labels" else row)
-        turn = number % 2 if rules.kind == "labels" else 0
-        rows.append(own[turn:] + own[:turn])
-    if rules.kind != "labels":
-        return [row for own in rows for row in own]
-    return [own[place] for place in range(max(map(len, rows))) for own in rows if place < len(own)]
+        rows.append(own)
+    if rules.kind == "labels":  # an image may have several prompts, or names
+        of_image: dict[str, list[dict[str, Any]]] = {}
+        for (group, _), own in zip(chosen, rows, strict=True):
+            of_image.setdefault(group.image_key, []).extend(own)
+        return spread(list(of_image.values()))
+    return [row for own in rows for row in own]
 
 
 def _facts(pairs: Sequence[Pair]) -> dict[str, float]:

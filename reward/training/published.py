@@ -140,7 +140,7 @@ def load_published(name: str, folder: Path) -> DatasetDict:
         parts.setdefault(part, []).append(row)
     if absent and not parts:
         raise DataError(f"{name}: no image is there, not even {absent[0]}")
-    if parts.get("train") == parts.get("val"):  # a file that is one part, such as VICR's without the column subset
+    if "train" in parts and parts["train"] == parts.get("val"):  # a file of one part, as VICR's without `subset`
         raise DataError(f"{name}: {folder} has the same rows to train on and to stop by; give the files of both parts")
     if absent:
         warnings.warn(f"{name}: {len(absent):,} rows are left out: no image {absent[0]}, ...", stacklevel=2)

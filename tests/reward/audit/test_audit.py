@@ -141,3 +141,29 @@ def test_ratings_of_any_text_follow_the_oracle() -> None:
     sentence = whole.split(". ")[0]
     assert rate_text(f"{whole} In other words, {sentence.lower()}.", scene)["flu"] < 5
     assert rate_text(f"{whole} {sentence}.", scene)["flu"] == 4
+
+
+def test_other_captions_are_of_other_images_and_are_not_listed_for_each_row() -> None:
+    class Rows(list):  # type: ignore[type-arg]
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    words = [f"word{number}" for number in range(60)]
+    picture = Image.new("RGB", (8, 8))
+    rows = Rows(AuditRow(f"Here is {word}.", picture if number % 3 else None) for number, word in enumerate(words))
+    seen: list[tuple[str, Sequence[str]]] = []
+
+    def spy(text: str, material: Material) -> str:
+        seen.append((text, material.others))
+        return text + " More."
+
+    audit({"length": load_scorer("length")}, rows, attacks={"spy": Attack("adds a word", spy)}, resamples=20)
+    assert rows.passes < 10
+    same_image = {row.caption for row in list.__iter__(rows) if row.image is not None}
+    for caption, others in seen:
+        assert len(others) == 3
+        assert caption not in others
+        assert caption not in same_image or same_image.isdisjoint(others)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
+from datasets import Dataset
+from datasets import Image as ImageColumn
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from reward.errors import ConfigError, DataError
+from reward.images import load_image
 from reward.preferences import PreferenceRules, Preferences, choose_pairs
-from reward.preferences.selection import ImageCandidates, similarity
+from reward.preferences.reading import read_candidates
+from reward.preferences.selection import ImageCandidates, is_apart, similarity
 
 WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), min_size=0, max_size=8).map(
     " ".join
@@ -46,16 +52,14 @@ def test_every_pair_keeps_every_rule(candidates, rules):
     given_scores = {(text and text.strip(), score) for text, score in candidates}
     assert {tuple(caption) for caption in used} <= given_scores
     for better, worse in pairs:
-        assert better.score > worse.score
-        assert better.score - worse.score >= rules.margin
+        assert is_apart(better.score, worse.score, rules.margin)
         assert rules.minimum is None or better.score >= rules.minimum
         if rules.length_ratio is not None:
             short, long = sorted((len(better.text), len(worse.text)))
             assert long <= rules.length_ratio * short
     if rules.kind == "labels" and pairs:
-        gap = min(pair.chosen.score for pair in pairs) - max(pair.rejected.score for pair in pairs)
-        assert gap > 0
-        assert gap >= rules.margin
+        lowest, highest = min(pair.chosen.score for pair in pairs), max(pair.rejected.score for pair in pairs)
+        assert is_apart(lowest, highest, rules.margin)
     assert chosen(candidates, rules)[0] == pairs
 
 
@@ -68,8 +72,7 @@ def test_one_pair_is_the_widest_there_is(candidates, margin, ratio):
     gaps = [
         a.score - b.score
         for a, b in itertools.permutations(texts, 2)
-        if a.score > b.score
-        and a.score - b.score >= margin
+        if is_apart(a.score, b.score, margin)
         and (ratio is None or max(len(a.text), len(b.text)) <= ratio * min(len(a.text), len(b.text)))
     ]
     assert [better.score - worse.score for better, worse in pairs] == ([max(gaps)] if gaps else [])
@@ -128,12 +131,69 @@ def test_neighbouring_labels_are_of_different_images_and_alternate():
     scores = [0.1, 0.2, 0.8, 0.9]
     groups = [ImageCandidates(str(n), f"{n}.png", [], ["red", "blue", "star", "moon"], list(scores)) for n in range(4)]
     rows = Preferences.choose(groups, PreferenceRules(kind="labels", per_image=2)).rows["train"]
-    assert [row["label"] for row in rows] == [True, False] * 2 + [False, True] * 2 + [True, False] * 2 + [
-        False,
-        True,
-    ] * 2
+    assert [row["label"] for row in rows] == [True, False] * 8
     assert all(one["images"] != other["images"] for one, other in itertools.pairwise(rows))
     assert all((row["score"] > 0.5) == row["label"] for row in rows)
+
+
+@pytest.mark.parametrize("sizes", [[3, 1, 1, 1], [1, 1, 1, 3], [4, 3, 2, 1], [1, 2, 2], [3, 3, 3, 1, 1], [1] * 5])
+def test_neighbours_stay_of_different_images_when_short_ones_run_out(sizes):
+    names = ["one", "two", "three", "four"]
+    groups = [
+        ImageCandidates(
+            str(n),
+            f"{n}.png",
+            [],
+            [w for s in "ab" for w in (f"{s} {name}" for name in names[:size])],
+            [0.0] * size + [1.0] * size,
+        )
+        for n, size in enumerate(sizes)
+    ]
+    rows = Preferences.choose(groups, PreferenceRules(kind="labels", per_image=4, near=1.0)).rows["train"]
+    assert len(rows) == 2 * sum(sizes)
+    assert all(one["images"] != other["images"] for one, other in itertools.pairwise(rows))
+    assert [row["label"] for row in rows] == [True, False] * sum(sizes)
+
+
+def test_neighbours_of_one_image_are_told_where_no_order_avoids_them(caplog):
+    many = ImageCandidates("a", "a.png", [], ["one", "two", "three", "four", "five", "six"], [0, 0, 0, 1, 1, 1])
+    groups = [many, ImageCandidates("b", "b.png", [], ["one", "two"], [0, 1])]
+    rows = Preferences.choose(groups, PreferenceRules(kind="labels", per_image=3, near=1.0)).rows["train"]
+    alike = sum(one["images"] == other["images"] for one, other in itertools.pairwise(rows))
+    assert f"{alike} of 7 neighbours are of one image" in caplog.text
+    two_prompts = [ImageCandidates("a", "a.png", [{"content": text}], ["one", "two"], [0, 1]) for text in "xy"]
+    others = [ImageCandidates(name, f"{name}.png", [], ["one", "two"], [0, 1]) for name in "bcd"]
+    rows = Preferences.choose([*two_prompts, *others], PreferenceRules(kind="labels")).rows["train"]
+    assert all(one["images"] != other["images"] for one, other in itertools.pairwise(rows))
+
+
+@pytest.mark.parametrize(("low", "high"), [(place / 10, (place + 1) / 10) for place in range(10)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("kind", ["pairs", "labels"])
+def test_scores_that_are_exactly_the_margin_apart_make_a_pair(low, high, dtype, kind):
+    low, high = (float(np.array(score, dtype)) for score in (low, high))
+    rules = PreferenceRules(kind=kind, margin=0.1, per_image=2)
+    assert len(choose_pairs(["red", "blue"], [low, high], rules)[0]) == 1
+    assert choose_pairs(["red", "blue"], [low, high - 0.0001], rules)[0] == []
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_picture_under_two_names_is_held_out_or_not_under_both(encoded, tmp_path):
+    rows = []
+    for number, name in itertools.product(range(6), ("first", "second")):
+        file = tmp_path / f"{number} {name}.png"
+        Image.new("RGB", (8, 8), (40 * number, 0, 0)).save(file, compress_level=9 if name == "first" else 1)
+        image = {"bytes": file.read_bytes(), "path": file.name} if encoded else str(file)
+        rows.append({"image": image, "candidates": ["A dot.", "A large square."], "rewards": [0.1, 0.9]})
+    data = Dataset.from_list(rows)
+    groups = read_candidates(data.cast_column("image", ImageColumn()) if encoded else data)
+    made = Preferences.choose(groups, PreferenceRules(), holdout=0.3)
+    pictures = {}
+    for split, own in made.rows.items():
+        pictures[split] = {load_image(row["images"][0]).getpixel((0, 0)) for row in own}
+    assert sum(map(len, made.rows.values())) == 12
+    assert len(pictures["test"]) == 2
+    assert not pictures["train"] & pictures["test"]
 
 
 @pytest.mark.parametrize(
