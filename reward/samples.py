@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from reward.errors import ConfigError, DataError, InvalidSampleError, did_you_mean
+from reward.values import is_list, listed, or_none, values_of
 from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
@@ -172,19 +173,18 @@ def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def checked_references(references: Any) -> tuple[str, ...]:
-    """Checks references and makes them a tuple; None becomes an empty tuple.
+    """Checks references and makes them a tuple; None and NaN become an empty tuple.
 
     Raises:
-        InvalidSampleError: a single string, not a sequence, or an item that is blank or not a string.
+        InvalidSampleError: a single string, no list (a dict is none: its keys would be scored), or an item that is
+            blank or not a string.
     """
+    references = or_none(references)
     if references is None:
         return ()
     if isinstance(references, (str, bytes)):
         raise InvalidSampleError("references must be a list of strings, got one string; write [reference] instead")
-    try:
-        items = tuple(references)
-    except TypeError:
-        raise InvalidSampleError(f"references must be a list of strings, got {type(references).__name__}") from None
+    items = tuple(values_of(references, "references"))
     for position, item in enumerate(items):
         if not isinstance(item, str):
             raise InvalidSampleError(
@@ -333,8 +333,9 @@ def one_image(value: Any) -> Any:
         >>> one_image(["a.png", None]), one_image("a.png"), one_image([])
         ('a.png', 'a.png', None)
     """
-    if isinstance(value, (list, tuple)):
-        images = [image for image in value if image is not None]
+    value = listed(or_none(value))
+    if is_list(value) and getattr(value, "ndim", 1) == 1:  # pixels have more
+        images = [image for image in map(or_none, values_of(value, "image")) if image is not None]
         if len(images) > 1:
             raise InvalidSampleError(
                 f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
@@ -345,23 +346,27 @@ def one_image(value: Any) -> Any:
 
 
 def clean_references(value: Any) -> Any:
-    """The references in a cell, not checked: a string is one reference, blank ones are left out; None if none is left.
+    """The references in a cell, not checked: blank and missing ones are left out; None if none is left.
+
+    A string is one reference, or the list that it writes, see `reward.values.listed`.
 
     Example:
         >>> clean_references("A red star."), clean_references(["A red star.", " "]), clean_references([None])
         (['A red star.'], ['A red star.'], None)
     """
+    value = listed(or_none(value))
     if isinstance(value, str):
         value = [value]
-    if isinstance(value, Iterable) and not isinstance(value, bytes):
-        value = [item for item in value if item is not None and not (isinstance(item, str) and is_blank(item))]
-    return None if isinstance(value, list) and not value else value
+    if not is_list(value):
+        return value
+    items = map(or_none, values_of(value, "references"))
+    return [item for item in items if item is not None and not (isinstance(item, str) and is_blank(item))] or None
 
 
 def read_references(value: Any) -> tuple[str, ...]:
     """The references in a cell, see `clean_references`, as a tuple of strings.
 
     Raises:
-        InvalidSampleError: neither a string nor a list, or an item that is no string.
+        InvalidSampleError: neither a string nor a list (a dict is none), or an item that is no string.
     """
     return checked_references(clean_references(value))

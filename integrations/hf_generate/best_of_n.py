@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -38,6 +38,7 @@ from reward.decoding.selection import rate_candidates, soft_rank
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
+from reward.values import is_list, values_of
 
 __all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
 
@@ -308,10 +309,9 @@ def _several(values: Any, name: str) -> Any:
     """One value a prompt, or an iterator over them."""
     if values is None or (isinstance(values, Iterator) and not hasattr(values, "read")):
         return values
-    one = isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable) or hasattr(values, "read")
-    if one or getattr(values, "ndim", 4) != 4:  # the rows of a single image in an array are no images
+    if not is_list(values) or getattr(values, "ndim", 1) not in (1, 4):  # rows of one image in an array are no images
         raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
-    return list(values)
+    return values_of(values, name)
 
 
 def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:

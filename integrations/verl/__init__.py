@@ -12,6 +12,7 @@ from typing import Any
 
 from reward.functions.gathering import configured_reward
 from reward.samples import find_column
+from reward.values import or_none
 
 __all__ = ["compute_score", "find_image"]
 
@@ -51,7 +52,9 @@ async def compute_score(
         {'score': 3.0, 'length': 3.0}
     """
     info = extra_info or {}
-    references = next((info[name] for name in ("references", "refs") if info.get(name) is not None), ground_truth)
+    references = next(
+        (info[name] for name in ("references", "refs") if or_none(info.get(name)) is not None), ground_truth
+    )
     reward = configured_reward(missing=missing, **settings)
     row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references))
     return {"score": row.number(missing), **row.aspects}
@@ -64,5 +67,7 @@ def find_image(info: Mapping[str, Any]) -> Any:
         >>> find_image({"index": 3, "image_path": "photos/1.jpg"})
         'photos/1.jpg'
     """
-    name = find_column("image", [name for name, value in info.items() if value is not None], option="extra_info")
+    name = find_column(
+        "image", [name for name, value in info.items() if or_none(value) is not None], option="extra_info"
+    )
     return None if name is None else info[name]

@@ -20,7 +20,6 @@ from reward.decoding.selection import rank
 from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
-from reward.scoring.columns import listed
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
@@ -129,7 +128,7 @@ def read_images(
             continue
         try:
             cell = one_image(row.get(image))
-            references = read_references(listed(row.get(known), source.is_csv) if known else None)
+            references = read_references(row.get(known) if known else None)
         except InvalidSampleError as error:  # a fault of this row
             rows.append(ImageRow(root, problem=str(error)))
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import CaptionSample, ImageLike, is_wordless
+from reward.values import values_of
 
 __all__ = ["rank", "rate_candidates", "rerank", "soft_rank"]
 
@@ -48,9 +49,7 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    if isinstance(candidates, (str, bytes, Mapping, set, frozenset)) or not isinstance(candidates, Iterable):
-        raise InvalidSampleError(f"candidates must be a list of captions, got {type(candidates).__name__}")
-    rewards = rate_candidates([list(candidates)], [image], [references], reward)[0]
+    rewards = rate_candidates([values_of(candidates, "candidates")], [image], [references], reward)[0]
     return soft_rank(rewards, temperature, np.random.default_rng(seed))
 
 
@@ -87,6 +86,8 @@ def rate_candidates(
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
         [[3.0, 2.0, None]]
     """
+    candidates = [values_of(captions, "candidates") for captions in values_of(candidates, "candidates")]
+    images, references = values_of(images, "images"), values_of(references, "references")
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"

@@ -22,6 +22,7 @@ from reward.samples import (
     is_wordless,
     one_image,
 )
+from reward.values import is_list, values_of
 
 __all__ = [
     "CaptionRow",
@@ -165,14 +166,15 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    if not isinstance(completion, Sequence) or isinstance(completion, bytes):
+    if not is_list(completion):
         raise InvalidSampleError(
             f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
         )
-    for message in reversed(completion):
+    messages = values_of(completion, "completion")
+    for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("role") == "assistant":
             return _content_text(message.get("content"))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(completion)} messages")
+    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
 
 
 def _content_text(content: Any) -> str:
@@ -180,7 +182,7 @@ def _content_text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
-    if isinstance(content, Sequence):
+    if is_list(content):
         texts = [block.get("text") for block in content if isinstance(block, Mapping) and block.get("type") == "text"]
         for text in texts:
             if text is not None and not isinstance(text, str):
@@ -252,12 +254,20 @@ def read_rows(
         strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
 
     Raises:
-        InvalidSampleError: lengths differ, or a named column is not there: faults of the set-up, in every row.
+        InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
+            read are no list (see `reward.values.is_list`): faults of the set-up, in every row.
     """
+    prompts, completions = values_of(prompts, "prompts"), values_of(completions, "completions")
     count = len(completions)
     if len(prompts) != count:
         raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
-    data = {name: values for name, values in columns.items() if isinstance(values, (list, tuple))}
+    read = set([image_column] if image_column else column_names("image"))
+    read.update([references_column] if references_column else column_names("references"))
+    data = {
+        name: values_of(values, f"column {name!r}") if name in read else values
+        for name, values in columns.items()
+        if is_list(values) or (name in read and values is not None)
+    }
     images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
     for where, values in (*images.sources, *references.sources):
         if len(values) != count:

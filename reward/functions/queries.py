@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError, InvalidSampleError
+from reward.samples import clean_references
+from reward.values import or_none
 
 __all__ = ["base64_bytes", "data_url_bytes", "read_label", "response_of"]
 
@@ -65,8 +67,7 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:
             f'a label must be JSON such as {{"image": "photos/1.jpg", "references": ["A dog."]}}, got {label!r:.80}; '
             "name its column with --data.label_key"
         )
-    image, references = value.get("image"), value.get("references")
-    references = [references] if isinstance(references, str) else references
+    image, references = or_none(value.get("image")), clean_references(value.get("references"))
     is_list = isinstance(references, list) and all(isinstance(text, str) for text in references)
     if not (image is None or isinstance(image, str)) or not (references is None or is_list):
         raise InvalidSampleError(

@@ -17,9 +17,10 @@ from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
-from reward.scoring.columns import ColumnPlan, find_columns, image_identity, listed
+from reward.scoring.columns import ColumnPlan, find_columns, image_identity
 from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.several import scoring_of
+from reward.values import listed, or_none, values_of
 
 __all__ = ["read_candidates"]
 
@@ -87,7 +88,7 @@ def read_candidates(
             )
         needed = [*plan.names, name, *([prompt_column] if prompt_column else [])]
         same = ((row, row) for row in source.rows(needed))
-        return _grouped(same, plan, name, ask, root, source.is_csv)
+        return _grouped(same, plan, name, ask, root)
     if score_column is not None:
         raise DataError("give a score column or a metric, not both")
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +104,7 @@ def read_candidates(
         scored = open_source(file)
         # the scored file has the same rows in the same order, but not the encoded images
         rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + known]), strict=True)
-        return _grouped(rows, plan, prefix + known, ask, root, is_csv=False)
+        return _grouped(rows, plan, prefix + known, ask, root)
 
 
 def _ask(source: Source, prompt: str | None, system: str | None, column: str | None) -> Ask:
@@ -114,7 +115,8 @@ def _ask(source: Source, prompt: str | None, system: str | None, column: str | N
         raise DataError(f"--prompt-column names {column!r}, which is no column: {named(source.columns)}.")
 
     def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        asked = listed(row.get(column), source.is_csv) if column else PROMPT if prompt is None else prompt
+        asked = row.get(column) if column else PROMPT if prompt is None else prompt
+        asked = listed(asked) if column and source.is_csv else asked
         (shown,) = trl_prompts([as_prompt(asked, system)], [1])
         for message in shown:
             if not isinstance(message["content"], str):
@@ -128,7 +130,7 @@ def _ask(source: Source, prompt: str | None, system: str | None, column: str | N
 
 
 def _grouped(
-    rows: Iterator[tuple[Any, Any]], plan: ColumnPlan, score: str, ask: Ask, root: Path, is_csv: bool
+    rows: Iterator[tuple[Any, Any]], plan: ColumnPlan, score: str, ask: Ask, root: Path
 ) -> list[ImageCandidates]:
     """Groups of the captions that compete; `rows` are those of the data and of the scores."""
     groups: dict[str, ImageCandidates] = {}
@@ -139,9 +141,13 @@ def _grouped(
             continue
         captions, scores = scored.get(plan.caption), scored.get(score)
         if plan.many:
-            captions, scores = listed(captions, is_csv) or [], listed(scores, is_csv) or []
-            if not isinstance(captions, list) or not isinstance(scores, list):
-                raise DataError(f"row {number + 1}: columns {plan.caption!r} and {score!r} must both hold lists")
+            try:
+                captions, scores = (
+                    [] if or_none(cell) is None else values_of(listed(cell), f"column {name!r}")
+                    for name, cell in ((plan.caption, captions), (score, scores))
+                )
+            except InvalidSampleError as error:
+                raise DataError(f"row {number + 1}: {error}") from None
             if scores and len(captions) != len(scores):
                 raise DataError(f"row {number + 1} has {len(captions)} captions and {len(scores)} scores")
             scores = scores or [None] * len(captions)

@@ -22,6 +22,7 @@ from reward.scoring.results import ScoreColumns
 from reward.scoring.several import Several, is_named, knows_aspects, load, scoring_of
 from reward.scoring.stores import explained, is_down
 from reward.scoring.summary import SummaryBuilder
+from reward.values import values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +178,7 @@ class BatchScorer:
 
         Raises:
             DataError: a column is missing, or the batch is of another kind.
+            InvalidSampleError: a column that is read is no list.
         """
         if isinstance(batch, Mapping):
             return self._score_mapping(batch)
@@ -203,7 +205,7 @@ class BatchScorer:
         columns = list(batch)
         plan = self.plan(columns)
         # only the columns that are read: `datasets` decodes a column when it is looked at
-        read = {name: _values(batch[name]) for name in plan.names}
+        read = {name: _values(batch[name], name) for name in plan.names}
         if len({len(values) for values in read.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(values)}" for name, values in read.items())
             raise DataError(f"the columns of a batch must be of one length: {lengths}")
@@ -247,12 +249,13 @@ def _key(task: RowTask) -> str:
     return image_identity(task.image)
 
 
-def _values(column: Any) -> list[Any]:
+def _values(column: Any, name: str) -> list[Any]:
     """The rows of a column; lists that engines give as arrays become lists again, arrays of pixels stay."""
     if isinstance(column, np.ndarray) and column.ndim == 1:
         column = column.tolist()
     return [
-        value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value for value in column
+        value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
+        for value in values_of(column, f"column {name!r}")
     ]
 
 

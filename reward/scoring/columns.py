@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,8 +16,9 @@ from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow, Source
+from reward.values import is_list, listed, or_none, values_of
 
-__all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "listed", "row_key", "row_references", "row_task"]
+__all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "row_key", "row_references", "row_task"]
 
 _ROWS_LOOKED_AT = 1000  # for the form of the data
 
@@ -157,8 +158,10 @@ def _holds_lists(source: Source, column: str) -> bool:
     """
     kinds = set()
     for row in islice(source.rows([column]), _ROWS_LOOKED_AT):
-        value = None if isinstance(row, BadRow) else listed(row.get(column), source.is_csv)
-        if isinstance(value, list):
+        value = None if isinstance(row, BadRow) else or_none(row.get(column))
+        with suppress(InvalidSampleError):  # of which the row will tell
+            value = listed(value)
+        if is_list(value):
             return True
         kinds |= {type(value)} - {type(None)}
     if kinds and str not in kinds:
@@ -209,7 +212,7 @@ def row_task(
     task = _row_task(row, plan, spec, is_csv)
     task.row, task.key = number, key
     if plan.group is not None:
-        group = row.get(plan.group)
+        group = or_none(row.get(plan.group))
         if group is None and task.problem is None and (task.image_problem is None or not spec.needs_image):
             task.problem = (
                 "group",
@@ -231,16 +234,18 @@ def image_identity(image: Any) -> str:
 
 
 def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv: bool) -> RowTask:
-    candidates = row.get(plan.caption)
-    if not plan.many:
-        candidates = [candidates]
-    else:
-        candidates = listed(candidates, is_csv)
-        if not isinstance(candidates, list) or not candidates:
-            message = f"column {plan.caption!r} must hold a list of captions, got {reprlib.repr(candidates)}"
-            return RowTask(problem=("candidate", message))
+    cell = or_none(row.get(plan.caption))
     try:
-        references = _references(row, plan, is_csv)
+        candidates = listed(cell) if plan.many or is_csv else cell
+    except InvalidSampleError as error:
+        return RowTask(problem=("candidate", f"column {plan.caption!r}: {error}"))
+    if not plan.many:  # a caption may be JSON that a model wrote, but no list of captions
+        candidates = [candidates if is_list(candidates) else cell]
+    elif not is_list(candidates) or not (candidates := values_of(candidates, plan.caption)):
+        message = f"column {plan.caption!r} must hold a list of captions, got {reprlib.repr(candidates)}"
+        return RowTask(problem=("candidate", message))
+    try:
+        references = _references(row, plan)
     except InvalidSampleError as error:
         return RowTask(problem=("references", str(error)))
     if all(part.needs_references for part in spec.parts) and not references:
@@ -252,33 +257,23 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
             image_problem = f"the row has no image in column {plan.image!r}"
     except InvalidSampleError as error:
         image_problem = str(error)
-    cells = {what: row.get(column) for what, column in plan.context}
+    cells = {what: or_none(row.get(column)) for what, column in plan.context}
     context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
-    box = listed(context.pop("box", None), is_csv)
+    box = listed(context.pop("box", None))
     if box is not None and image is not None:
         image = BoxedImage(image, box)
     return RowTask(candidates, references, image, image_problem=image_problem, context=context)
 
 
-def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan, *, is_csv: bool = False) -> tuple[str, ...]:
+def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> tuple[str, ...]:
     """References of a row; empty where they are missing or wrong."""
     if isinstance(row, BadRow):
         return ()
     try:
-        return _references(row, plan, is_csv)
+        return _references(row, plan)
     except InvalidSampleError:
         return ()
 
 
-def listed(value: Any, is_csv: bool) -> Any:
-    """A list as it is; in CSV, the list that is written as JSON text."""
-    if is_csv and isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _references(row: Mapping[str, Any], plan: ColumnPlan, is_csv: bool) -> tuple[str, ...]:
-    return read_references(listed(row.get(plan.references), is_csv)) if plan.references else ()
+def _references(row: Mapping[str, Any], plan: ColumnPlan) -> tuple[str, ...]:
+    return read_references(row.get(plan.references)) if plan.references else ()

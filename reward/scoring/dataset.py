@@ -265,7 +265,7 @@ class _Run:
         self.spec.rewards(self.settings["weights"])
         shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
         if self.plan.many:
-            return RankColumns(*shared, self.plan, is_csv=self.source.is_csv)
+            return RankColumns(*shared, self.plan)
         return ScoreColumns(*shared) if self.plan.group is None else RowRankColumns(*shared)
 
     def _manifest(self, task: str) -> dict[str, Any]:
@@ -364,7 +364,7 @@ class _Run:
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
-            yield row_references(row, self.plan, is_csv=self.source.is_csv)
+            yield row_references(row, self.plan)
 
     def _write(self, saved: SavedRows) -> ScoringSummary:
         builder = SummaryBuilder([*self.spec.aspects, *self.spec.reward_names])

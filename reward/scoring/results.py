@@ -11,10 +11,11 @@ import numpy as np
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.samples import CaptionSample, weighted_mean
-from reward.scoring.columns import ColumnPlan, RowTask, listed
+from reward.scoring.columns import ColumnPlan, RowTask
 from reward.scoring.several import Several, SeveralSpec, reads_images
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
+from reward.values import listed, values_of
 
 __all__ = [
     "CaptionResult",
@@ -231,7 +232,7 @@ class RankColumns:
 
     Ties keep the order of the input, candidates without a reward come last.
 
-    Args: as for ScoreColumns; `plan` names the column of candidates, which is replaced; `is_csv` if it is JSON text.
+    Args: as for ScoreColumns; `plan` names the column of candidates, which is replaced.
     """
 
     def __init__(
@@ -241,10 +242,8 @@ class RankColumns:
         prefix: str,
         columns: Sequence[str],
         plan: ColumnPlan,
-        *,
-        is_csv: bool = False,
     ) -> None:
-        self.spec, self.weights, self.plan, self.is_csv = spec, weights, plan, is_csv
+        self.spec, self.weights, self.plan = spec, weights, plan
         self.others = [name for name in spec.reward_names if name != "reward"]  # of each of several metrics
         names = ("best", "order", "rewards", *spec.aspects, *self.others, "truncated", "error")
         self.names = [prefix + name for name in names]
@@ -262,10 +261,10 @@ class RankColumns:
         """The added and replaced columns of some rows; `rows` must hold the column of candidates."""
         built: dict[str, list[Any]] = {name: [] for name in (self.plan.caption, *self.names)}
         for number, (row, result) in enumerate(zip(rows, results, strict=True), start=summary.rows):
-            given = None if isinstance(row, BadRow) else listed(row[self.plan.caption], self.is_csv)
+            given = None if isinstance(row, BadRow) else _candidates(row[self.plan.caption])
             reason = result["message"] if isinstance(result, dict) else None
             if isinstance(result, dict):
-                if not isinstance(given, list) or not given:  # no candidates to keep
+                if not given:  # no candidates to keep
                     summary.add_error(result["kind"], result["message"], number)
                     blank: list[Any] = [None] * (len(self.names) - 1)
                     for name, value in zip(built, [None, *blank, reason], strict=True):
@@ -355,3 +354,11 @@ def _message(result: CaptionResult, spec: MetricSpec) -> str | None:
 def _text(candidate: Any) -> str | None:
     """A candidate that is not a string has an error; it becomes text, so that the column has one type."""
     return candidate if candidate is None or isinstance(candidate, str) else repr(candidate)
+
+
+def _candidates(cell: Any) -> list[Any] | None:
+    """The candidates in a cell; None where it holds no list, for which the row has a message."""
+    try:
+        return values_of(listed(cell), "candidates")
+    except InvalidSampleError:
+        return None

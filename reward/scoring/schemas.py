@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["infer_schema", "typed_table", "without_images"]
+__all__ = ["infer_schema", "parquet_table", "typed_table", "without_images"]
 
 # Marks a column of values of several kinds, which are written as JSON text.
 JSON_TEXT = {b"capreward": b"json"}
@@ -18,7 +18,8 @@ JSON_TEXT = {b"capreward": b"json"}
 def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:
     """The narrowest types that hold all rows: integers widen to floats, absent values are null.
 
-    A column whose values have no common type (a number here, a list there) becomes JSON text.
+    A column whose values have no common type (a number here, a list there) becomes JSON text. So does one of objects
+    that are empty in all rows, which Parquet has no type for.
 
     Example:
         >>> infer_schema([[{"id": 1, "tags": []}], [{"id": 2.5, "tags": ["a"], "mix": 1}, {"mix": "b"}]]).types
@@ -35,6 +36,9 @@ def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:
                     fields[name] = pa.unify_schemas(both, promote_options="permissive").field(0)
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
                 fields[name] = pa.field(name, pa.string(), metadata=JSON_TEXT)
+    for name, field in fields.items():
+        if _holds(field.type, _is_without_fields):
+            fields[name] = pa.field(name, pa.string(), metadata=JSON_TEXT)
     return pa.schema(list(fields.values()))
 
 
@@ -50,6 +54,21 @@ def typed_table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema) if columns else pa.table({"row": pa.nulls(len(rows))}).select([])
 
 
+def parquet_table(table: pa.Table) -> pa.Table:
+    """The table with columns that hold objects without a field, which Parquet has no type for, as JSON text.
+
+    Example:
+        >>> parquet_table(pa.table({"meta": [{}, None]})).column("meta").to_pylist()
+        ['{}', None]
+    """
+    for position, field in enumerate(table.schema):
+        if _holds(field.type, _is_without_fields):
+            values = table.column(position).to_pylist()
+            texts = [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values]
+            table = table.set_column(position, field.name, pa.array(texts, pa.string()))
+    return table
+
+
 def without_images(table: pa.Table) -> pa.Table:
     """Drops columns of encoded bytes; of an image column (`{bytes, path}`) the path stays."""
     for name in table.column_names:
@@ -57,12 +76,19 @@ def without_images(table: pa.Table) -> pa.Table:
         if pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}:
             position = table.column_names.index(name)
             table = table.set_column(position, name, pc.struct_field(table.column(name), "path"))
-        elif _holds_bytes(kind):
+        elif _holds(kind, _is_binary):
             table = table.drop_columns([name])
     return table.replace_schema_metadata(None)  # it describes the columns that are gone
 
 
-def _holds_bytes(kind: pa.DataType) -> bool:
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-        return True
-    return any(_holds_bytes(kind.field(position).type) for position in range(kind.num_fields))
+def _is_without_fields(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and not kind.num_fields
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is of the wanted kind, or a type inside it."""
+    return wanted(kind) or any(_holds(kind.field(place).type, wanted) for place in range(kind.num_fields))

@@ -189,10 +189,12 @@ def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
     """One Parquet file of tables with the same columns and types."""
     import pyarrow.parquet as pq
 
+    from reward.scoring.schemas import parquet_table
+
     writer = None
     try:
         for table in tables:
-            table = table.replace_schema_metadata(None)
+            table = parquet_table(table.replace_schema_metadata(None))
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:

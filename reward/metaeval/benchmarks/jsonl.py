@@ -11,6 +11,7 @@ from typing import Any
 from reward.boxes import BoxedImage
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.benchmarks.records import Record, is_jsonl, read_lines, score_in
+from reward.values import or_none
 
 __all__ = ["SPECS", "in_common_form", "read_common", "read_pair"]
 
@@ -169,7 +170,7 @@ def _shared(record: Record, images: Path | None) -> dict[str, Any]:
     return {
         "image": shown if box is None else BoxedImage(shown, box),
         "question": question,
-        "references": () if record.values.get("references") is None else record.texts("references"),
+        "references": () if or_none(record.values.get("references")) is None else record.texts("references"),
         "image_id": image or record.where,
         "category": record.category(),
     }
