@@ -17,11 +17,11 @@ import reward
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.pools import CandidatePools, ImageRow
 from reward.decoding.selection import rank
-from reward.errors import ConfigError, DataError, InvalidSampleError, OutputError
+from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.dataset import rerank_dataset
-from reward.scoring.journal import Journal
+from reward.scoring.journal import Journal, OtherRunError
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, open_source
 from reward.scoring.runs import ResumableRun, saved_on_ctrl_c
@@ -265,7 +265,10 @@ def caption_images(
         settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size}
         if devices is not None:
             settings |= {"devices": devices, "source": source, **options}
-        rerank_dataset(candidates, scorer, scores, **settings, overwrite=overwrite, progress=progress)
+        try:
+            rerank_dataset(candidates, scorer, scores, **settings, overwrite=overwrite, progress=progress)
+        except OtherRunError:  # of this very run, when it had fewer candidates or another metric
+            rerank_dataset(candidates, scorer, scores, **settings, overwrite=True, progress=progress)
         write_atomically(output, lambda path: _write_lines(path, _rows(pools, names, scores, summary)))
         summary.seconds, summary.to_try_again = time.perf_counter() - start, len(pools.problems)
         if keep_candidates:
@@ -288,7 +291,7 @@ def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:
     """The candidates so far. Those of the same settings are continued in any case."""
     try:
         return Journal(path, run)
-    except OutputError:
+    except OtherRunError:
         if not overwrite:
             raise
         return Journal(path, run, overwrite=True)

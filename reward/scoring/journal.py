@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from reward.scoring.columns import RowTask
     from reward.scoring.results import RowResult
 
-__all__ = ["Journal", "SavedRows"]
+__all__ = ["Journal", "OtherRunError", "SavedRows"]
 
 _START = 12  # of the value in a line
 _HEADER = b'{"run":'
 _MISSING = -1
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each line
+
+
+class OtherRunError(OutputError):
+    """What is there was made of other input or settings; with `overwrite` it is replaced."""
 
 
 class Journal:
@@ -168,7 +172,7 @@ class Journal:
         if not line.endswith(b"\n"):  # empty, or killed within the first line
             return None
         if not _is_sound(line) or not line[_START:].startswith(_HEADER):
-            raise OutputError(
+            raise OtherRunError(
                 f"{self.path} is there, but is no journal of a run by this version, or its first line is damaged; "
                 "move it away, or start afresh with --overwrite (overwrite=True)"
             )
@@ -179,7 +183,7 @@ class Journal:
         changed = [name for name in run if header.get(name) != run[name]]
         if changed:
             details = "; ".join(f"{name} was {header.get(name)!r:.60}, now {run[name]!r:.60}" for name in changed)
-            raise OutputError(
+            raise OtherRunError(
                 f"{self.path} holds an unfinished run that differs from this one: {details}. "
                 "Start afresh with --overwrite (overwrite=True), or choose another output."
             )

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reward.errors import OutputError
-from reward.scoring.journal import Journal
+from reward.scoring.journal import Journal, OtherRunError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
 __all__ = [
@@ -94,7 +93,7 @@ class ResumableRun:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file
             same = False
         if not same:
-            raise OutputError(
+            raise OtherRunError(
                 f"{self.output} exists already and is not of this run {message}. Choose another output, or replace it "
                 "with --overwrite (overwrite=True)."
             )

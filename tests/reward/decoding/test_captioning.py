@@ -1,0 +1,73 @@
+"""Captions of a folder: what goes on after Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from reward.decoding import captioning
+from reward.decoding.captioners import Sampling, Wanted
+from reward.decoding.captioning import CaptioningSummary, caption_images, read_images
+from reward.judges import Usage
+from reward.judges.chat import Sampled
+from reward.metrics.words.scorer import LengthScorer
+from reward.scoring.runs import ScoringInterrupted
+
+
+class Captioner:
+    """Writes captions of all images but the first, for which it must be up."""
+
+    name = "model"
+
+    def __init__(self) -> None:
+        self.usage, self.is_up, self.asked = Usage(), False, 0
+
+    def check(self) -> str:
+        return self.name
+
+    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
+        for each in wanted:
+            self.asked += each.count
+            if each.row == 0 and not self.is_up:
+                yield each.row, "the server refused"
+            else:
+                yield each.row, [Sampled("a" + " red" * length + " star", False, None) for length in range(each.count)]
+
+
+@pytest.mark.parametrize(("answers", "metric"), [(True, "length"), (False, "unigram"), (False, "length")])
+def test_ctrl_c_while_captions_are_scored(
+    answers: bool, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run goes on, also where the server answers at last, or another metric chooses."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(4):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(images / f"{number}.png")
+    rows = [captioning.ImageRow(row.path, ("A star.",)) for row in read_images(images)]
+    captioner = Captioner()
+
+    def run(metric: str) -> CaptioningSummary:
+        return caption_images(rows, captioner, tmp_path / "c.jsonl", metric=metric, n=2)  # type: ignore[arg-type]
+
+    rerank, score, calls = captioning.rerank_dataset, LengthScorer.score, 0
+
+    def stopped(self: LengthScorer, samples: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return score(self, samples, **options)
+
+    monkeypatch.setattr(LengthScorer, "score", stopped)
+    monkeypatch.setattr(captioning, "rerank_dataset", lambda *given, **options: rerank(*given, chunk_rows=1, **options))
+    with pytest.raises(ScoringInterrupted):
+        run("length")
+    captioner.is_up = answers
+    summary = run(metric)
+    assert (summary.captioned, summary.to_try_again) == ((4, 0) if answers else (3, 1))
+    assert captioner.asked == 8 + 2  # nothing twice but what was refused
+    assert {path.name for path in tmp_path.glob("c.jsonl.*scores*")} == set()
