@@ -8,10 +8,12 @@ import unicodedata
 __all__ = ["CLOSERS", "END_MARKS", "is_abbreviation", "is_punctuation", "split_sentences"]
 
 CLOSERS = "\"'”’»)]」』"  # what may follow an end mark
-# Latin sentences end before white space, those of scripts without spaces anywhere.
-END_MARKS = ".!?…。！？"
+# A Latin sentence ends before white space, for its marks stand within words as well. Those of other scripts end it
+# anywhere: of Chinese and Japanese, Indic (danda), Arabic and Urdu, Ethiopic, Burmese, Khmer, Armenian, Tibetan.
+_ANYWHERE = "。！？｡।॥؟۔።፧၊။។៕։།༎"
+END_MARKS = ".!?…" + _ANYWHERE
 _CLOSERS = f"[{re.escape(CLOSERS)}]*"
-_SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[。！？]+{_CLOSERS})\s*|\n+\s*")
+_SENTENCE_END = re.compile(rf"(?:[.!?…]+{_CLOSERS}(?=\s)|[{_ANYWHERE}]+{_CLOSERS})\s*|\n+\s*")
 _ABBREVIATIONS = frozenset(
     ("mr", "mrs", "ms", "dr", "st", "mt", "prof", "vs", "etc", "approx", "fig", "jr", "sr", "ft")
 )
@@ -21,9 +23,10 @@ _LETTERS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # "U.S", "p.m", "e.g"
 def split_sentences(text: str) -> list[tuple[str, str]]:
     """Cuts a text into sentences.
 
-    A sentence ends at a full stop, question mark or exclamation mark before white space, at the end marks of Chinese
-    and Japanese, and at line breaks. Common abbreviations and initials do not end a sentence. List markers, such as
-    "1.", attach to the following sentence; at the end of the text, to the last one.
+    A sentence ends at a full stop, question mark or exclamation mark before white space, at the end marks of other
+    scripts (those of Chinese and Japanese, the danda, ...), and at line breaks. Common abbreviations and initials do
+    not end a sentence. List markers, such as "1.", attach to the following sentence; at the end of the text, to the
+    last one.
 
     Returns:
         Pairs of a sentence, with its end mark, and the white space after it. Joined, they are the text.

@@ -21,6 +21,7 @@ from reward.samples import is_blank
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
+from reward.words import count_words
 
 __all__ = [
     "CLAIMS",
@@ -60,7 +61,7 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
         for what, facts in (("false", "wrong"), ("missed", "missing")):
             counts = [sum(map(is_meant, getattr(verdict, facts))) for verdict in verdicts]
             quality[f"{what}_{name}"] = np.array(counts, dtype=float)
-    return quality | {"words": np.array([len(caption.split()) for caption in captions], dtype=float)}
+    return quality | {"words": np.array([count_words(caption) for caption in captions], dtype=float)}
 
 
 def _is_action(fact: Fact) -> bool:

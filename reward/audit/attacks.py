@@ -10,6 +10,7 @@ from typing import NamedTuple
 from reward.corruptions.tagging import Tagger, split_words, tag_words
 from reward.corruptions.words import corrupt_words
 from reward.sentences import split_sentences
+from reward.words import count_words, pieces_of
 
 __all__ = ["ATTACKS", "EMPTY_CAPTIONS", "Attack", "Material", "attack", "first_half", "nouns_of"]
 
@@ -203,18 +204,18 @@ def _other_image(caption: str, material: Material) -> str | None:
 
 
 def _truncated(caption: str, material: Material) -> str | None:
-    words = caption.split()
-    return " ".join(words[: max(1, len(words) * 6 // 10)]).rstrip(".,") if len(words) > 3 else None
+    words = pieces_of(caption)
+    return "".join(words[: max(1, len(words) * 6 // 10)]).strip().rstrip(".,。、") if len(words) > 3 else None
 
 
 def _blended(caption: str, material: Material) -> str | None:
     sentences, rng = _sentences(caption), material.rng
-    pool = [text.split() for each in (caption, *material.others) for text in _sentences(each)]
+    pool = [pieces_of(text) for each in (caption, *material.others) for text in _sentences(each)]
     pool = [words for words in pool if len(words) > 3]
-    places = [place for place, text in enumerate(sentences) if len(text.split()) > 3]
+    places = [place for place, text in enumerate(sentences) if count_words(text) > 3]
     for place in rng.sample(places, min(material.amount, len(places))):
-        head, tail = sentences[place].split(), rng.choice(pool)
-        sentences[place] = " ".join(head[: rng.randrange(2, len(head) - 1)] + tail[rng.randrange(1, len(tail) - 1) :])
+        head, tail = pieces_of(sentences[place]), rng.choice(pool)
+        sentences[place] = "".join(head[: rng.randrange(2, len(head) - 1)] + tail[rng.randrange(1, len(tail) - 1) :])
     return " ".join(sentences) if places else None
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 
 from reward.sentences import split_sentences
+from reward.words import words_of
 
 __all__ = ["distinct", "repetition", "share_a_sentence"]
 
@@ -24,7 +24,7 @@ def repetition(caption: str, *, window: int = _REPETITION_WINDOW) -> float:
         (0.25, 0.0)
     """
     total = unique = 0
-    for words in _windows(_words(caption), window):
+    for words in _windows(words_of(caption), window):
         grams = [tuple(words[place : place + 3]) for place in range(len(words) - 2)]
         total, unique = total + len(grams), unique + len(set(grams))
     return 1 - unique / total if total else 0.0
@@ -43,7 +43,7 @@ def distinct(captions: Sequence[str], *, n: int = 2) -> float:
     grams: list[tuple[int, tuple[str, ...]]] = []
     place = 0
     for caption in captions:
-        words = _words(caption)
+        words = words_of(caption)
         for start in range(len(words) - n + 1):  # none reaches from one caption into the next
             grams.append(((place + start) // _DISTINCT_WINDOW, tuple(words[start : start + n])))
         place += len(words)
@@ -59,14 +59,10 @@ def share_a_sentence(captions: Sequence[str]) -> list[bool]:
         >>> share_a_sentence(["It is night. A star.", "It is night. Two boxes.", "A red ring."])
         [True, True, False]
     """
-    sentences = [{" ".join(_words(each)) for each, _ in split_sentences(caption)} - {""} for caption in captions]
+    sentences = [{" ".join(words_of(each)) for each, _ in split_sentences(caption)} - {""} for caption in captions]
     counts = Counter(each for found in sentences for each in sorted(found))
     commonest = counts.most_common(1)[0][0] if counts else None
     return [commonest in found for found in sentences]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
 
 
 def _windows(words: list[str], size: int) -> list[list[str]]:

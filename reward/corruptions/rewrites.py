@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reward.corruptions.prompts import RewritePrompts, load_prompts
 from reward.corruptions.sampler import Negative, comparable
-from reward.corruptions.tagging import split_words
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.images import image_key
 from reward.samples import check_encodable, is_blank
 from reward.scoring.journal import Journal
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import saved_on_ctrl_c
+from reward.thinking import without_thinking
+from reward.words import words_of
 
 if TYPE_CHECKING:
     from reward.judges import Judge
@@ -32,7 +33,6 @@ _CALL = 32  # questions a call of the judge: what an interruption can lose
 # Why an answer is dropped, in the order of the checks.
 DROPS = ("cut", "empty", "unchanged", "lines", "length", "unlike")
 
-_THOUGHTS = re.compile(r"\A\s*<think>.*?(</think>|\Z)", re.DOTALL)
 _FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 _QUOTED = re.compile(r"\A[\"“](.*)[\"”]\Z", re.DOTALL)
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
@@ -240,14 +240,14 @@ def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[
         return None, "lines"
     if not len(caption) / 2 - _SLACK <= len(text) <= 2 * len(caption) + _SLACK:
         return None, "length"
-    before, after = _bag(caption), _bag(text)
+    before, after = Counter(words_of(caption)), Counter(words_of(text))
     if before.total() > 1 and (before & after).total() < _LEAST_KEPT * before.total():
         return None, "unlike"
     return text, ""
 
 
 def _unwrapped(answer: str) -> str:
-    text = _THOUGHTS.sub("", answer, count=1).strip()
+    text = without_thinking(answer).strip()
     if fenced := _FENCE.match(text):
         text = fenced.group(1).strip()
     if text.startswith('"'):
@@ -271,7 +271,3 @@ def _without_lone_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return ""
     return text
-
-
-def _bag(text: str) -> Counter[str]:
-    return Counter(token.word.casefold() for token in split_words(text) if token.word)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from reward.samples import (
     is_wordless,
     one_image,
 )
+from reward.thinking import without_thinking
 from reward.values import is_list, values_of
 
 __all__ = [
@@ -155,7 +155,7 @@ def completion_text(completion: Any) -> str:
     Args:
         completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
             text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `without_thinking`.
+            Reasoning stays in, see `reward.thinking`.
 
     Raises:
         InvalidSampleError: None, another type, or a conversation without an assistant message.
@@ -189,22 +189,6 @@ def _content_text(content: Any) -> str:
                 raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
         return "\n".join(text for text in texts if text)
     raise InvalidSampleError(f"message content must be a string or a list of blocks, got {type(content).__name__}")
-
-
-def without_thinking(text: str) -> str:
-    """The text without its reasoning, as thinking models write it: `<think>...</think>`.
-
-    Where the chat template has opened the reasoning already, all before `</think>` is reasoning; where the text ended
-    while the model was thinking, all after `<think>` is. Other texts stay as they are.
-
-    Example:
-        >>> without_thinking("<think>Is it red?</think>\\nA red star."), without_thinking("Red.</think>A red star.")
-        ('A red star.', 'A red star.')
-    """
-    if "<think>" not in text and "</think>" not in text:
-        return text
-    shown = re.sub(r"<think>.*?</think>", "", text, flags=re.DOTALL)
-    return shown.rpartition("</think>")[2].partition("<think>")[0].strip()
 
 
 def prompt_images(prompt: Any) -> list[Any]:
@@ -251,7 +235,7 @@ def read_rows(
         completions: N completions, see `completion_text`.
         columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `without_thinking`.
+        strip_thinking: whether reasoning is left out of the caption, see `reward.thinking`.
 
     Raises:
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is

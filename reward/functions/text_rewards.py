@@ -11,8 +11,8 @@ import numpy as np
 from reward.errors import ConfigError
 from reward.functions.metric_reward import MetricReward
 from reward.metrics.base import MetricSpec
-from reward.metrics.words.scorer import words_of
 from reward.samples import CaptionSample, ScoreTable
+from reward.words import count_words, words_of
 
 __all__ = ["LengthReward", "RepetitionReward"]
 
@@ -20,9 +20,9 @@ __all__ = ["LengthReward", "RepetitionReward"]
 class LengthReward(MetricReward):
     """1 for captions whose length lies in a band, falling in a straight line to 0 over a margin on either side.
 
-    Lengths are words, split at white space, or tokens of a tokenizer. With `relative=True` they are divided by the mean
-    length of the row's references: `LengthReward(0.5, 2, relative=True)` is the rule of BalCapRL (2026). A
-    caption without a word gets 0.
+    Lengths are words, as the metric `length` counts them, or tokens of a tokenizer. With `relative=True` they are
+    divided by the mean length of the row's references: `LengthReward(0.5, 2, relative=True)` is the rule of BalCapRL
+    (2026). A caption without a word gets 0.
 
     TRL's soft overlong punishment of at most 100 tokens with a margin of 20 is
     `LengthReward(high=80, margin=20, tokenizer=...)` minus 1, which makes no difference within a group.
@@ -31,7 +31,8 @@ class LengthReward(MetricReward):
         low, high: the band, ends included; None leaves that side open.
         margin: width of the slopes; 0 makes cliffs, on which a policy cannot find its way back.
         relative: whether lengths are relative to the references. A row without references then gets None.
-        tokenizer: has `encode(text)`; None counts words, which languages without spaces do not have.
+        tokenizer: has `encode(text)`, whose start and end tokens do not count; None counts words, see
+            `reward.words.count_words`.
         name: in the logs, `length_band` by default.
         options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
 
@@ -83,7 +84,10 @@ class _Band:
         return max(0.0, 1 - outside / self.margin) if self.margin else 0.0
 
     def length(self, text: str) -> float:
-        return float(len(text.split() if self.tokenizer is None else self.tokenizer.encode(text)))
+        if self.tokenizer is None:
+            return float(count_words(text))
+        # start and end tokens, which stand around an empty text as well, are no part of the caption
+        return float(len(self.tokenizer.encode(text)) - len(self.tokenizer.encode("")))
 
 
 class RepetitionReward(MetricReward):
@@ -91,10 +95,12 @@ class RepetitionReward(MetricReward):
 
     Over a whole caption this share falls with length, even for good text. It is therefore the mean over windows of
     `window` words, which does not detect repetition at a greater distance. With `relative=True` it is divided by the
-    share for the references in windows of the same length, and capped at 1. A caption without a word gets 0.
+    share for the references in windows of the same length (or a whole reference, if that is shorter), and capped at 1.
+    A caption without a word gets 0.
 
     Args:
-        n: words of an n-gram; case and punctuation do not count. A caption with fewer words gets 1.
+        n: words of an n-gram, see `reward.words.words_of`; case and punctuation do not count. A caption with fewer
+            words gets 1.
         window: words of a window, at least n. A shorter caption is one window.
         relative: whether the share is relative to the references. A row without references then gets None.
         name: in the logs, `repetition` by default.
@@ -125,11 +131,10 @@ class _Variety:
         words = words_of(text)
         if not self.relative:
             return self.share(words, self.window)
-        shares = []
-        for reference in map(words_of, references):
-            window = min(self.window, len(words), len(reference))
-            shares.append(min(1.0, self.share(words, window) / self.share(reference, window)))
-        return float(np.mean(shares))
+        # not limited by the reference: in windows as short as a short one, a phrase of its length never comes twice
+        window = min(self.window, len(words))
+        own, others = self.share(words, window), [self.share(words_of(reference), window) for reference in references]
+        return float(np.mean([min(1.0, own / other) for other in others]))
 
     def share(self, words: list[str], window: int) -> float:
         if min(len(words), window) < self.n:

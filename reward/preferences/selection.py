@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from reward.errors import ConfigError, DataError
 from reward.functions.chats import has_placeholder
 from reward.preferences.order import spread
 from reward.samples import is_wordless
+from reward.words import count_words, words_of
 
 __all__ = [
     "KINDS",
@@ -225,11 +225,8 @@ def _like_long(first: str, second: str, ratio: float | None) -> bool:
     return ratio is None or long <= ratio * short
 
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f]|[^\W_]+")
-
-
 def _word_pairs(text: str) -> Counter[tuple[str, str]]:
-    words = ["", *_WORD.findall(text.casefold()), ""]
+    words = ["", *words_of(text), ""]
     return Counter(pairwise(words))
 
 
@@ -367,12 +364,12 @@ def _facts(pairs: Sequence[Pair]) -> dict[str, float]:
     worse = [(pair.chosen, pair.rejected) for pair in pairs if pair.rejected is not None]
     facts = {
         "mean score of chosen": mean([pair.chosen.score for pair in pairs]),
-        "mean words of chosen": mean([len(pair.chosen.text.split()) for pair in pairs]),
+        "mean words of chosen": mean([count_words(pair.chosen.text) for pair in pairs]),
     }
     if worse:
         facts |= {
             "mean score of rejected": mean([rejected.score for _, rejected in worse]),
-            "mean words of rejected": mean([len(rejected.text.split()) for _, rejected in worse]),
+            "mean words of rejected": mean([count_words(rejected.text) for _, rejected in worse]),
             "share of pairs whose chosen caption is longer": mean([len(a.text) > len(b.text) for a, b in worse]),
         }
     return facts

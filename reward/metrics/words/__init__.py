@@ -8,6 +8,7 @@ from reward.metrics.base import MetricSpec
 
 __all__ = ["LENGTH", "SPECS", "UNIGRAM"]
 
+# words split at white space; of scripts without blanks between words, letters
 LENGTH = MetricSpec(
     name="length",
     scorer="reward.metrics.words.scorer:LengthScorer",

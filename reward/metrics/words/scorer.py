@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 
 from reward.metrics.groups import Group
 from reward.metrics.saving import WeightlessScorer
 from reward.metrics.scorer import CandidateScores
 from reward.metrics.words import LENGTH, UNIGRAM
+from reward.words import count_words, words_of
 
-__all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts", "words_of"]
+__all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts"]
 
 
 class LengthScorer(WeightlessScorer):
     """Number of words, split at white space. Every metric of long captions must beat this baseline.
+
+    Of scripts that put no blanks between words (Chinese, Japanese, Thai, ...), each letter counts as a word, see
+    `reward.words.count_words`.
 
     Example:
         >>> from reward import CaptionSample
@@ -26,7 +28,7 @@ class LengthScorer(WeightlessScorer):
     spec = LENGTH
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        return CandidateScores([[float(len(candidate.split()))] for group in groups for candidate in group.rows])
+        return CandidateScores([[float(count_words(candidate))] for group in groups for candidate in group.rows])
 
 
 class UnigramScorer(WeightlessScorer):
@@ -51,19 +53,13 @@ class UnigramScorer(WeightlessScorer):
 
 
 def word_counts(text: str) -> Counter[str]:
-    """Counts the words of a text: runs of letters, digits and underscores, in lower case.
+    """Counts the words of a text, in lower case, see `reward.words.words_of`.
 
     Example:
         >>> sorted(word_counts("The dog, the CAT.").items())
         [('cat', 1), ('dog', 1), ('the', 2)]
     """
     return Counter(words_of(text))
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text in order: runs of letters, digits and underscores, in lower case."""
-    # NFC, because a separate accent would split a word.
-    return re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())
 
 
 def unigram_f1(candidate: Counter[str], reference: Counter[str]) -> float:

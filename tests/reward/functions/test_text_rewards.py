@@ -77,6 +77,23 @@ def test_repetition_relative_to_references_forgives_what_they_do() -> None:
     assert rate(RepetitionReward(relative=True), ["A"], references=[[reference]]) == [1.0]
 
 
+def test_start_and_end_tokens_are_no_part_of_a_caption() -> None:
+    class Marked(Letters):
+        def encode(self, text: str) -> list[int]:
+            return [1, *super().encode(text), 2]
+
+    captions = ["abc", "abcd"]
+    assert rate(LengthReward(high=3, tokenizer=Marked()), captions) == [1, 0]
+    reward = LengthReward(1, 1, relative=True, tokenizer=Marked())
+    assert rate(reward, captions, references=[["xyz"], ["xyz"]]) == [1, 0]
+
+
+def test_a_phrase_of_the_length_of_a_short_reference_is_found_when_it_loops() -> None:
+    phrase = "A red star on grass. "
+    shares = rate(RepetitionReward(relative=True), [phrase, phrase * 12], references=[[phrase.strip()]] * 2)
+    assert shares == [1.0, pytest.approx(5 / 39, abs=0.01)]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

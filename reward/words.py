@@ -1,0 +1,77 @@
+"""What a word is: one rule for every place that counts or compares words (n-gram metrics have published ones)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+from typing import Any
+
+__all__ = ["count_words", "pieces_of", "words_of"]
+
+# Letters of scripts that put no blanks between words: by Unicode's line breaking (SA: Thai, Lao, Khmer, Burmese, ...)
+# and by name. A set of `regex`, less the marks, which follow their letter.
+_ALONE = (
+    r"[[\p{Line_Break=SA}\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Bopomofo}"
+    r"\p{Tibetan}\p{Javanese}\p{Balinese}]&&[\p{L}\p{Nl}]]"
+)
+_ASCII_WORD = re.compile(r"\w+", re.ASCII)
+
+
+@cache
+def _pattern(source: str) -> Any:
+    import regex  # on use: most captions are ASCII
+
+    return regex.compile(source, regex.VERSION1)
+
+
+def _word() -> Any:
+    # \w of `regex` holds marks and joiners, as Unicode's words do and Python's do not; \p{N} adds "²". None begins with
+    # a mark or joiner, which are parts of emoji as well.
+    rest = rf"[[\w\p{{N}}]--{_ALONE}]"
+    return _pattern(rf"{_ALONE}\p{{M}}*|(?![\p{{M}}\u200c\u200d]){rest}{rest}*")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in order, in lower case: runs of letters with their marks, of digits and underscores.
+
+    Of scripts that put no blanks between words (Chinese, Japanese, Thai, ...), each letter is a word.
+
+    Example:
+        >>> words_of("The dog, the CAT."), words_of("लाल तारा"), words_of("红星 A")
+        (['the', 'dog', 'the', 'cat'], ['लाल', 'तारा'], ['红', '星', 'a'])
+    """
+    if text.isascii():
+        return _ASCII_WORD.findall(text.lower())
+    # NFC, so that an accent is the same word however it is stored
+    words: list[str] = _word().findall(unicodedata.normalize("NFC", text).lower())
+    return words
+
+
+def pieces_of(text: str) -> list[str]:
+    """The text cut at white space, and before each letter of a script that puts no blanks between words.
+
+    Joined, they are the text: punctuation and white space stay with the word before them, at the start with the first.
+    A blank text has none.
+
+    Example:
+        >>> pieces_of("A red star."), pieces_of("红星。 A")
+        (['A ', 'red ', 'star.'], ['红', '星。 ', 'A'])
+    """
+    pieces: list[str] = []
+    for chunk in re.findall(r"\s*\S+\s*", text):
+        starts = [0]
+        if not chunk.isascii() and _pattern(_ALONE).search(chunk):
+            starts += [word.start() for word in _word().finditer(chunk)][1:]
+        pieces += [chunk[start:end] for start, end in zip(starts, [*starts[1:], len(chunk)], strict=True)]
+    return pieces
+
+
+def count_words(text: str) -> int:
+    """How many words a text has, split at white space; of scripts without blanks between words, each letter is one.
+
+    Example:
+        >>> count_words("A well-lit star."), count_words("红色的星。")
+        (3, 4)
+    """
+    return len(text.split()) if text.isascii() else len(pieces_of(text))

@@ -1,0 +1,76 @@
+"""Words by one rule, wherever words are counted or compared."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward import CaptionSample, LengthReward, RepetitionReward, load_scorer
+from reward.audit.diversity import distinct, repetition
+from reward.preferences.selection import similarity
+from reward.sentences import split_sentences
+from reward.words import count_words, pieces_of, words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The dog's well-lit CAFE\u0301.", ["the", "dog", "s", "well", "lit", "café"]),
+        ("हिन्दी में लाल तारा।", ["हिन्दी", "में", "लाल", "तारा"]),
+        ("দুটি লাল তারা", ["দুটি", "লাল", "তারা"]),
+        ("سَتاره می\u200cدرخشد", ["سَتاره", "می\u200cدرخشد"]),
+        ("한국어 단어", ["한국어", "단어"]),
+        ("红色的星。", ["红", "色", "的", "星"]),
+        ("赤いスター、3つ", ["赤", "い", "ス", "タ", "ー", "3", "つ"]),
+        ("สีแดง", ["สี", "แ", "ด", "ง"]),
+        ("A 红 star", ["a", "红", "star"]),
+        ("❤\ufe0f 👨\u200d👩\u200d👧 x²", ["x²"]),
+    ],
+)
+def test_words_are_whole_and_letters_where_there_are_no_blanks(text: str, words: list[str]) -> None:
+    assert words_of(text) == words
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters(max_codepoint=0x2B0, exclude_characters="İ"), max_size=40))
+def test_words_of_european_texts_are_what_they_were(text: str) -> None:
+    assert words_of(text) == re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())
+    assert count_words(text) == len(text.split())
+    assert "".join(pieces_of(text)) == (text if text.split() else "")
+
+
+SCRIPTS = {
+    "English": ("a red star lies on grass ", "a small dog runs after the ball of a child"),
+    "Hindi": ("लाल तारा घास पर है ", "एक छोटा कुत्ता बच्चे की गेंद के पीछे दौड़ता है"),
+    "Chinese": ("红色的星在草地上", "一只小狗正跟着孩子跑向远处那棵大树"),
+    "Japanese": ("赤い星が草の上に", "小さな犬と子供、遠くへ走る夕方"),
+    "Thai": ("ดาวแดงบนหญ้า", "หมูวิ่งตามเด็กไปที่ใต้ต้น"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_loop_is_a_loop_in_every_script(script: str) -> None:
+    loop, honest = SCRIPTS[script][0] * 6, SCRIPTS[script][1]
+    rewards: Any = RepetitionReward(n=3)(["Describe."] * 2, [loop, honest])
+    assert rewards[0] < 0.5 < rewards[1]
+    assert repetition(loop) > 0.5 > repetition(honest)
+    assert distinct([loop]) < 0.5 < distinct([honest])
+    assert similarity(loop, honest) < 0.3  # two captions are not the same for having vowel signs
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("A well-lit — star.", 4), ("红色的星。", 4), ("ดาว แดง", 6), ("लाल तारा।", 2)]
+)
+def test_the_length_of_a_caption_is_one_number(text: str, count: int) -> None:
+    assert load_scorer("length").score([CaptionSample(text)]).column("length").tolist() == [count]
+    assert LengthReward(count, count)(["Describe."], [text]) == [1.0]
+
+
+@pytest.mark.parametrize("mark", list("।॥。？！؟۔።။។"))
+def test_sentences_of_other_scripts_end_at_their_marks(mark: str) -> None:
+    assert [body for body, _ in split_sentences(f"लाल तारा{mark} दो कुत्ते{mark}")] == [f"लाल तारा{mark}", f"दो कुत्ते{mark}"]
