@@ -170,6 +170,8 @@ def _check_free(new_names: Mapping[str, str], columns: Mapping[str, bool]) -> No
 def _lacks_image(cell: Any) -> bool:
     if isinstance(cell, (list, tuple)):
         return not cell or any(_lacks_image(image) for image in cell)
+    if isinstance(cell, Mapping):
+        return cell.get("bytes") is None and not (cell.get("path") or "").strip()
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
@@ -267,12 +269,12 @@ def _looked_at(cells: Sequence[Any], check: bool) -> dict[str, list[Any]]:
 
 
 def _undecoded(dataset: Dataset, name: str) -> Iterator[Any]:
-    """The cells of a column of images, undecoded."""
-    rows = _cast(dataset.select_columns(name).with_format(None), name, decode=False)
-    return (row[name] for row in rows)
+    """The cells of a column of images as Arrow holds them: paths, bytes, or dicts of both."""
+    for table in dataset.select_columns(name).with_format("arrow").iter(64):
+        yield from table[name].to_pylist()
 
 
-def _cast(dataset: Dataset, name: str, *, decode: bool) -> Dataset:
+def _cast(dataset: Dataset, name: str, *, decode: bool = True) -> Dataset:
     from datasets import Image, LargeList, List
 
     image = Image(decode=decode)
@@ -290,10 +292,7 @@ def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dat
     encoded = encoded or (isinstance(inner, dict) and set(inner) <= {"bytes", "path"})
     if not encoded and not isinstance(inner, Image):
         raise InvalidSampleError(f"column {name!r} must hold images or paths, or lists of them, got {feature}")
-    nulls = dataset.data.column(name).null_count
-    dataset = _cast(dataset, name, decode=True)
-
-    if several or encoded or nulls:
+    if several or encoded or dataset.data.column(name).null_count:
         kept = [index for index, cell in enumerate(_undecoded(dataset, name)) if not _lacks_image(cell)]
         if not kept and len(dataset):
             raise InvalidSampleError(f"column {name!r} holds no image in any row")
@@ -303,19 +302,19 @@ def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dat
             )
             dataset = dataset.select(kept)
     if not len(dataset):
-        return dataset
-    seen = _cast(dataset.select_columns(name).with_format(None), name, decode=False).map(
-        _looked_at,
+        return _cast(dataset, name) if encoded else dataset
+    seen = dataset.select_columns(name).with_format("arrow")  # undecoded
+    seen = seen.map(
+        lambda cells: _looked_at(cells.to_pylist(), check),
         batched=True,
         batch_size=64,
         input_columns=name,
-        fn_kwargs={"check": check},
         remove_columns=name,
         features=Features({"fault": Value("string"), "odd": Value("bool")}),
         load_from_cache_file=False,  # a file may have changed
         keep_in_memory=True,
         desc="Checking images",
-    )
+    ).with_format(None)
     faults, odd = seen["fault"][:], seen["odd"][:]
     broken = [index for index, fault in enumerate(faults) if fault is not None]
     if len(broken) == len(dataset):
@@ -325,7 +324,7 @@ def _with_images(dataset: Dataset, name: str, several: bool, check: bool) -> Dat
             "%d of %d rows have a broken image in column %r: left out. The first: %s",
             *(len(broken), len(dataset), name, faults[broken[0]]),
         )
-    return _with_plain_images(dataset, name, faults, odd)
+    return _with_plain_images(_cast(dataset, name) if encoded else dataset, name, faults, odd)
 
 
 def _with_plain_images(dataset: Dataset, name: str, faults: Sequence[str | None], odd: Sequence[bool]) -> Dataset:
@@ -341,7 +340,7 @@ def _with_plain_images(dataset: Dataset, name: str, faults: Sequence[str | None]
         chosen = _cast(dataset.with_format(None).select(places), name, decode=False)
         made = chosen.map(plain, input_columns=name, features=chosen.features, load_from_cache_file=False)
         place_of = {index: len(dataset) + number for number, index in enumerate(places)}
-        dataset = concatenate_datasets([dataset, _cast(made, name, decode=True)])
+        dataset = concatenate_datasets([dataset, _cast(made, name)])
         return dataset.select([place_of.get(index, index) for index in kept])
     return dataset if len(kept) == len(dataset) else dataset.select(kept)
 

@@ -26,7 +26,7 @@ _BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # JPEG, PNG, GIF, W
 _MARKER = re.compile(r"\n*<image>\n*")  # where an image stands, in LLaVA's form and in many others
 # <image>, <|image_pad|>, <|vision_start|>, <start_of_image>, <image_soft_token>, <|image_1|>, <IMG_CONTEXT>, [IMG]
 _PLACEHOLDER = re.compile(
-    r"</?\|?(?:[\w-]*(?:image|img)|(?:\w+_)?(?:images|im_patch|vision|video|audio|media))"
+    r"</?\|?(?:(?:[\w-]+[_-]|endof)?(?:image|img)|(?:\w+_)?(?:images|im_patch|vision|video|audio|media))"
     r"(?:placeholder|[_-]\w+|\d+)?\|?/?>|\[IMG(?:_\w+)?\]",
     re.IGNORECASE,
 )
@@ -58,6 +58,7 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
     if isinstance(asked, str) and asked.strip():
         before = [] if system is None else [{"role": "system", "content": system}]
         return [_message(message) for message in [*before, {"role": "user", "content": asked}]]
+    asked = asked.tolist() if hasattr(asked, "tolist") else asked  # as pandas reads Parquet
     is_chat = isinstance(asked, Sequence) and not isinstance(asked, (str, bytes))
     if not is_chat or not asked or not all(isinstance(message, Mapping) for message in asked):
         raise InvalidSampleError(f"a prompt must be text or a list of messages such as {_FORM}, got {asked!r:.200}")
@@ -82,7 +83,9 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is None and role in ("user", "human", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
     parts: list[dict[str, Any]] = []
-    for block in [content] if isinstance(content, str) else content or ():
+    content = content.tolist() if hasattr(content, "tolist") else content
+    is_one = isinstance(content, (str, bytes, Mapping)) or not isinstance(content, Sequence)
+    for block in () if content is None else [content] if is_one else content:
         parts += _parts(block, _ROLES[role])
     return {"role": _ROLES[role], "content": parts, **given}
 
