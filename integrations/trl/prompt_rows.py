@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reward.errors import DataError
 from reward.functions.chats import as_prompt
 from reward.samples import column_names
+from reward.values import or_none
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -28,8 +29,7 @@ def rows_of(rows: Any, prompt_column: str | None) -> Dataset:
         )
 
     def cell(name: str, value: Any) -> Any:
-        if isinstance(value, float) and value != value:  # how pandas writes that there is none
-            return None
+        value = or_none(value)
         if name == prompt_column and not isinstance(value, str):  # Arrow takes no texts beside lists of parts
             return as_prompt(value)
         return os.fspath(value) if isinstance(value, os.PathLike) else value

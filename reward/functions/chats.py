@@ -10,6 +10,7 @@ from urllib.request import url2pathname
 
 from reward.errors import ImageError, InvalidSampleError
 from reward.functions.queries import base64_bytes, data_url_bytes
+from reward.values import is_list, values_of
 
 __all__ = ["IMAGE_TYPES", "PROMPT", "as_prompt", "block_image", "has_placeholder", "trl_prompts"]
 
@@ -58,13 +59,12 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
     if isinstance(asked, str) and asked.strip():
         before = [] if system is None else [{"role": "system", "content": system}]
         return [_message(message) for message in [*before, {"role": "user", "content": asked}]]
-    asked = asked.tolist() if hasattr(asked, "tolist") else asked  # as pandas reads Parquet
-    is_chat = isinstance(asked, Sequence) and not isinstance(asked, (str, bytes))
-    if not is_chat or not asked or not all(isinstance(message, Mapping) for message in asked):
+    chat = values_of(asked, "a prompt") if is_list(asked) else []
+    if not chat or not all(isinstance(message, Mapping) for message in chat):
         raise InvalidSampleError(f"a prompt must be text or a list of messages such as {_FORM}, got {asked!r:.200}")
     if system is not None:
         raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
-    messages = [_message(message) for message in asked]
+    messages = [_message(message) for message in chat]
     turns = [place for place, message in enumerate(messages) if message["role"] == "user"]
     if not turns:
         raise InvalidSampleError(f"a prompt needs a turn of the user, got {asked!r:.200}")
@@ -83,9 +83,8 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is None and role in ("user", "human", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
     parts: list[dict[str, Any]] = []
-    content = content.tolist() if hasattr(content, "tolist") else content
-    is_one = isinstance(content, (str, bytes, Mapping)) or not isinstance(content, Sequence)
-    for block in () if content is None else [content] if is_one else content:
+    blocks = () if content is None else values_of(content, "a content") if is_list(content) else [content]
+    for block in blocks:
         parts += _parts(block, _ROLES[role])
     return {"role": _ROLES[role], "content": parts, **given}
 

@@ -203,12 +203,12 @@ def prompt_images(prompt: Any) -> list[Any]:
         >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
         ['a.png']
     """
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+    if not is_list(prompt):
         return []
     images = []
-    for message in prompt:
+    for message in values_of(prompt, "prompt"):
         content = message.get("content") if isinstance(message, Mapping) else None
-        for block in content if isinstance(content, (list, tuple)) else ():
+        for block in values_of(content, "content") if is_list(content) else ():
             if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
                 images.append(block_image(block))
     return [image for image in images if image is not None]  # a mere placeholder holds none
