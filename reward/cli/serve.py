@@ -21,9 +21,9 @@ def serve(
         list[str],
         typer.Option("--metric", "-m", help="NAME, or NAME=CHECKPOINT with a folder or Hub id; repeat it for several."),
     ],
-    host: Annotated[str, typer.Option(help="127.0.0.1 is this machine only; 0.0.0.0 and :: are all networks.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1024, max=65535)] = 8123,
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
@@ -51,7 +51,8 @@ def serve(
     In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /info, /health,
     /metrics (Prometheus) and /docs.
 
-    The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only 127.0.0.1 is served.
+    The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only this machine
+    is served.
     """
     from reward.service.settings import ServiceSettings, parse_metrics
 
@@ -83,6 +84,7 @@ def serve(
 
     names = ", ".join(each.name for each in settings.metrics)
     console = terminal.console(stderr=True)
-    console.print(f"starting {names} at http://{host}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
+    place = f"[{host}]" if ":" in host else host
+    console.print(f"starting {names} at http://{place}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
     running = Workers(settings)
     running.serve(make_app(settings, running, running.lifespan))

@@ -41,7 +41,8 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, status, held = time.perf_counter(), 500, 0
+        start, status = time.perf_counter(), 500
+        parts: list[bytes] = []  # of the body, counted in `held_bytes`
 
         async def watched(message: Any) -> None:
             nonlocal status
@@ -53,12 +54,9 @@ class Guard:
         self.telemetry.waiting.set(self.waiting)
         try:
             self._check(scope)
-            body = await self._body(scope, receive)
-            held = len(body)
-            self.held_bytes += held
-            if self.held_bytes > self.most_bytes:
-                raise _Refusal(429, "the requests under way fill the memory set aside for them", retry_after="1")
-            await self.app(scope, _replayed(body, receive), watched)
+            await self._body(receive, parts)
+            parts[:] = [b"".join(parts)]
+            await self.app(scope, _replayed(parts[0], receive), watched)
         except _Refusal as refusal:
             # What the client still sends would be taken for its next request.
             body = json.dumps({"error": str(refusal)}).encode()
@@ -68,7 +66,7 @@ class Guard:
             await watched({"type": "http.response.start", "status": refusal.status, "headers": pairs})
             await send({"type": "http.response.body", "body": body})
         finally:
-            self.held_bytes -= held
+            self.held_bytes -= sum(map(len, parts))
             self.waiting -= 1
             self.telemetry.waiting.set(self.waiting)
             route = getattr(scope.get("route"), "path", "other")  # not the path: clients may make up many
@@ -90,14 +88,14 @@ class Guard:
         if self.waiting > settings.max_waiting and scope["path"] not in _OPEN:
             raise _Refusal(429, f"{settings.max_waiting} requests are under way already", retry_after="1")
 
-    async def _body(self, scope: Any, receive: Any) -> bytes:
+    async def _body(self, receive: Any, parts: list[bytes]) -> None:
         try:
-            return await asyncio.wait_for(self._read(receive), self.settings.body_timeout)
+            await asyncio.wait_for(self._read(receive, parts), self.settings.body_timeout)
         except asyncio.TimeoutError:
             raise _Refusal(408, f"the body did not come within {self.settings.body_timeout:g} s") from None
 
-    async def _read(self, receive: Any) -> bytes:
-        parts, size = [], 0
+    async def _read(self, receive: Any, parts: list[bytes]) -> None:
+        size = 0
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -106,9 +104,12 @@ class Guard:
             size += len(part)
             if size > self.settings.max_body:
                 raise _Refusal(413, self._too_large())
+            if self.held_bytes + len(part) > self.most_bytes:  # not once it is whole: hundreds come at a time
+                raise _Refusal(429, "the requests under way fill the memory set aside for them", retry_after="1")
+            self.held_bytes += len(part)
             parts.append(part)
             if not message.get("more_body"):
-                return b"".join(parts)
+                return
 
     def _too_large(self) -> str:
         return (

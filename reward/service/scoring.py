@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from reward.errors import ImageError, InvalidSampleError, WeightsError
 from reward.samples import CaptionSample, is_wordless
 from reward.service.images import ImageReader, ImageRefused
-from reward.service.schemas import Image, SampleScores, ScoreSample
+from reward.service.schemas import SampleScores, ScoreSample
 from reward.service.settings import ServiceSettings
 from reward.service.telemetry import Telemetry
 from reward.service.worker import Job, JobReply
@@ -75,26 +75,22 @@ class Scoring:
         most = self.settings.max_candidates
         if sum(len(each.candidates) for each in asked) > most:
             raise BadRequest(f"a request may hold {most} captions; send several requests")
-        read: dict[Image, asyncio.Task[bytes]] = {}
+        images = list(dict.fromkeys(each.image for each in asked if each.image is not None))
+        loaded = await asyncio.gather(*map(self._images.read, images), return_exceptions=True)
+        read = dict(zip(images, loaded, strict=True))
         samples: list[CaptionSample] = []
         places: list[list[int | str]] = []  # of each caption: its row in the job, or why it has none
         for each in asked:
-            problem: str | None = None
-            image: bytes | None = None
-            try:
-                if each.image is not None:
-                    if each.image not in read:
-                        read[each.image] = asyncio.ensure_future(self._images.read(each.image))
-                    image = await read[each.image]
-            except ImageRefused as error:
-                raise BadRequest(str(error)) from None
-            except ImageError as error:
-                problem = str(error)
+            image = None if each.image is None else read[each.image]
+            if isinstance(image, ImageRefused):
+                raise BadRequest(str(image))
+            if isinstance(image, BaseException) and not isinstance(image, ImageError):
+                raise image
             row: list[int | str] = []
             for candidate in each.candidates:
                 try:
-                    if problem is not None:
-                        raise InvalidSampleError(problem)
+                    if isinstance(image, ImageError):
+                        raise InvalidSampleError(str(image))
                     self._check_length(candidate, *each.references)
                     samples.append(CaptionSample(candidate, image, each.references))
                     row.append(len(samples) - 1)

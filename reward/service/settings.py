@@ -49,7 +49,8 @@ class ServiceSettings:
 
     Args:
         metrics: what is served. Every worker loads all of them.
-        host: `127.0.0.1` (this machine only), `0.0.0.0` or `::` (all networks; then `token` is needed).
+        host: `127.0.0.1`, `localhost` or `::1` (this machine only), `0.0.0.0` or `::` (all networks), or another
+            address of this machine; others than the first three need `token`.
         port: 1024 to 65535.
         token: what clients must send as `Authorization: Bearer TOKEN`; None lets everyone in.
         image_root: folder of the images that requests may name by path; None refuses paths.
@@ -101,15 +102,21 @@ class ServiceSettings:
                 raise ConfigError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
         if not 0 < self.batch_wait <= LARGEST_WAIT:
             raise ConfigError(f"batch_wait must be above 0 and at most {LARGEST_WAIT:g} s, got {self.batch_wait}")
-        if self.host not in ("127.0.0.1", "0.0.0.0", "::"):
-            raise ConfigError(f"host must be 127.0.0.1 (this machine), 0.0.0.0 or :: (all networks), got {self.host!r}")
+        try:
+            address = ipaddress.ip_address("127.0.0.1" if self.host == "localhost" else self.host)
+        except ValueError:
+            raise ConfigError(
+                "host must be an address of this machine, such as 127.0.0.1 or localhost (this machine alone), 0.0.0.0 "
+                f"or :: (all networks), got {self.host!r}"
+            ) from None
+        object.__setattr__(self, "host", str(address))
         if not 1024 <= self.port <= 65535:
             raise ConfigError(f"port must be in 1024..65535, got {self.port}")
         if self.token is not None and (
             not self.token.isascii() or len(self.token) < 8 or self.token.split() != [self.token]
         ):
             raise ConfigError("the token must have at least 8 characters, all of them ASCII, and no white space")
-        if self.token is None and not ipaddress.ip_address(self.host).is_loopback:
+        if self.token is None and not address.is_loopback:
             raise ConfigError(
                 f"host {self.host} lets other machines in: set a token in the environment variable CAPREWARD_TOKEN, or "
                 "keep to 127.0.0.1"

@@ -28,6 +28,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
+import uvicorn
 from litserve import LitAPI, LitServer
 from litserve.loops.simple_loops import BatchedLoop
 from litserve.utils import LitAPIStatus, LoopResponseType, ResponseBufferItem, WorkerSetupStatus
@@ -114,10 +115,14 @@ class _API(LitAPI):
 
 
 class _Server(LitServer):
-    """LitServe with notes of its manager's process, which is left when this one is killed, and of those for HTTP."""
+    """LitServe with notes of its manager's process, which is left when this one is killed, and of those for HTTP.
+
+    It listens at `host`, which may be any address; LitServe itself knows three.
+    """
 
     manager_pid = 0
     for_http: Collection[Any] = ()
+    host = "127.0.0.1"
 
     def _init_manager(self, num_api_servers: int) -> Any:
         # SIGTERM to the whole process group, as `timeout` sends it, must not end the manager before the others.
@@ -129,8 +134,11 @@ class _Server(LitServer):
         self.manager_pid = next(p.pid or 0 for p in multiprocessing.active_children() if "SyncManager" in p.name)
         return manager
 
-    def _start_server(self, *arguments: Any, **options: Any) -> Any:
-        started = super()._start_server(*arguments, **options)
+    def _start_server(self, port: int, number: int, log_level: str, sockets: Any, *rest: Any, **options: Any) -> Any:
+        for each in sockets:
+            each.close()
+        sockets = [uvicorn.Config(self.app, host=self.host, port=port, log_level=log_level).bind_socket()]
+        started = super()._start_server(port, number, log_level, sockets, *rest, **options)
         self.for_http = started.values()
         return started
 
@@ -154,6 +162,7 @@ class Workers:
             restart_workers=True,
             **_devices(settings.devices),
         )
+        self._server.host = settings.host
         self._server.monitor_internal = _LOOK
         self._server.uvicorn_graceful_timeout = settings.drain
         self._died = -_COLLECT  # when a worker was last found dead
@@ -266,7 +275,7 @@ class Workers:
         threading.Thread(target=watch_http, daemon=True).start()
         try:
             server.run(
-                host=settings.host,
+                host="::" if ":" in settings.host else "127.0.0.1",  # taken back by `_Server`
                 port=settings.port,
                 num_api_servers=1,
                 generate_client_file=False,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import math
+import threading
 from typing import Any
 
 import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError, ServiceError, UnknownMetricError
+from reward.service.guard import Guard
+from reward.service.images import ImageReader
 from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.telemetry import Telemetry
 from reward.service.worker import Job, JobReply
 from tests.pictures import png
 from tests.reward.service.in_process import App
@@ -114,6 +118,57 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
     assert (first.scores, second.problem, third.scores) == ([[2.0]], "RuntimeError: out of memory", [[3.0]])
 
 
+def test_images_of_a_request_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, together = App("length"), threading.Barrier(3)
+    read = ImageReader._read
+
+    def wait_for_the_others(self: ImageReader, image: Any) -> bytes:
+        together.wait(20)
+        return read(self, image)
+
+    monkeypatch.setattr(ImageReader, "_read", wait_for_the_others)
+    images = [{"base64": base64.b64encode(png(colour, (8, 8))).decode()} for colour in ("red", "blue")]
+    asked = [{"candidates": ["A star."], "image": image} for image in [*images, {"base64": "AAAA"}, images[0]]]
+    samples = app.post("/score", {"samples": asked})["samples"]
+    assert [sample["scores"] for sample in samples] == [[[2.0]], [[2.0]], [[None]], [[2.0]]]
+
+
+def test_the_memory_of_bodies_counts_while_they_come() -> None:
+    """Four bodies that are half there fill what is set aside; the next is told to come again, and finds room later."""
+    guard = Guard(App("length").app, App("length", max_body=100_000_000).settings, Telemetry())
+    guard.most_bytes = 100
+    statuses: list[int] = []
+
+    async def request(*parts: bytes, rest: asyncio.Event | None = None) -> None:
+        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+
+        async def receive() -> Any:
+            if not messages:
+                await (rest or asyncio.Event()).wait()
+                return {"type": "http.disconnect"}
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        await guard({"type": "http", "path": "/score", "method": "POST", "headers": []}, receive, send)
+
+    async def run() -> None:
+        end = asyncio.Event()
+        slow = [asyncio.create_task(request(b"x" * 20, b"x" * 5, rest=end)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert guard.held_bytes == 100
+        await request(b"x")
+        assert statuses == [429]
+        end.set()
+        await asyncio.gather(*slow)
+
+    asyncio.run(run())
+    assert statuses == [429] + [400] * 4
+    assert guard.held_bytes == 0
+
+
 # Settings
 
 
@@ -123,6 +178,7 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
         ({"host": "0.0.0.0"}, "CAPREWARD_TOKEN"),
         ({"host": "::"}, "CAPREWARD_TOKEN"),
         ({"host": "example.org"}, "127.0.0.1"),
+        ({"host": "192.0.2.7"}, "CAPREWARD_TOKEN"),
         ({"token": "short"}, "8 characters"),
         ({"token": "with a blank in it"}, "white space"),
         ({"port": 80}, "1024"),
@@ -134,6 +190,11 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
 def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         ServiceSettings(parse_metrics(["length"]), **settings)
+
+
+@pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("::1", "::1"), ("127.0.0.2", "127.0.0.2")])
+def test_this_machine_alone_needs_no_token(host: str, address: str) -> None:
+    assert ServiceSettings(parse_metrics(["length"]), host=host).host == address
 
 
 def test_metrics_of_the_command_line_and_a_token_that_is_in_no_text() -> None:
