@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -57,9 +58,10 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
 class MetricTrainer(Trainer):
     """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
-    It differs from its base class in four ways. It has losses on scores. The order of the rows is a function of seed
-    and epoch. Checkpoints hold only the trained parameters, because frozen backbones are large and do not change. It
-    tells the data set the epoch, so that random choices about a row can change with it.
+    It differs from its base class in five ways. It has losses on scores, in which every row of a step weighs the same,
+    also in a batch that is not full. The order of the rows is a function of seed and epoch. Checkpoints hold only the
+    trained parameters, because frozen backbones are large and do not change. It tells the data set the epoch, so that
+    random choices about a row can change with it. It warns of pairs whose two captions are one input.
 
     Args:
         network: what is trained.
@@ -81,6 +83,7 @@ class MetricTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
         self._order, self._loss = order, loss
+        self._pairs, self._twins, self._twins_told = 0, torch.zeros((), dtype=torch.long), 0
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
@@ -88,7 +91,46 @@ class MetricTrainer(Trainer):
     ) -> Any:
         output = model(**{name: value for name, value in inputs.items() if name != "labels"})
         loss = mean_loss(self._loss, output["logits" if self._loss == "bce" else "scores"], inputs["labels"])
+        if model.training and num_items_in_batch is not None:
+            batches = self.current_gradient_accumulation_steps * self.args.world_size
+            loss = loss * (len(inputs["labels"]) * batches / num_items_in_batch)  # 1 where all batches are full
+        if model.training and self._loss == "bce":
+            self._count_twins(inputs)
         return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+        """The batches of a step, and how many rows they have in all processes: the base class counts tokens only."""
+        batches, _ = super().get_batch_samples(*args, **kwargs)
+        rows = sum(len(batch["labels"]) for batch in batches)
+        if self.args.world_size > 1:
+            rows = int(self.accelerator.reduce(torch.tensor(rows, device=self.args.device)))
+        return batches, rows
+
+    def _count_twins(self, inputs: dict[str, torch.Tensor]) -> None:
+        """Counts pairs, of which rows 2k and 2k + 1 are the two captions, that are one input with targets 1 and 0."""
+        rows = len(inputs["labels"])
+        same = torch.ones(rows // 2, dtype=torch.bool, device=inputs["labels"].device)
+        for name, values in inputs.items():
+            if name != "labels" and len(values) == rows:
+                same &= (
+                    (values[0::2] == values[1::2]).flatten(1).all(1)
+                    if values.ndim > 1
+                    else values[0::2] == values[1::2]
+                )
+        self._pairs += rows // 2
+        self._twins = self._twins.to(same.device) + same.sum()  # read when something is logged: a GPU is not waited for
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        super().log(*args, **kwargs)
+        twins = int(self._twins)
+        if twins > 0 and len(str(twins)) > len(str(self._twins_told or "")):  # at first, and at 10, 100, 1,000, ...
+            self._twins_told = twins
+            warnings.warn(
+                f"{twins:,} of {self._pairs:,} pairs so far are the same input once their captions are cut to what the "
+                "network reads, and teach it 1 and 0 for that: shorten their captions, leave these pairs out, or give "
+                "the network more text positions",
+                stacklevel=2,
+            )
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """As in the base class, which would log a loss of NaN as 0 and continue."""

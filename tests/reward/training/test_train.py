@@ -22,7 +22,7 @@ from reward.training import evaluation
 from reward.training.config import make_config
 from reward.training.loop import train
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
-from tests.reward.training.small_runs import record, same_weights, small_beitscore, small_config, weights
+from tests.reward.training.small_runs import pair_rows, record, same_weights, small_beitscore, small_config, weights
 from tests.small_clip import small_clip
 
 SMALL = {"vela": small_config, "beitscore": small_beitscore}
@@ -102,6 +102,30 @@ def test_accumulated_batches_train_like_one_large_batch(tmp_path: Path) -> None:
     # Adam divides by the gradient's size, which magnifies rounding where a gradient is nearly 0.
     assert all(torch.allclose(large[name], small[name], atol=2e-4) for name in large)
     assert any(not torch.equal(large[name], small[name]) for name in large)
+
+
+def test_the_last_micro_batch_weighs_by_its_rows(tmp_path: Path) -> None:
+    """30 ratings in batches of 4, the last of 2, are a step of 30."""
+    plain = {"epochs": 1, "scenes_train": 10, "schedule": "constant", "warmup_ratio": 0.0}
+    for name, sizes in (("large", {"batch_size": 30}), ("small", {"batch_size": 4, "accumulation": 8})):
+        train("vela", "scenes", tmp_path / name, small_config(**plain, **sizes))
+    histories = [record(tmp_path / name)["history"] for name in ("large", "small")]
+    large, small = ([entry["train_loss"] for entry in history if "train_loss" in entry] for history in histories)
+    assert small == pytest.approx(large, abs=1e-6)
+    after, other = weights(tmp_path / "large"), weights(tmp_path / "small")
+    assert all(torch.allclose(after[name], other[name], atol=2e-4) for name in after)
+
+
+def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path: Path) -> None:
+    long = "A cat looks at the red star. " * 80
+    data = {part: pair_rows() for part in ("train", "val")}
+    columns = {"caption": [f"{long}It is {word}." for word in ("red", "big", "old")] + ["A red star."]}
+    columns |= {"incorrect": [f"{long}It is {word}." for word in ("blue", "small", "new")] + ["A blue star."]}
+    data["train"] = pair_rows(**columns)
+    DatasetDict(data).save_to_disk(tmp_path / "data")
+    pairs = {"loss": "bce", "categories": ["count"], "stages": dict.fromkeys(STAGES), "epochs": 1}
+    with pytest.warns(UserWarning, match="3 of 4 pairs so far are the same input once their captions are cut"):
+        train("beitscore", tmp_path / "data", tmp_path / "run", small_beitscore(**pairs))
 
 
 def test_seeds_decide_and_repeat(tmp_path: Path) -> None:
