@@ -10,7 +10,7 @@ from urllib.request import url2pathname
 
 from reward.errors import ImageError, InvalidSampleError
 from reward.functions.queries import base64_bytes, data_url_bytes
-from reward.values import is_list, values_of
+from reward.values import is_list, listed, values_of
 
 __all__ = ["IMAGE_TYPES", "PROMPT", "as_prompt", "block_image", "has_placeholder", "trl_prompts"]
 
@@ -56,6 +56,8 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
         >>> as_prompt(chat)
         [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'What is it?'}]}]
     """
+    if isinstance(asked, str) and asked.lstrip().startswith("[{"):  # messages in a table without types
+        asked = listed(asked)
     if isinstance(asked, str) and asked.strip():
         before = [] if system is None else [{"role": "system", "content": system}]
         return [_message(message) for message in [*before, {"role": "user", "content": asked}]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import logging
 import re
 
@@ -134,6 +135,7 @@ CHATS = {  # what a data set holds: what TRL gets
     "marker": ([said("user", "<image>\nWhat is it?"), ANSWER], [USER]),
     "parts": ([said("user", SHOWN), said("assistant", [{"type": "text", "text": "A square."}])], [USER]),
     "LLaVA": ([{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": "A square."}], [USER]),
+    "JSON text": (json.dumps([said("user", "<image>\nWhat is it?"), ANSWER]), [USER]),
     "marker inside": (
         [said("user", "What is <image> here?"), ANSWER],
         [
