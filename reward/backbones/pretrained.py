@@ -29,6 +29,9 @@ __all__ = [
 ]
 
 
+_COUNTED = (".position_ids", ".inv_freq")  # older files have them; they are computed, not learned
+
+
 def load_pretrained(
     source: str | os.PathLike[str],
     model_class: Any,
@@ -103,10 +106,14 @@ def load_network(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
     refuse_missing(where, report["missing_keys"])
-    if not hasattr(config, "quantization_config"):  # transformers knows how to read what its quantisation wrote
+    is_quantised = hasattr(config, "quantization_config")
+    if not is_quantised:  # transformers knows how to read what its quantisation wrote
         refuse_stored_integers(_weights_of(source), model, where=where)
     if strict:
-        refuse_left_over(where, report["unexpected_keys"])
+        # quantisation keeps more than one tensor for a weight, and transformers reads them
+        owners = tuple({name.rpartition(".")[0] + "." for name in model.state_dict()}) if is_quantised else ()
+        left = [name for name in report["unexpected_keys"] if not (name.startswith(owners) or name.endswith(_COUNTED))]
+        refuse_left_over(where, left)
     dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
     if dropped:
         raise CheckpointError(

@@ -46,6 +46,9 @@ def load_parts(
 ) -> tuple[Any, Any]:
     """A model and what prepares its input, by two Auto classes of transformers; never with random weights.
 
+    A folder whose weights do not all have a place in the model is refused: with a head of its own, such as that of a
+    reward model, or adapters that are not merged, it is another model than the one that would answer.
+
     Args:
         kind: what the model is called in messages.
         trust_remote_code: whether Python code in the folder may run.
@@ -57,7 +60,9 @@ def load_parts(
     folder = resolve_checkpoint(source, metric=kind, revision=revision)
     device = usable_device(device)
     dtype = parse_dtype(None if dtype == "auto" else dtype) or "auto"
-    model, reader = load_pretrained(folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code)
+    model, reader = load_pretrained(
+        folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code, strict=True
+    )
     return model.to(device), reader
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from reward import load_scorer
+from reward.decoding.captioners import LocalCaptioner
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Judge, Question
 from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from tests import toy_captioners, toy_judges
+from tests.rating_judges import save_rating_judge
 from tests.toy_judges import plain_inputs, plain_pass, spellings
 
 ANSWERS = list("12345")
@@ -312,3 +318,24 @@ def test_half_precision_shares_too() -> None:
     assert judge.reader.shares == {True: True, False: True}
     expected = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in asked])
     np.testing.assert_allclose(given, expected, atol=3e-2)
+
+
+@pytest.mark.parametrize("left", ["score.weight", "v_head.summary.bias", "lm_head.lora_A.weight"])
+@pytest.mark.parametrize("metric", ["judge", "vqascore", "fleur", "harmoniceval", "captioner"])
+def test_a_folder_whose_head_would_be_dropped_is_refused(metric: str, left: str, tmp_path: Path) -> None:
+    """Without its head, a reward model would answer with words that nobody trained."""
+    save_rating_judge(tmp_path, "8")
+    file = tmp_path / "model.safetensors"
+    loads: dict[str, Callable[..., Any]] = {
+        "judge": LocalJudge.from_pretrained,
+        "captioner": lambda folder, device: LocalCaptioner(folder, device=device).check(),
+    }
+    load = functools.partial(loads.get(metric) or functools.partial(load_scorer, metric), tmp_path, device="cpu")
+    weights = load_file(file)
+    save_file(
+        {**weights, "model.vision_tower.vision_model.embeddings.position_ids": torch.arange(4)}, file, {"format": "pt"}
+    )
+    load()  # counted, not learned
+    save_file({**weights, left: torch.zeros(4)}, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=rf"has no place for \({re.escape(left)}\)"):
+        load()
