@@ -45,6 +45,7 @@ def check_rows(rows: Any, trainer: Any) -> None:
         )
     if not len(rows):
         raise ConfigError("held_out has no rows: the monitor needs at least 10 images, better 50")
+    columns = list(rows[0])  # a transform gives others than the table has, a format fewer
     if not {"image", "images"} & set(columns):
         raise ConfigError(
             f"held_out has no column 'image' or 'images', only {', '.join(columns)}: use make_prompt_dataset"

@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from integrations.trl.prompt_rows import rows_of, with_images_of_prompts
+from integrations.trl.prompt_rows import (
+    readable_rows,
+    rows_of,
+    with_format_of,
+    with_images_of_prompts,
+    with_transform,
+    without_format,
+)
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.functions.chats import PROMPT, as_prompt, trl_prompts
 from reward.images import load_image, plain_image
-from reward.samples import find_column
+from reward.samples import find_column, read_references
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["make_prompt_dataset"]
 
 logger = logging.getLogger(__name__)
+
+_TEXTS = ("string", "large_string", "string_view")
+_MISSING = ("null", "float16", "float32", "float64")  # how a column without any value is typed
 
 
 def make_prompt_dataset(
@@ -97,11 +107,15 @@ def make_prompt_dataset(
 
     if not isinstance(dataset, (Dataset, IterableDataset)):
         dataset = rows_of(dataset, prompt_column)
-    columns = _list_columns(dataset)
+    given = dataset
+    is_transformed = isinstance(given, Dataset) and given.format["type"] == "custom"
+    if isinstance(given, Dataset) and not is_transformed:
+        dataset = without_format(given, (image_column, references_column, prompt_column))
+    columns = _list_columns([next(readable_rows(given))[1]] if is_transformed else dataset)
     if prompt_column is not None and prompt_column not in columns:
         raise DataError(f"prompt_column= names {prompt_column!r}, which is no column; there are {', '.join(columns)}")
     image = find_column("image", columns, image_column, option="image_column=")
-    if image is None and prompt_column is not None:
+    if image is None and prompt_column is not None and not is_transformed:
         dataset = with_images_of_prompts(dataset, prompt_column)
         columns = _list_columns(dataset)
     image = find_column("image", columns, image_column, option="image_column=", needed_by="make_prompt_dataset")
@@ -122,6 +136,8 @@ def make_prompt_dataset(
 
     if isinstance(dataset, IterableDataset):
         return _streamed(dataset, new_names, messages, check_images)
+    if is_transformed:
+        return with_transform(dataset, new_names, *_for_rows(new_names, messages, check_images))
     dataset = _with_images(dataset, image, columns[image], check_images)
     if prompt_column is None and isinstance(asked, str):
         prompts = [messages({})] * len(dataset)
@@ -138,14 +154,14 @@ def make_prompt_dataset(
             dataset = dataset.rename_column(old, new_names[old])
     if references is not None:
         dataset = _with_reference_lists(dataset, references)
-    return dataset.add_column("prompt", prompts)
+    return with_format_of(given, dataset.add_column("prompt", prompts), new_names)
 
 
-def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
+def _list_columns(dataset: Dataset | IterableDataset | list[dict[str, Any]]) -> dict[str, bool]:
     """For each column, whether its cells are lists."""
     from datasets import LargeList, List
 
-    if dataset.features is not None:
+    if not isinstance(dataset, list) and dataset.features is not None:
         return {name: isinstance(feature, (List, LargeList)) for name, feature in dataset.features.items()}
     first: dict[str, Any] = next(iter(dataset), {})  # a stream that does not say what it holds
     return {name: isinstance(cell, (list, tuple)) for name, cell in first.items()}
@@ -184,12 +200,22 @@ def _streamed(
     """The same row by row; nothing is known of a row before it is read."""
     from datasets import Image, List
 
-    (image, target), *others = new_names.items()
-    warned: set[str] = set()
+    image = next(iter(new_names))
     feature = (dataset.features or {}).get(image)
     if isinstance(getattr(feature, "feature", feature), Image):  # read below: a broken one must not end the stream
         undecoded = Image(decode=False)
         dataset = dataset.cast_column(image, List(undecoded) if hasattr(feature, "feature") else undecoded)
+    has_image, shaped = _for_rows(new_names, messages, check_images)
+    gone = [old for old, new in new_names.items() if old != new]
+    return dataset.filter(has_image).map(shaped, remove_columns=gone or None)
+
+
+def _for_rows(
+    new_names: Mapping[str, str], messages: Callable[[Mapping[str, Any]], list[dict[str, Any]]], check_images: bool
+) -> tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """Whether a row is kept, and its new columns."""
+    (image, target), *others = new_names.items()
+    warned: set[str] = set()
 
     def warn_once(what: str, more: str = "") -> None:
         if what not in warned:
@@ -212,16 +238,10 @@ def _streamed(
         new = {target: opened, "prompt": trl_prompts([messages(row)], [count])[0]}
         for old, name in others:
             if name == "references":
-                captions = [row[old]] if isinstance(row[old], str) else row[old]
-                if captions is not None and not (
-                    isinstance(captions, list) and all(isinstance(caption, str) for caption in captions)
-                ):
-                    raise _no_captions(old, repr(row[old]))
-                new[name] = captions
+                new[name] = _captions(old, row[old])
         return new
 
-    gone = [old for old, new in new_names.items() if old != new]
-    return dataset.filter(has_image).map(shaped, remove_columns=gone or None)
+    return has_image, shaped
 
 
 def _opened(image: Any) -> Any:
@@ -346,16 +366,23 @@ def _with_plain_images(dataset: Dataset, name: str, faults: Sequence[str | None]
 
 
 def _with_reference_lists(dataset: Dataset, name: str) -> Dataset:
-    from datasets import List, Value
+    from datasets import LargeList, List, Value
 
-    feature = dataset.features["references"]
-    if isinstance(feature, Value) and feature.dtype in ("string", "large_string"):
-        captions = dataset.with_format(None)["references"]
-        lists = [None if caption is None else [caption] for caption in captions]
-        return dataset.remove_columns("references").add_column("references", lists)
-    if isinstance(feature, List) and getattr(feature.feature, "dtype", None) in ("string", "large_string"):
-        return dataset
-    raise _no_captions(name, str(feature))
+    lists, feature = List(Value("string")), dataset.features["references"]
+    inner = getattr(getattr(feature, "feature", feature), "dtype", None)
+    if isinstance(feature, (List, LargeList)) and inner in (*_TEXTS, "null"):
+        return dataset if inner == "string" and isinstance(feature, List) else dataset.cast_column("references", lists)
+    if not isinstance(feature, Value) or inner not in (*_TEXTS, *_MISSING):
+        raise _no_captions(name, str(feature))
+    captions = [_captions(name, cell) for cell in dataset["references"]]
+    return dataset.remove_columns("references").add_column("references", captions, feature=lists)
+
+
+def _captions(name: str, cell: Any) -> list[str] | None:
+    try:
+        return list(read_references(cell)) or None
+    except InvalidSampleError as error:
+        raise _no_captions(name, f"{cell!r:.200} ({error})") from None
 
 
 def _no_captions(name: str, held: str) -> InvalidSampleError:

@@ -12,7 +12,8 @@ from itertools import islice
 from typing import Any
 
 from reward.boxes import BoxedImage
-from reward.errors import DataError, InvalidSampleError
+from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.images import image_key
 from reward.metrics.base import MetricSpec
 from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow, Source
@@ -218,8 +219,16 @@ def row_task(
                 "group",
                 f"the row has nothing in column {plan.group!r}, by which rows are ranked",
             )
-        task.group = None if group is None else hashlib.sha256(image_identity(group).encode()).hexdigest()[:16]
+        task.group = None if group is None else hashlib.sha256(_group_key(group).encode()).hexdigest()[:16]
     return task
+
+
+def _group_key(group: Any) -> str:
+    """What the rows of a group share; pixels by content, since those of other rows are other objects, and gone."""
+    if hasattr(group, "getbands") or getattr(group, "ndim", 0) > 0:
+        with suppress(ImageError):
+            return image_key(group)
+    return image_identity(group)
 
 
 def image_identity(image: Any) -> str:
@@ -228,7 +237,7 @@ def image_identity(image: Any) -> str:
         image = image.get("bytes") or image.get("path")
     if isinstance(image, bytes):
         return hashlib.sha256(image).hexdigest()
-    if getattr(image, "ndim", 0):  # pixels, of which `repr` shows some only; the caller keeps the array alive
+    if getattr(image, "ndim", 0):  # pixels, of which `repr` shows some only; the caller keeps image or array alive
         return f"array {id(image)}"
     return repr(image)
 

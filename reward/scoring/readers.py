@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.scoring.arrow_sources import DatasetSource, ParquetSource
+from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.text_sources import CsvSource, JsonLinesSource, open_json
+from reward.scoring.transformed_source import dataset_source
 
 __all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
@@ -129,7 +130,7 @@ def _open_folder(path: Path, split: str | None) -> Source:
 
 def _load(
     name: str, split: str | None, folder: Path, *, subset: str | None = None, revision: str | None = None
-) -> DatasetSource:
+) -> Source:
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
@@ -137,7 +138,7 @@ def _load(
         splits = datasets.get_dataset_split_names(name, subset, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
         loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
-        return DatasetSource(loaded, name=name, folder=folder)
+        return dataset_source(loaded, name=name, folder=folder)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
@@ -149,12 +150,12 @@ def _load(
         raise DataError(f"{what}: {_in_short(error)}") from error
 
 
-def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> DatasetSource:
+def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> Source:
     if isinstance(data, Mapping):
         data = data[_chosen(data, split, name)]
     elif split is not None:
         raise DataError(f"{name} is one table, which has no split {split!r}; leave out --split (split=)")
-    return DatasetSource(data, name=name, folder=folder)
+    return dataset_source(data, name=name, folder=folder)
 
 
 def _chosen(splits: Mapping[str, Any], split: str | None, name: str) -> str:

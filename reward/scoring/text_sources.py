@@ -60,7 +60,7 @@ class TextSource(Source):
         from reward.scoring.schemas import infer_schema, typed_table
 
         def chunks() -> Iterator[list[dict[str, Any]]]:
-            rows = self.parsed()
+            rows = self.records()
             while chunk := list(islice(rows, TABLE_ROWS)):
                 rows_read = [{} if isinstance(row, BadRow) else row for row in chunk]
                 yield rows_read if columns is None else [{name: row.get(name) for name in columns} for row in rows_read]

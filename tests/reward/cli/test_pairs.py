@@ -164,7 +164,7 @@ def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
         assert f"1 images left out: {problem}" in err
     for row, message in (
         ({"candidates": [SHORT], "rewards": [1, 2]}, "row 1 has 1 captions and 2 scores"),
-        ({"candidates": [SHORT], "rewards": 1}, "must both hold lists"),
+        ({"candidates": [SHORT], "rewards": 1}, "column 'rewards' must be a list, got int"),
         ({"candidates": [SHORT], "rewards": ["good"]}, "column 'rewards' must hold numbers, got 'good'"),
     ):
         write_lines(data, [{"image": "0.png", **row}])

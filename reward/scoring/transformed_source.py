@@ -1,0 +1,85 @@
+"""Reads data sets of `datasets` that have a transform: what their rows give is scored, not what their tables hold."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reward.errors import DataError
+from reward.scoring.arrow_sources import DatasetSource
+from reward.scoring.sources import BadRow, Source
+from reward.scoring.text_sources import TextSource
+
+__all__ = ["TransformedSource", "dataset_source"]
+
+
+def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
+    """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them.
+
+    Raises:
+        DataError: it holds no rows, or its transform fails for all.
+    """
+    if dataset.format["type"] == "custom" and len(dataset):
+        return TransformedSource(dataset, name=name, folder=folder)
+    return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
+
+
+def shown_columns(dataset: Any) -> list[str]:
+    """The columns that the rows of a `datasets.Dataset` have: all of them, but for a format of some.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> shown_columns(Dataset.from_dict({"id": [1], "caption": ["A star."]}).with_format(columns=["caption"]))
+        ['caption']
+    """
+    shown = dataset.column_names if dataset.format["output_all_columns"] else dataset.format["columns"]
+    return list(shown)
+
+
+class TransformedSource(TextSource):
+    """The rows that a transform gives (`set_transform`, `with_transform`), one at a time; the output has no pictures.
+
+    A row is asked for anew whenever it is read, so texts must not be drawn at random.
+    """
+
+    def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
+        self.dataset, self.name, self.folder = dataset, name, folder
+        self.num_rows = len(dataset)
+        first = next(self.parsed())
+        readable = next((row for row in self.parsed() if not isinstance(row, BadRow)), None)
+        if readable is None:
+            raise DataError(f"{name} has no row that can be read. The first: {first.message}")  # type: ignore[union-attr]
+        self.columns = list(readable)
+
+    def fingerprint(self) -> str:
+        from datasets.fingerprint import Hasher
+
+        stored = DatasetSource(self.dataset.with_format(None), name=self.name, folder=self.folder).fingerprint()
+        return hashlib.sha256(f"{stored} {Hasher.hash(self.dataset.format)}".encode()).hexdigest()
+
+    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
+        for number in range(start, self.num_rows):
+            try:
+                yield dict(self.dataset[number])
+            except Exception as error:  # of the transform, of whatever kind, or of an image that cannot be decoded
+                yield BadRow(f"row {number + 1} of the data set cannot be read: {type(error).__name__}: {error}"[:500])
+
+    def records(self) -> Iterator[dict[str, Any] | BadRow]:
+        for row in self.parsed():
+            yield row if isinstance(row, BadRow) else _without_pictures(row)
+
+
+def _without_pictures(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in row.items() if not _is_picture(value)}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _is_picture(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        return any(map(_is_picture, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, bytes) or hasattr(value, "getbands") or getattr(value, "ndim", 0) > 1
