@@ -28,6 +28,7 @@ __all__ = [
     "WEIGHTS_FILE",
     "WEIGHT_SUFFIXES",
     "SourceKind",
+    "check_revision",
     "check_source",
     "local_folder",
     "named_metric",
@@ -84,9 +85,10 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
         A local folder. `read_config` and `load_strict` check its files.
 
     Raises:
-        CheckpointError: there is no such checkpoint, the Hub cannot be reached, or `revision` is given for a folder.
+        CheckpointError: there is no such checkpoint, the Hub cannot be reached, or see `check_revision`.
     """
     text = os.fspath(source)
+    check_revision(source, revision)
     if text == "embedded":
         folder = _ASSETS / metric
         if not (folder / CONFIG_FILE).is_file():
@@ -105,8 +107,7 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
     text = os.fspath(source)
     folder = Path(text)
     if folder.is_dir():
-        if revision is not None:
-            raise CheckpointError(f"revision={revision!r} needs a Hub id, but {text!r} is a local folder")
+        check_revision(source, revision)
         return folder
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
@@ -118,6 +119,27 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
             hint += f"hf download {text} --local-dir {text}"
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist{hint}")
     return None
+
+
+def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
+    """Refuses a revision of what has none: only what is on the Hub has branches, tags and commits.
+
+    Raises:
+        CheckpointError: there is one, for `"embedded"`, an address or a local folder.
+
+    Example:
+        >>> check_revision("embedded", "v2")
+        Traceback (most recent call last):
+            ...
+        reward.errors.CheckpointError: revision='v2' needs a Hub id, but source is 'embedded': leave the revision out
+    """
+    text = os.fspath(source)
+    if revision is None:
+        return
+    if text == "embedded" or text.startswith(("http://", "https://")):
+        raise CheckpointError(f"revision={revision!r} needs a Hub id, but source is {text!r}: leave the revision out")
+    if Path(text).is_dir():
+        raise CheckpointError(f"revision={revision!r} needs a Hub id, but {text!r} is a local folder")
 
 
 def names_path(text: str) -> bool:

@@ -1,10 +1,20 @@
-"""Fingerprints of data, weights and code, by which it is seen whether they have changed."""
+"""What a score belongs to: fingerprints of rows' images, of weights and code, and of whole scorers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
+import sqlite3
+import sys
+import time
+import types
+import uuid
+import zlib
+from collections.abc import Iterable, Mapping, Set
+from contextlib import closing, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,65 +22,148 @@ from typing import TYPE_CHECKING, Any
 import reward
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from reward.metrics.base import MetricSpec
 
-__all__ = ["fingerprint_file", "fingerprint_network", "fingerprint_source", "metric_identity"]
+__all__ = [
+    "fingerprint_code",
+    "fingerprint_file",
+    "fingerprint_network",
+    "fingerprint_object",
+    "fingerprint_scorer",
+    "fingerprint_source",
+    "hash_file",
+    "image_stamp",
+    "metric_identity",
+    "source_stamp",
+]
 
-WHOLE_BELOW = 256 * 2**20  # bytes; larger files are sampled, because hashing terabytes would delay every start
-BLOCKS, BLOCK_BYTES = 64, 2**20
-VALUES = 16_384  # of each weight that are hashed; a training moves nearly all of them
+BLOCK_BYTES = 2**20
+REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
+_SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
+_STANDARD = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
 _SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
+_NAMING = {"backbone", "source", "clip", "model"}  # fields of a config.json that may name weights on the Hub
+_LIBRARIES = {"torch", "transformers", "open_clip", "peft", "timm"}  # whose networks are known by config and weights
 
 
-def fingerprint_file(path: Path, *, whole: bool = False) -> str:
-    """Hash of a file: of all bytes up to 256 MiB, else of the size and 64 evenly spaced blocks of 1 MiB.
-
-    The modification time does not count: a copy of a file is the same input.
-
-    Args:
-        path: the file.
-        whole: hash all bytes of a large file too, for an output that may have been damaged anywhere.
+def hash_file(path: Path) -> str:
+    """Hash of the size and all bytes of a file, which are read.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = Path(folder) / "a.txt"
         ...     _ = path.write_text("one")
-        ...     fingerprint_file(path)[:8]
+        ...     hash_file(path)[:8]
         'f483484c'
     """
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
+    digest = hashlib.sha256(str(path.stat().st_size).encode())
     with path.open("rb") as file:
-        if whole or size <= WHOLE_BELOW:
-            while block := file.read(BLOCK_BYTES):
-                digest.update(block)
-        else:
-            for position in range(BLOCKS):
-                file.seek(position * (size - BLOCK_BYTES) // (BLOCKS - 1))
-                digest.update(file.read(BLOCK_BYTES))
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
     return digest.hexdigest()
 
 
-def fingerprint_source(source: Any) -> str:
-    """Fingerprint of a scorer's `source`.
+def fingerprint_file(path: Path) -> str:
+    """Names the content of a file, all of it: a copy has the same name, and an edit anywhere gives another.
 
-    A file is hashed. Of a folder, the data files are hashed, and the files that its config.json names, such as the
-    weights of a backbone elsewhere on this disk. Any other source, a Hub id or `"embedded"`, is its own fingerprint.
+    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is
+    remembered by path, size and times of change, in `capreward/hashes.sqlite` of the user's cache folder
+    (`XDG_CACHE_HOME`, else `~/.cache`). Where nothing can be written there, it is hashed each time.
     """
+    real = Path(os.path.realpath(path))
+    if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
+        return real.name
+    facts = real.stat()
+    if facts.st_size < REMEMBERED_FROM:
+        return hash_file(real)
+    key, stamp = os.fspath(real), _stamp(facts)
+    with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows:
+        found = rows.execute("SELECT hash FROM hashes WHERE path = ? AND stamp = ?", [key, stamp]).fetchone()
+        if found is not None:
+            return str(found[0])
+    content = hash_file(real)
+    settled = time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED
+    if settled and _stamp(real.stat()) == stamp:
+        with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows, rows:
+            rows.execute("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?)", [key, stamp, content])
+    return content
+
+
+def _remembered() -> sqlite3.Connection:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = sqlite3.connect(folder / "hashes.sqlite", timeout=10)
+    rows.execute("CREATE TABLE IF NOT EXISTS hashes (path TEXT PRIMARY KEY, stamp TEXT, hash TEXT)")
+    return rows
+
+
+def _stamp(facts: os.stat_result) -> str:
+    return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
+
+
+def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
+    """Short text that changes when the file of an image is replaced: of its size and its time of change.
+
+    Args:
+        image: a cell of an image column.
+        root: where relative paths start.
+
+    Returns:
+        8 hexadecimal digits; empty for what is no file on this disk: pixels, encoded images, addresses.
+    """
+    if isinstance(image, (list, tuple)) and len(image) == 1:
+        image = image[0]
+    if isinstance(image, Mapping):
+        image = image.get("path") if image.get("bytes") is None else None
+    if not isinstance(image, (str, os.PathLike)):
+        return ""
+    path = os.fspath(image)
+    if isinstance(path, str) and "://" in path:
+        return ""
+    try:
+        facts = os.stat(os.path.join(root, path))
+    except (OSError, ValueError, TypeError):
+        return "00000000"  # a file that comes later is another one
+    return f"{zlib.crc32(f'{facts.st_size} {facts.st_mtime_ns}'.encode()):08x}"
+
+
+def fingerprint_source(source: Any, revision: str | None = None) -> str:
+    """Names the weights that a scorer's `source` stands for now.
+
+    A file counts by its content. Of a folder its data files count, and what its config.json names: files and folders
+    on this disk by their content, models on the Hub by the commit. A Hub id counts by the commit that its revision
+    stands for, and by what its config.json names; if the Hub cannot be reached, by the commit that was last
+    downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
+    """
+    text = str(source)
+    path = Path(text.removeprefix("local-dir:"))
+    if path.exists():
+        hashes = [_fingerprint(each) for each in _places(path)]
+        return ";".join([*filter(None, hashes), *_named_on_hub(_config(path))]) or text
+    commit = _hub_commit(text, revision)
+    if commit is None:
+        return text + (f"@{revision}" if revision else "")
+    return ";".join([f"{text}@{commit}", *_named_on_hub(_hub_config(text, commit))])
+
+
+def source_stamp(source: Any) -> str:
+    """Sizes and times of change of the files on this disk that a `source` stands for, which costs no reading."""
     path = Path(str(source).removeprefix("local-dir:"))
-    named = [Path(text) for text in sorted(_texts(_config(path))) if os.path.exists(text)]
-    hashes = [_fingerprint(each) for each in (path, *named) if each.exists()]
-    return ";".join(hashes) or str(source)
+    if not path.exists():
+        return ""
+    return ";".join(f"{each} {_stamp(each.stat())}" for place in _places(path) for each in _files(place))
 
 
 def fingerprint_network(network: nn.Module, *facts: Any) -> str:
-    """Hash of what a network computes with: name, type, shape and up to 16,384 evenly spaced values of each tensor.
+    """Hash of what a network computes with: name, type, shape and all values of each tensor.
 
     It names the weights that are loaded, wherever they came from: a Hub revision that moved, or adapters, change it.
+    Equal weights have equal hashes on every device.
 
     Args:
         network: on any device.
@@ -86,20 +179,130 @@ def fingerprint_network(network: nn.Module, *facts: Any) -> str:
         >>> nn.init.ones_(network.bias).tolist(), fingerprint_network(network) == before
         ([1.0, 1.0], False)
     """
-    import torch
-
     digest = hashlib.sha256(json.dumps(facts, default=str, sort_keys=True).encode())
     for name, tensor in network.state_dict().items():
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        values = tensor.detach().reshape(-1)
-        values = values[:: max(1, -(-len(values) // VALUES))].contiguous().cpu()
-        digest.update(values.view(torch.uint8).numpy().tobytes())
+        digest.update(f"{name} {_of_tensor(tensor)}".encode())
     return digest.hexdigest()
 
 
-def _fingerprint(path: Path) -> str:
+def _of_tensor(tensor: Tensor) -> str:
+    """Sums of its values, as whole numbers, each weighed by its place: made where the tensor is, and exact."""
+    import torch
+
+    values = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    values = torch.nn.functional.pad(values, (0, -len(values) % 8)).view(torch.int64)
+    sums = []
+    for part in values.split(2**22):
+        odd = torch.arange(len(part), device=part.device) * 0x5851F42D4C957F2D * 2 + 1  # so that each change counts
+        sums.append(int((part * odd).sum()))
+    return f"{tensor.dtype} {tuple(tensor.shape)} {sums}"
+
+
+def fingerprint_scorer(scorer: Any) -> str:
+    """What names a scorer, or a judge, that is loaded: its own `fingerprint`, else that of the object."""
+    own = getattr(scorer, "fingerprint", None)
+    return str(own) if own is not None else fingerprint_object(scorer)
+
+
+def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
+    """Names an object by its class, the source of the module (and of the folder) of that class, and all it holds.
+
+    Equal objects have equal names in every process. An object that holds what cannot be told, such as an open
+    connection, has a new name each time, so that nothing is taken for its own; give it a property `fingerprint`.
+
+    Args:
+        value: a scorer, or any other.
+        leave_out: attributes that change no score.
+
+    Example:
+        >>> fingerprint_object([1, {"a": 2.0}]) == fingerprint_object([1, {"a": 2.0}])
+        True
+    """
+    kind = type(value)
+    digest = hashlib.sha256(fingerprint_code(*(each.__module__ for each in kind.__mro__)).encode())
+    try:
+        if not hasattr(sys.modules.get(kind.__module__), "__file__"):  # written in a notebook
+            _feed(digest, [each for each in vars(kind).values() if isinstance(each, types.FunctionType)], ())
+        state: Any = value
+        if hasattr(value, "__dict__"):
+            state = {name: each for name, each in vars(value).items() if name not in leave_out}
+        _feed(digest, state, ())
+    except Exception:  # whatever an object raises when it is looked into
+        return f"{kind.__qualname__} without a fingerprint {uuid.uuid4().hex}"
+    return f"{kind.__qualname__} {digest.hexdigest()[:16]}"
+
+
+def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
+    """Adds a value to a digest, and all that it holds."""
+    kind = type(value)
+    digest.update(f"<{kind.__module__}.{kind.__qualname__}>".encode())
+    if id(value) in above:
+        return
+    feed = partial(_feed, digest, above=(*above, id(value)))
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if value is None or isinstance(value, (str, bytes, int, float, complex, os.PathLike)):
+        digest.update(repr(value).encode("utf-8", "surrogatepass"))
+    elif torch is not None and isinstance(value, torch.nn.Module):
+        _feed_network(digest, value, feed)
+    elif torch is not None and isinstance(value, torch.Tensor):
+        digest.update(_of_tensor(value).encode())
+    elif numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind != "O":
+        digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+    elif isinstance(value, Mapping):
+        for name in sorted(value, key=repr):
+            feed(name)
+            feed(value[name])
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            feed(each)
+        digest.update(b"|")
+    elif isinstance(value, Set):
+        digest.update(repr(sorted(map(repr, value))).encode())
+    elif isinstance(value, types.CodeType):
+        for each in (value.co_code, value.co_consts, value.co_names):
+            feed(each)
+    elif isinstance(value, types.FunctionType):
+        feed([value.__code__, value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]])
+    elif isinstance(value, (type, types.BuiltinFunctionType, types.ModuleType)):
+        digest.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
+    elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
+        feed([value.get_vocab(), getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)])
+    elif kind.__module__.partition(".")[0] in _LIBRARIES and hasattr(value, "to_dict"):
+        feed(_settings(value.to_dict()))
+    else:
+        reduced = value.__reduce_ex__(4)  # as it would be pickled
+        feed(reduced if isinstance(reduced, str) else [*reduced[:3], *(list(each) for each in reduced[3:5] if each)])
+
+
+def _feed_network(digest: Any, network: nn.Module, feed: Any) -> None:
+    """Adds a network: its make-up and weights; of modules that are no library's also what they hold beside these."""
+    digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
+    digest.update(fingerprint_network(network).encode())
+    for module in network.modules():
+        if hasattr(getattr(module, "config", None), "to_dict"):
+            feed(_settings(module.config.to_dict()))  # type: ignore[union-attr, operator]
+        if type(module).__module__.partition(".")[0] not in _LIBRARIES:
+            held = {name: each for name, each in vars(module).items() if not name.startswith("_")}
+            feed({name: each for name, each in held.items() if name not in ("training", "config")})
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in values.items() if name not in ("_name_or_path", "transformers_version")}
+
+
+def _places(path: Path) -> list[Path]:
+    """A file or folder, and what its config.json names on this disk."""
+    named = [Path(text) for text in sorted(set(_texts(_config(path)))) if os.path.exists(text)]
+    return [path, *named]
+
+
+def _files(path: Path) -> list[Path]:
     files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix.lower() in _DATA)
-    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in files if each.is_file())
+    return [each for each in files if each.is_file()]
+
+
+def _fingerprint(path: Path) -> str:
+    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in _files(path))
 
 
 def _config(folder: Path) -> Any:
@@ -109,12 +312,34 @@ def _config(folder: Path) -> Any:
         return None
 
 
-def _texts(value: Any) -> set[str]:
+def _hub_config(repo: str, commit: str) -> Any:
+    """The config.json of a commit, which loading it needs anyway."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return _config(Path(hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)).parent)
+    except (OSError, ValueError):  # every error of the client is one of these
+        return None
+
+
+def _texts(value: Any) -> Iterable[str]:
     """All texts in a JSON value, but not the names of its fields."""
     if isinstance(value, str):
-        return {value.removeprefix("local-dir:")}
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return set().union(*map(_texts, parts))
+        yield value.removeprefix("local-dir:")
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(part)
+
+
+def _named_on_hub(config: Any) -> list[str]:
+    """`id@commit` of each model on the Hub that a config.json names as its weights."""
+    found = []
+    if isinstance(config, dict):
+        for name in sorted(_NAMING & set(config)):
+            if isinstance(text := config[name], str) and (commit := _hub_commit(text, config.get("revision"))):
+                found.append(f"{text}@{commit}")
+    for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+        found += _named_on_hub(part)
+    return found
 
 
 def metric_identity(
@@ -122,8 +347,7 @@ def metric_identity(
 ) -> dict[str, Any]:
     """What a metric's scores depend on: package version, the metric's code, weights, revision and number format.
 
-    A folder of weights is identified by its content, and weights on the Hub by the commit of the revision. If the Hub
-    cannot be reached, that is the commit that was last downloaded.
+    Weights are named by `fingerprint_source`; those that ship with the package by their content.
 
     Example:
         >>> from reward.registry import metric_spec
@@ -132,35 +356,40 @@ def metric_identity(
     """
     embedded = Path(reward.__file__).parent / "assets" / spec.name
     if source != "embedded":
-        weights = fingerprint_source(source)
+        weights = fingerprint_source(source, revision)
     else:  # a formula has no weights
         weights = fingerprint_source(embedded) if embedded.is_dir() else "embedded"
     return {
         "metric": spec.name,
         "capreward": reward.__version__,
-        "code": _code_fingerprint(spec),
+        "code": fingerprint_code(spec.scorer.partition(":")[0]),
         "source": weights,
         "revision": _hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
     }
 
 
-def _code_fingerprint(spec: MetricSpec) -> str:
-    """Hash of the code of a metric and of the code that all metrics share."""
-    module = spec.scorer.partition(":")[0]
-    spec_of_module = find_spec(module)
-    if spec_of_module is None or spec_of_module.origin is None:
-        return "unknown"
-    file = Path(spec_of_module.origin)
+def fingerprint_code(*modules: str) -> str:
+    """Hash of the code of a metric: its modules, those beside them, and the code that all metrics share."""
     package = Path(reward.__file__).parent
-    folders = [*((file.parent,) if "." in module else ()), *(package / name for name in _SHARED)]
-    files = {file} | {
-        path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")
-    }
+    files, folders = set(), {package / name for name in _SHARED}
+    for module in modules:
+        if module.partition(".")[0] not in _STANDARD and (file := _file_of(module)) is not None:
+            files.add(file)
+            folders |= {file.parent} if "." in module else set()
+    files |= {path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")}
     digest = hashlib.sha256()
     for path in sorted(files):
-        digest.update(f"{path.name} {fingerprint_file(path)}\n".encode())
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def _file_of(module: str) -> Path | None:
+    name = getattr(sys.modules.get(module), "__file__", None)
+    if name is None and module != "__main__":
+        found = find_spec(module)
+        name = found.origin if found is not None else None
+    return Path(name) if name is not None and os.path.isfile(name) else None
 
 
 def _hub_commit(source: str, revision: str | None) -> str | None:

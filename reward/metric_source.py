@@ -87,7 +87,7 @@ class MetricSource:
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
-        return load_scorer(self.name, self.source, **options, **({"revision": self.revision} if self.revision else {}))
+        return load_scorer(self.name, self.source, **options | ({"revision": self.revision} if self.revision else {}))
 
 
 def _number(text: str, weight: str, *, write: str) -> float:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from reward.checkpoints import check_source
+from reward.checkpoints import check_revision, check_source
 from reward.errors import ConfigError, UnknownMetricError, did_you_mean
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
@@ -88,7 +88,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     Raises:
         UnknownMetricError: no such metric.
         ConfigError: see `check_loading` and `check_caching`.
-        CheckpointError: the source is missing, incomplete or of another metric.
+        CheckpointError: the source is missing, incomplete or of another metric, or see `check_revision`.
 
     Example:
         >>> load_scorer("length", device="cpu").spec.aspects
@@ -96,6 +96,7 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
     """
     spec, is_mean = _find(name)
     check_loading(source, options.get("device"), metric=name)
+    check_revision(source, options.get("revision"))
     if is_address(source) and not spec.is_remote:
         address, _, named = os.fspath(source).partition("#")
         if named not in ("", spec.name):

@@ -33,6 +33,7 @@ class PictureScorer:
     """
 
     spec = SPEC
+    fingerprint = "picture"  # it records what it scores, which makes it no other scorer
 
     def __init__(self) -> None:
         self.samples: list[Any] = []

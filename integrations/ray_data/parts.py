@@ -17,10 +17,9 @@ import reward
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import Selection, read_pieces
-from reward.errors import CapRewardError, DataError, OutputError
+from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.schemas import without_images
-from reward.scoring.several import fingerprint_of
 from reward.scoring.stores import explained, is_full
 from reward.scoring.summary import SummaryBuilder
 
@@ -74,15 +73,12 @@ class PartScorer:
         try:
             if reward.__version__ != job.version:
                 raise DataError(f"this worker has capreward {reward.__version__}, the run was started by {job.version}")
-            scorer = self._scorer(None)
-            if fingerprint_of(scorer.given) != job.checkpoint:
-                raise DataError(f"the checkpoint {scorer.given} is not the same on all machines of the cluster")
-            scorer.loaded()
+            self._scorer(None).loaded()  # refuses if the checkpoint is not the same on all machines
         except CapRewardError as error:
             self.fatal = str(error)
 
     def _scorer(self, root: str | None) -> BatchScorer:
-        return BatchScorer(**self.job.scorer, image_root=root, fetch_images=True)
+        return BatchScorer(**self.job.scorer, image_root=root, fetch_images=True).belong_to(self.job.checkpoint)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The records of some fragments.
@@ -103,6 +99,8 @@ class PartScorer:
             return self._write(fragment)
         except DataError as error:
             return {"part": fragment.part, "problem": str(error)}
+        except CheckpointError as error:  # it was changed since the run began
+            return {"fatal": str(error)}
         except OSError as error:  # an OutputError, or no room for the part while it is made
             if not isinstance(error, OutputError) and not is_full(error):
                 raise

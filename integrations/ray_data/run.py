@@ -24,7 +24,7 @@ from reward.scoring import BatchScorer, ScoringSummary
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import ScoreColumns
 from reward.scoring.runs import ScoringInterrupted
-from reward.scoring.several import fingerprint_of, knows_aspects, shares_of
+from reward.scoring.several import fingerprint_of, knows_aspects, options_of, shares_of
 from reward.scoring.summary import SummaryBuilder
 
 __all__ = ["score_files"]
@@ -117,7 +117,7 @@ def score_files(
         "metric": probe.spec.name,
         "checkpoint": fingerprint_of(probe.given),
         **shares_of(probe.given),
-        "options": {name: str(value) for name, value in options.items() if name != "device"},
+        "options": options_of(options),
         "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
         **names,
         "image_root": None if image_root is None else os.fspath(image_root),

@@ -287,7 +287,12 @@ class LocalCaptioner:
                     "chat, or decode with BestOfN in Python"
                 )
             self._loaded = model.eval(), processor
-        return fingerprint_source(self.name)
+        return self.fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        """Names its weights as they are stored now, and their dtype; stored captions belong to it."""
+        return f"{fingerprint_source(self.name)} {self._dtype or ''}".strip()
 
     def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
         """(row, captions) image by image, in parts; or (row, reason) of an image that cannot be read."""

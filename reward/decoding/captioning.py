@@ -31,6 +31,7 @@ from reward.scoring.several import (
     fingerprint_of,
     knows_aspects,
     load,
+    options_of,
     scoring_of,
     shares_of,
     sources_of,
@@ -224,12 +225,14 @@ def caption_images(
             f"metric {spec.name!r} needs references: give --images a data file that has them, or another metric"
         )
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
+    if isinstance(captioner, LocalCaptioner):
+        drawing["captioner"] = captioner.fingerprint
     if isinstance(captioner, ServerCaptioner) and captioner.extra_body:
         drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
     scored_by = {"metric": spec.name, "source": fingerprint_of(scoring), "weights": weights and dict(weights)}
-    scored_by |= shares_of(scoring)
+    scored_by |= {"options": options_of(options), **shares_of(scoring)}
     run = ResumableRun(
         output, {**drawing, **scored_by, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
     )

@@ -15,6 +15,7 @@ import torch
 from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
 from reward.checkpoints import resolve_checkpoint, unsharded_loading
 from reward.errors import JudgeError
+from reward.fingerprints import fingerprint_object
 from reward.judges.base import (
     Answer,
     Question,
@@ -154,6 +155,12 @@ class LocalJudge:
         """Pickles configs and tensors: the network itself carries hooks of transformers that cannot be pickled."""
         parts = (type(self.model), self.model.config, self.model.generation_config, self.model.state_dict())
         return _rebuilt, (*parts, self.writer.processor, self.reader.batch_size, self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names model, processor, weights and dtype as they are now, whatever revision they came from."""
+        processor, tokenizer = self.writer.processor, self.writer.tokenizer
+        return fingerprint_object([self.model, processor, getattr(processor, "chat_template", None), tokenizer])
 
     def pieces(self, text: str) -> tuple[str, ...]:
         """How the tokenizer cuts a text; see Judge."""

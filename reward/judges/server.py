@@ -128,6 +128,11 @@ class ServerJudge:
         self._session: Session | None = None
         self._lock = threading.Lock()
 
+    @property
+    def fingerprint(self) -> str:
+        """Its name: what the server keeps under it cannot be seen from here."""
+        return self.name
+
     def __repr__(self) -> str:
         return f"ServerJudge({self.name!r}, base_url={self.settings.base_url!r})"
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from reward.checkpoints import named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, JudgeError
-from reward.fingerprints import fingerprint_source
+from reward.fingerprints import fingerprint_code, fingerprint_scorer
 from reward.judges.base import Judge
 from reward.judges.wording import pad_to_square
 from reward.metrics.groups import Group, windows
@@ -156,9 +156,14 @@ class JudgedScorer(CaptionScorer):
 
     @property
     def fingerprint(self) -> str:
-        """Names judge, wording and settings; a resumed run continues only if they are unchanged."""
-        judge = fingerprint_source(self.judge.name)  # of the files, if it is a folder
-        settings = {"judge": judge, "max_characters": self.max_characters, **self._saved_settings()}
+        """Names judge, wording, settings and code; a resumed run continues only if they are unchanged."""
+        code = fingerprint_code(*(each.__module__ for each in type(self).__mro__))
+        settings = {
+            "judge": fingerprint_scorer(self.judge),
+            "code": code,
+            "max_characters": self.max_characters,
+            **self._saved_settings(),
+        }
         settings["pad_images"] = self.pad_images
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
         return f"{self.judge.name} {digest[:16]}"

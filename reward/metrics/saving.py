@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints import check_revision, read_config, resolve_checkpoint, save_checkpoint
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
 from reward.publishing import HUB_ID, push_checkpoint
 
@@ -98,6 +98,7 @@ class WeightlessScorer(CaptionScorer):
         Raises:
             CheckpointError: the source is missing or belongs to another metric.
         """
+        check_revision(source, revision)
         if os.fspath(source) != "embedded":
             read_config(resolve_checkpoint(source, metric=cls.spec.name, revision=revision), metric=cls.spec.name)
         return cls()

@@ -15,6 +15,7 @@ import numpy as np
 
 from reward.backbones.evaluating import evaluating
 from reward.errors import ImageError
+from reward.fingerprints import fingerprint_object
 from reward.images import THREADS, KeyedImage, load_image
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group, group_samples, windows
@@ -76,6 +77,14 @@ class CaptionScorer(ABC):
     window_size: ClassVar[int] = 1024
     images_per_pass: int = 32
     caches: Mapping[str, CacheSection] = MappingProxyType({})
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything that makes its scores: code, settings and weights as they are now.
+
+        A kept score belongs to it: a run goes on, and a finished output is accepted, only if it is the same.
+        """
+        return fingerprint_object(self, leave_out=("caches", "token_budget"))
 
     @property
     def reads_images(self) -> bool:

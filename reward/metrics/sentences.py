@@ -11,6 +11,7 @@ import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
 from reward.errors import CheckpointError
+from reward.fingerprints import fingerprint_scorer
 from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
 from reward.samples import CaptionSample, ScoreTable, check_samples, is_blank
 from reward.sentences import split_sentences
@@ -53,9 +54,8 @@ class SentenceMean:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the metric, if it has one."""
-        own: str = self.scorer.fingerprint  # type: ignore[attr-defined]  # an AttributeError means that it has none
-        return f"{self.spec.name}:{own}"
+        """That of the metric, under this name."""
+        return f"{self.spec.name}:{fingerprint_scorer(self.scorer)}"
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> SentenceMean:
         """See `reward.metrics.base.fitted`; references are split as for scoring."""

@@ -128,12 +128,11 @@ class DatasetSource(ArrowSource):
     def fingerprint(self) -> str:
         import hashlib
 
-        count = self.num_rows
-        digest = hashlib.sha256(f"{count} {self.dataset.features}".encode())
-        # Its own fingerprint is random after some transforms, so hash rows: all of a small set, 1,024 of a large one.
-        picked = sorted({position * (count - 1) // 1023 for position in range(1024)})
-        for row in self.dataset.select(picked).iter(64):
-            digest.update(repr(row.to_pylist()).encode())
+        digest = hashlib.sha256(f"{self.num_rows} {self.dataset.features}".encode())
+        # Its own fingerprint is random after some transforms, so all rows are hashed, in pieces of one size.
+        for table in self.dataset.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)):
+            for batch in table.replace_schema_metadata(None).combine_chunks().to_batches():
+                digest.update(batch.serialize())
         return digest.hexdigest()
 
     def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.errors import ConfigError, DataError, ImageError
+from reward.errors import CheckpointError, ConfigError, DataError, ImageError
 from reward.images import KeyedImage
 from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer
@@ -19,7 +19,7 @@ from reward.scoring.columns import ColumnPlan, RowTask, find_columns, image_iden
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.readers import BadRow, is_address
 from reward.scoring.results import ScoreColumns
-from reward.scoring.several import Several, is_named, knows_aspects, load, scoring_of
+from reward.scoring.several import Several, fingerprint_of, is_named, knows_aspects, load, scoring_of, stamp_of
 from reward.scoring.stores import explained, is_down
 from reward.scoring.summary import SummaryBuilder
 from reward.values import values_of
@@ -33,7 +33,8 @@ __all__ = ["BatchScorer"]
 CHUNK_ROWS = 1024  # scored in one call, so that a large batch takes no more memory than that
 LARGEST_IMAGE = 2**30  # bytes that are fetched of an address, at most
 
-_scorers: dict[str, Scorer | Several] = {}  # of this process, shared by all copies of a BatchScorer
+# of this process, shared by all copies of a BatchScorer, each with its fingerprint
+_scorers: dict[str, tuple[str, Scorer | Several]] = {}
 _loading = threading.Lock()
 
 
@@ -46,6 +47,10 @@ class BatchScorer:
 
     The scorer is loaded at the first batch, once in a process, whatever number of copies are unpickled there. Rows of
     one image in a batch are scored together, wherever they stand, so that the image is decoded and encoded once.
+
+    It belongs to one checkpoint: once the files of that were changed, say by another training, it refuses to score or
+    to be pickled, and a new BatchScorer loads the new ones. Its pickled state names weights and code, so that
+    `datasets.map` finds kept scores only while these are the same.
 
     Args:
         scorer: name of a metric, or a scorer, which is then pickled with all it holds; or a list of several, see
@@ -64,6 +69,7 @@ class BatchScorer:
 
     Raises:
         ConfigError: the metric weighs words by a corpus, or an argument is of the wrong type.
+        CheckpointError: by a call: the checkpoint was changed since.
         WeightsError: bad weights.
 
     Example:
@@ -100,6 +106,8 @@ class BatchScorer:
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.added_only, self.fetch_images = added_only, fetch_images
         self.images_decoded = 0
+        self._fingerprint: str | None = None  # of what it scores with, once it was pickled or has scored
+        self._stamp: str | None = None  # of the files, on this machine
         if knows_aspects(self.given):  # else only the checkpoint does
             self.spec.rewards(weights)
             _check_corpus(self.spec)
@@ -127,13 +135,44 @@ class BatchScorer:
         if not is_named(self.given):
             self.given = loaded = load(self.given, **self.options)
             return loaded
-        key = repr((self.given, sorted(self.options.items())))
         with _loading:
-            if key not in _scorers:
+            fingerprint = self._named()
+            key = repr((self.given, sorted(self.options.items())))
+            if key not in _scorers or _scorers[key][0] != fingerprint:
+                _scorers.pop(key, None)  # that of older files
                 scorer = load(self.given, **self.options)
                 _check_corpus(scorer.spec)
-                _scorers[key] = scorer
-            return _scorers[key]
+                _scorers[key] = fingerprint, scorer
+            return _scorers[key][1]
+
+    def belong_to(self, fingerprint: Any) -> BatchScorer:
+        """Has it refuse any metric by name that is not this one; see `fingerprint_of`."""
+        self._fingerprint = repr(fingerprint)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        named = self._named() if is_named(self.given) else repr(fingerprint_of(self.given))
+        return {**vars(self), "images_decoded": 0, "_fingerprint": named, "_stamp": None}
+
+    def _named(self) -> str:
+        """Fingerprint of what it scores with, which stays the same as long as it lives.
+
+        Raises:
+            CheckpointError: the files of the checkpoint are others now.
+        """
+        stamp = stamp_of(self.given)
+        if self._stamp is None or self._fingerprint is None:
+            now = repr(fingerprint_of(self.given))
+            is_same = self._fingerprint in (None, now)
+            self._stamp, self._fingerprint = stamp, self._fingerprint or now
+        else:
+            is_same = self._stamp == stamp
+        if not is_same:
+            raise CheckpointError(
+                f"the checkpoint of {self.spec.name!r} is not the one that this BatchScorer was made for: its files "
+                "are others (or what its name stands for). Make a new BatchScorer"
+            )
+        return self._fingerprint
 
     def columns(self, taken: Sequence[str]) -> ScoreColumns:
         """The columns that are added to rows with the columns `taken`; loads the scorer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import reprlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,14 +14,25 @@ from typing import Any
 
 from reward.boxes import BoxedImage
 from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.fingerprints import image_stamp
 from reward.images import image_key
 from reward.metrics.base import MetricSpec
 from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow, Source
 from reward.values import is_list, listed, or_none, values_of
 
-__all__ = ["ColumnPlan", "RowTask", "find_columns", "image_identity", "row_key", "row_references", "row_task"]
+__all__ = [
+    "KEY_DIGITS",
+    "ColumnPlan",
+    "RowTask",
+    "find_columns",
+    "image_identity",
+    "row_key",
+    "row_references",
+    "row_task",
+]
 
+KEY_DIGITS = 8  # of `row_key`
 _ROWS_LOOKED_AT = 1000  # for the form of the data
 
 
@@ -68,7 +80,7 @@ class RowTask:
         image_problem: why there is no image, for metrics that need one.
         context: further fields of a `CaptionSample`.
         row: number of the row, from 0.
-        key: `row_key` of the row.
+        key: `row_key` of the row, and the `image_stamp` of its image.
         group: names the group of the row; None without groups.
     """
 
@@ -200,18 +212,27 @@ def row_key(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> str:
         '7cb6926a'
     """
     texts = row.message if isinstance(row, BadRow) else [row.get(name) for name in plan.texts]
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:8]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:KEY_DIGITS]
 
 
 def row_task(
-    row: Mapping[str, Any] | BadRow, plan: ColumnPlan, spec: MetricSpec, *, number: int = 0, is_csv: bool = False
+    row: Mapping[str, Any] | BadRow,
+    plan: ColumnPlan,
+    spec: MetricSpec,
+    *,
+    number: int = 0,
+    is_csv: bool = False,
+    root: str | os.PathLike[str] = "",
 ) -> RowTask:
-    """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception."""
+    """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception.
+
+    `root` is where relative image paths start: the key of a row ends in the stamp of its image's file, if it has one.
+    """
     key = row_key(row, plan)
     if isinstance(row, BadRow):
         return RowTask(problem=("row", row.message), row=number, key=key)
     task = _row_task(row, plan, spec, is_csv)
-    task.row, task.key = number, key
+    task.row, task.key = number, key + (image_stamp(row.get(plan.image), root) if plan.image else "")
     if plan.group is not None:
         group = or_none(row.get(plan.group))
         if group is None and task.problem is None and (task.image_problem is None or not spec.needs_image):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import reward
 from reward.errors import ConfigError, OutputError
+from reward.fingerprints import image_stamp
 from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.scoring.chunks import scored_chunks
-from reward.scoring.columns import ColumnPlan, find_columns, row_key, row_references, row_task
+from reward.scoring.columns import KEY_DIGITS, ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
 from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.progress import progress_bar
-from reward.scoring.readers import Source, open_source
+from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
 from reward.scoring.runs import (
     CHUNK_SECONDS,
@@ -36,6 +39,7 @@ from reward.scoring.several import (
     is_named,
     knows_aspects,
     load,
+    options_of,
     scoring_of,
     shares_of,
     sources_of,
@@ -49,8 +53,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK_SECONDS", "FIRST_CHUNK", "ScoringInterrupted", "rerank_dataset", "score_dataset"]
 
+logger = logging.getLogger(__name__)
+
 FIRST_CHUNK = 64  # rows; the first figures should come soon
-_NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
 
 
 def score_dataset(
@@ -279,7 +284,7 @@ class _Run:
             "metric": self.spec.name,
             "source": fingerprint_of(self.scorer),
             **shares_of(self.scorer),
-            "options": {name: str(value) for name, value in self.settings["options"].items() if name not in _NO_EFFECT},
+            "options": options_of(self.settings["options"]),
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "context": dict(self.plan.context),
@@ -292,16 +297,24 @@ class _Run:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
-        done = run.finished(
-            lambda record: ScoringSummary.from_json(record["summary"], self.output),
+        before = run.finished(
+            lambda record: (ScoringSummary.from_json(record["summary"], self.output), record.get("images")),
             "(other input, metric or settings); nothing was scored",
         )
-        if done is not None:
+        if before is not None:
+            done, images = before
+            if images is not None and images != self._stamps_digest():
+                raise OutputError(
+                    f"{self.output} exists already, and images of {self.source.name} were replaced since. Choose "
+                    "another output, or replace it with --overwrite (overwrite=True)."
+                )
             done.already_done = True
             return done
         with run.journal() as journal:
             start = time.perf_counter()
             saved = SavedRows(journal)
+            if saved.has_stamps and (changed := saved.forget_changed(self._stamps())):
+                logger.warning("%s: images of %d rows were replaced: they are scored again", self.output, changed)
             resumed = len(saved)
             if resumed < self.source.num_rows:
                 with saved_on_ctrl_c(journal):
@@ -312,7 +325,7 @@ class _Run:
             with left_out_of_garbage_collection():
                 summary = self._write(saved)
             summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
-            run.finish(journal, {"summary": summary.to_json()})
+            run.finish(journal, {"summary": summary.to_json(), "images": self._images})
         return summary
 
     def _score(
@@ -320,12 +333,12 @@ class _Run:
     ) -> float:
         """Scores the rows that are not saved; returns the time at which the model was loaded."""
         size, first = ChunkSize(FIRST_CHUNK, largest=chunk_rows), saved.first_missing()
+        root = self._image_root()
         tasks = (
-            row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv)
+            row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv, root=root)
             for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
             if number not in saved
         )
-        root = self._image_root()
         with ExitStack() as stack:
             start = time.perf_counter()
             if self.devices:
@@ -361,6 +374,16 @@ class _Run:
         root: str | os.PathLike[str] | None = self.settings["image_root"]
         return self.source.folder if root is None else root
 
+    def _stamps(self) -> Iterator[str]:
+        """Of the image of each row, as it is now; see `image_stamp`."""
+        root = self._image_root()
+        for row in self.source.rows([self.plan.image] if self.plan.image else []):
+            image = row.get(self.plan.image) if self.plan.image and not isinstance(row, BadRow) else None
+            yield image_stamp(image, root)
+
+    def _stamps_digest(self) -> str:
+        return hashlib.sha256("".join(f"{stamp}\n" for stamp in self._stamps()).encode()).hexdigest()
+
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
@@ -369,16 +392,18 @@ class _Run:
     def _write(self, saved: SavedRows) -> ScoringSummary:
         builder = SummaryBuilder([*self.spec.aspects, *self.spec.reward_names])
         columns = self._columns()
+        stamps = hashlib.sha256()
         if isinstance(columns, RowRankColumns):
             columns.rank((group, result) for _, group, result in saved.in_order())
 
         def build(rows: list[Any], lines: list[Any]) -> dict[str, list[Any]]:
             for number, (row, (key, _, _)) in enumerate(zip(rows, lines, strict=True), start=builder.rows + 1):
-                if row_key(row, self.plan) != key:
+                if row_key(row, self.plan) != key[:KEY_DIGITS]:
                     raise OutputError(
                         f"row {number} of {self.source.name} is not the one that was scored: the data changed "
                         "meanwhile; start afresh with --overwrite (overwrite=True)"
                     )
+                stamps.update(key[KEY_DIGITS:].encode() + b"\n")
             return columns.build(rows, [result for _, _, result in lines], builder)
 
         if self.output.suffix.lower() == ".parquet":
@@ -388,6 +413,7 @@ class _Run:
             )
         else:
             write_atomically(self.output, lambda path: write_jsonl(path, self.source, saved.in_order(), build))
+        self._images = stamps.hexdigest() if saved.has_stamps else None
         return builder.summary(
             self.output,
             images_decoded=self.images_decoded,

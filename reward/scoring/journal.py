@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
+from reward.scoring.columns import KEY_DIGITS, RowTask
 
 if TYPE_CHECKING:
-    from reward.scoring.columns import RowTask
     from reward.scoring.results import RowResult
 
 __all__ = ["Journal", "OtherRunError", "SavedRows"]
@@ -223,8 +223,10 @@ class SavedRows:
         self._journal = journal
         self._places = array("q")  # of the row's line in the journal
         self._count = 0
-        for place, (row, _, _, _) in journal.lines():
+        self.has_stamps = False  # of images
+        for place, (row, key, _, _) in journal.lines():
             self._note(row, place)
+            self.has_stamps |= len(key) > KEY_DIGITS
         lost = len(self._places) - self._count
         if lost > journal.damaged:
             warnings.warn(
@@ -237,8 +239,23 @@ class SavedRows:
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and row < len(self._places) and self._places[row] != _MISSING
 
+    def forget_changed(self, stamps: Iterable[str]) -> int:
+        """Rows whose image was replaced since, or came, count as missing; gives how many.
+
+        Args:
+            stamps: the image stamp of each row, as it is now.
+        """
+        now = array("q", (int(stamp, 16) if stamp else _MISSING for stamp in stamps))
+        changed = 0
+        for place, (row, key, _, _) in self._journal.lines():
+            if self._places[row] == place and now[row] != (int(stamp, 16) if (stamp := key[KEY_DIGITS:]) else _MISSING):
+                self._places[row], changed = _MISSING, changed + 1
+        self._count -= changed
+        return changed
+
     def append(self, tasks: Sequence[RowTask], results: Sequence[RowResult]) -> None:
         """Saves the results of rows, each with the number of the row, the hash of its texts, and its group."""
+        self.has_stamps |= any(len(task.key) > KEY_DIGITS for task in tasks)
         lines = [[task.row, task.key, task.group, result] for task, result in zip(tasks, results, strict=True)]
         for task, place in zip(tasks, self._journal.append(lines), strict=True):
             self._note(task.row, place)

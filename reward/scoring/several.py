@@ -12,7 +12,7 @@ import numpy as np
 
 from reward.caches import CacheSection
 from reward.errors import ConfigError, WeightsError
-from reward.fingerprints import fingerprint_source
+from reward.fingerprints import fingerprint_scorer, metric_identity, source_stamp
 from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import check_caching, loaded_if_remote, takes_option
@@ -28,12 +28,17 @@ __all__ = [
     "is_named",
     "knows_aspects",
     "load",
+    "options_of",
     "reads_images",
     "scoring_of",
     "shares_of",
     "sources_of",
+    "stamp_of",
     "with_aspects",
 ]
+
+
+_NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
 
 
 @dataclass(frozen=True)
@@ -198,7 +203,7 @@ def scoring_of(
         (0.75, 0.25)
     """
     if not isinstance(scorer, (list, tuple)):
-        one: Any = MetricSource(scorer, source) if isinstance(scorer, str) else scorer
+        one: Any = MetricSource(scorer, source, options.get("revision")) if isinstance(scorer, str) else scorer
         return _known(one, options)
     if source != "embedded" or options.get("revision") is not None:
         raise ConfigError(
@@ -272,12 +277,23 @@ def check_options(scoring: Scoring, options: Mapping[str, Any]) -> None:
 
 
 def fingerprint_of(scoring: Scoring) -> Any:
-    """Fingerprint of the checkpoint; of several {metric: fingerprint}."""
+    """What makes its scores: weights and code, or all that a scorer holds; of several {metric: fingerprint}."""
     if isinstance(scoring, Several):
         return {part.spec.name: fingerprint_of(part) for part in scoring.parts}
     if isinstance(scoring, MetricSource):
-        return fingerprint_source(scoring.source) + (f"@{scoring.revision}" if scoring.revision else "")
-    return getattr(scoring, "fingerprint", "a scorer object")
+        facts = metric_identity(scoring.spec, scoring.source, revision=scoring.revision)
+        return f"{facts['source']} code {facts['code']}"
+    return fingerprint_scorer(scoring)
+
+
+def options_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """The options of loading that change scores, for the description of a run."""
+    return {name: str(value) for name, value in options.items() if name not in _NO_EFFECT}
+
+
+def stamp_of(scoring: Scoring) -> str:
+    """Changes when a file of a checkpoint on this disk does; see `source_stamp`."""
+    return ";".join(source_stamp(part.source) for part in _parts(scoring) if isinstance(part, MetricSource))
 
 
 def shares_of(scoring: Scoring) -> dict[str, Any]:

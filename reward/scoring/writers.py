@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
-from reward.fingerprints import fingerprint_file
+from reward.fingerprints import hash_file
 from reward.scoring.readers import BadRow, Source, is_address, written
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def refuse_address(path: Path) -> None:
 
 def output_facts(path: Path) -> dict[str, Any]:
     """Length and checksum of a finished output, which show later damage."""
-    return {"bytes": path.stat().st_size, "sha256": fingerprint_file(path, whole=True)}
+    return {"bytes": path.stat().st_size, "sha256": hash_file(path)}
 
 
 def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
@@ -111,7 +111,7 @@ def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
     size = path.stat().st_size
     if size != facts["bytes"]:
         what = f"has {size:,} bytes, and had {facts['bytes']:,} when it was finished"
-    elif fingerprint_file(path, whole=True) != facts["sha256"]:
+    elif hash_file(path) != facts["sha256"]:
         what = "does not hold what it held when it was finished"
     else:
         return

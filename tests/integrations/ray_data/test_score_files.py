@@ -164,7 +164,7 @@ def test_what_it_cannot_do_it_says_before_scoring(
     with pytest.raises(OutputError, match="differs from this one: prefix was '', now 'x_'"):
         score_here(folder, "length", out, prefix="x_")
     manifest = json.loads((out / "_manifest.json").read_text())
-    assert manifest["run"]["checkpoint"] == "embedded"
+    assert manifest["run"]["checkpoint"].startswith("embedded code ")
     assert manifest["files"][0]["path"].endswith("0.parquet")
     for name in ("ray", "ray.data"):  # another test may have imported either
         monkeypatch.setitem(sys.modules, name, None)
