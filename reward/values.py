@@ -28,6 +28,8 @@ def or_none(value: Any) -> Any:
         >>> or_none(float("nan")), or_none("nan"), or_none(0)
         (None, 'nan', 0)
     """
+    if type(value) in (str, list, dict):  # most cells
+        return value
     if hasattr(value, "as_py"):  # a scalar of Arrow
         value = value.as_py()
     is_nan = isinstance(value, (float, np.floating)) and value != value
@@ -44,7 +46,7 @@ def is_list(value: Any) -> bool:
         >>> is_list(["a.png"]), is_list("a.png"), is_list({"path": "a.png"})
         (True, False, False)
     """
-    return (
+    return isinstance(value, list) or (
         isinstance(value, Iterable)
         and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, set, frozenset))
         and getattr(value, "ndim", 1) > 0

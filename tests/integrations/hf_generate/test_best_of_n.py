@@ -7,6 +7,8 @@ import math
 from functools import lru_cache
 from io import BytesIO
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -308,11 +310,19 @@ def test_what_generate_keeps_from_strategies_is_refused(options, message):
             for one in (IMAGES[0], "a.png", BytesIO(b""), torch.zeros(3, 8, 8))
         ),
         ({"references": "A star."}, "references must hold one item per prompt, got str"),
+        ({"references": {"en": ["A star."]}}, "references must hold one item per prompt, got dict"),
     ],
 )
 def test_what_cannot_work_is_refused_at_construction(options, message):
     with pytest.raises(ConfigError, match=message):
         BestOfN(**{"reward": Letters(), "n": 2, "processor": captioner("llava")[1], **options})
+
+
+@pytest.mark.parametrize("make", [tuple, pd.Series, lambda values: np.array([*values, None], dtype=object)[:-1]])
+def test_images_and_references_may_be_of_any_library(make):
+    strategy = BestOfN(Letters(), 2, captioner("llava")[1], images=make(IMAGES[:2]), references=make([["A."], ["B."]]))
+    assert strategy.images == IMAGES[:2]
+    assert strategy.references == [["A."], ["B."]]
 
 
 def test_anything_that_rates_captions_chooses():
