@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -12,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from reward.backbones.fit import foreign_errors, leaves
+from reward.backbones.fit import foreign_errors, leaves, on_meta
 from reward.checkpoints import unsharded_loading
 from reward.errors import CheckpointError, ConfigError
-from reward.tensors import refuse_stored_integers
+from reward.tensors import read_header, refuse_stored_integers
 
 __all__ = [
     "build_decoder",
@@ -100,6 +101,8 @@ def load_network(
         if not trust:
             _refuse_kernels(plain, where)
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+    if Path(source).is_dir() and not trust and not hasattr(config, "quantization_config"):
+        _refuse_much_larger(config, model_class, _weights_of(source), where)
     # this also reads generation_config.json, and some values of config.json for the first time
     with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), unsharded_loading():
         model, report = model_class.from_pretrained(
@@ -139,6 +142,24 @@ def _refuse_two_sets(folder: Path, where: str) -> None:
                 f"{where} has two sets of weights, {name} and the {len(shards)} files of {index.name} ({shards[0]}, "
                 f"...), and does not say which is the newer: delete {name}, or {index.name} and its files"
             )
+
+
+def _refuse_much_larger(config: Any, model_class: Any, files: Iterable[Path], where: str) -> None:
+    """Refuses a configuration of a network with more than twice the numbers that are stored, before it takes memory.
+
+    A part that is null stands for the library's usual size, which is billions of numbers.
+    """
+    shapes = [shape for file in files if file.suffix == ".safetensors" for shape in read_header(file).shapes.values()]
+    if not shapes:
+        return
+    with foreign_errors(f"{where}: its config.json"), unsharded_loading(), on_meta():
+        network = getattr(model_class, "from_config", model_class)(config)
+    needed, stored = sum(parameter.numel() for parameter in network.parameters()), sum(map(math.prod, shapes))
+    if needed > 2 * stored:
+        raise CheckpointError(
+            f"{where}: its config.json asks for a network of {needed:,} numbers, but its weights are {stored:,}: "
+            "a part of the configuration is missing or of another model"
+        )
 
 
 def _weights_of(source: str | os.PathLike[str]) -> list[Path]:
