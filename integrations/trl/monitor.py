@@ -27,8 +27,9 @@ from integrations.trl.monitor_checks import (
 )
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.audit.parting import Parting, check_parting, check_rise
+from reward.audit.parting import Parting, check_parting, check_rise, common_images
 from reward.errors import ConfigError, TrainingError
+from reward.functions.names import different_names
 
 __all__ = ["RewardMonitor"]
 
@@ -44,8 +45,9 @@ class RewardMonitor(TrainerCallback):
     optimised reward (the weighted sum, without those of weight 0) stands beside a second measure that is not
     optimised: another metric, an oracle or a judge. Logged under `monitor/`:
 
-    - `reward`, `rewards/<name>` and `measures/<name>`: means over the images.
-    - `fall`, `fall_z`, `best_step`, `parted`, `fallen`: what `reward.audit.parting.check_parting`, the rule, says.
+    - `reward`, `rewards/<name>` and `measures/<name>`: means over the images. Rewards of one name get `_2`, `_3`, ...
+    - `fall`, `fall_z`, `best_step`, `images`, `parted`, `fallen`: what `reward.audit.parting.check_parting`, the rule,
+      says, and on how many images the best check and the latest were compared.
     - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1`, `distinct_2` and
       `shared_sentence` (share of captions with one and the same sentence; `reward.audit.diversity`), `entropy` of the
       policy's next token in nats.
@@ -54,7 +56,8 @@ class RewardMonitor(TrainerCallback):
       a warning says so, and `kl` is not logged.
     - `seconds`: what the check took.
 
-    **The rule.** t* is the check at which the second measure's mean was highest. The two have parted if at the latest
+    **The rule.** t* is the check at which the second measure's mean was highest, on the images that have a score at
+    both it and the latest check. The two have parted if at the latest
     two checks the second measure is more than 3 standard errors below t*, paired over the images, while the reward
     has not fallen since t* by more than one; one check with more than 4.5 standard errors is enough. Of runs of 20
     checks in which nothing falls, fewer than 5 % are warned of.
@@ -128,9 +131,9 @@ class RewardMonitor(TrainerCallback):
         self.trainer, self.rows = trainer, held_out
         self._fingerprint = fingerprint_rows(held_out)
         functions = trainer.reward_funcs
-        weights = dict(zip(map(measure_name, functions), trainer.reward_weights.tolist(), strict=True))
-        self.rewards = {measure_name(each): (each, weights[measure_name(each)]) for each in functions}
-        self.rewards = {name: given for name, given in self.rewards.items() if given[1]}
+        names = different_names([measure_name(each) for each in functions])  # of partials, several may have one
+        weighed = zip(functions, trainer.reward_weights.tolist(), strict=True)
+        self.rewards = {name: given for name, given in zip(names, weighed, strict=True) if given[1]}
         self.second = measure_name(second)
         self.measures = {measure_name(measure): measure for measure in (second, *also)}
         check_measures(second, also, self.rewards)
@@ -203,6 +206,7 @@ class RewardMonitor(TrainerCallback):
         verdict = check_parting(rewards, seconds)
         check["figures"] = figures_of(rows, self.rewards, self._start) | {
             "best_step": self.history[verdict.best]["step"],
+            "images": verdict.images,
             "fall": verdict.fall,
             "fall_z": float(np.clip(verdict.fall_z, -99, 99)),
             "parted": float(verdict.parted),
@@ -289,7 +293,7 @@ class RewardMonitor(TrainerCallback):
         if accelerator.is_main_process:
             # by the files: after a crash, the best may be of a step that the history of the checkpoint lacks
             kept = None if len(self.history) == 1 and not check["step"] else files.read_best()
-            is_best = mean is not None and (kept is None or mean > kept["figures"][f"measures/{self.second}"])
+            is_best = mean is not None and (kept is None or self._is_better(check, kept))
         if broadcast_object_list([is_best])[0]:
             if accelerator.is_main_process:
                 files.clear_new()
@@ -299,6 +303,18 @@ class RewardMonitor(TrainerCallback):
             if accelerator.is_main_process:
                 files.finish_best({"step": check["step"], "second": self.second, "figures": check["figures"]})
             accelerator.wait_for_everyone()
+
+    def _is_better(self, check: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
+        """Whether the second measure is higher, on the images that have it at both checks."""
+        before = next((each for each in self.history if each["step"] == kept["step"]), None)
+        if before is None:
+            mean = f"measures/{self.second}"
+            return bool(check["figures"][mean] > kept["figures"][mean])
+        old, new = matrix([before, check], "measures", self.second)
+        common = common_images(old, new)
+        if common is None:  # a mean of few images gives way to one of many
+            return bool(np.isnan(new).sum() < np.isnan(old).sum())
+        return bool(new[common].mean() > old[common].mean())
 
     def _log(self, check: Mapping[str, Any], control: Any, seconds: float) -> None:
         logs = {f"monitor/{name}": value for name, value in check["figures"].items() if value is not None}

@@ -111,8 +111,8 @@ def check_policy(trainer: Any) -> None:
 
 
 def measure_name(measure: Any) -> str:
-    """The name under which a measure is logged."""
+    """The name under which a measure is logged: that of a partial which has none is its function's."""
     inner = measure
-    while hasattr(inner, "func"):  # functools.partial
+    while hasattr(inner, "func") and not hasattr(inner, "__name__"):  # functools.partial
         inner = inner.func
     return str(getattr(inner, "__name__", None) or type(inner).__name__)

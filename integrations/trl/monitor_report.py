@@ -75,7 +75,7 @@ def warning_of(
         }[kind]
         head = (
             f"step {step}: {what}. Since step {before['step']}, where {second} was best, it fell by {verdict.fall:.3f} "
-            f"({verdict.fall_z:.1f} standard errors over {len(now['rows'])} images), and the reward changed by "
+            f"({verdict.fall_z:.1f} standard errors over {verdict.images} images), and the reward changed by "
             f"{verdict.rise:+.3f}. Captions that {'part' if kind == 'parted' else 'fall'} most:"
         )
         values = [-matrix([before, now], "measures", second)]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from reward.errors import DataError
 
-__all__ = ["FEWEST", "Parting", "Z", "check_parting", "check_rise"]
+__all__ = ["FEWEST", "Parting", "Z", "check_parting", "check_rise", "common_images"]
 
 Z = 3.0  # standard errors; see check_parting
 FEWEST = 10  # images; the standard error of fewer is too uncertain for the rule
@@ -28,6 +28,7 @@ class Parting:
         fall: mean fall of the second measure since t*, paired over images.
         fall_z: `fall` in standard errors; infinite if all images fall by the same.
         rise: mean change of the optimised reward since t*, paired over images.
+        images: on how many images t* and the latest check were compared: those that have both measures at both.
     """
 
     parted: bool
@@ -36,13 +37,16 @@ class Parting:
     fall: float
     fall_z: float
     rise: float
+    images: int
 
 
 def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> Parting:
     """Says whether the optimised reward and the second measure have parted at the latest of several checks.
 
-    **The rule.** Let t* be the check at which the mean of the second measure was highest, the earliest of several. A
-    check is suspect if, paired over the images,
+    **The rule.** Let t* be the check at which the mean of the second measure was highest, the earliest of several.
+    Each check is compared with the latest on the images that have both measures at both of them, and counts only if
+    these are `FEWEST`, or half of the images of either; so no check is best because hard images had no score. A check
+    is suspect if, paired over these images,
 
     - the second measure has fallen since t* by more than `z` standard errors of the mean difference, and
     - the optimised reward has not fallen since t* by more than one standard error.
@@ -78,9 +82,7 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     if rewards.shape != truths.shape or rewards.ndim != 2 or not len(rewards):
         raise DataError(f"both measures must have the shape (checks, images), got {rewards.shape} and {truths.shape}")
     truths = np.where(np.isnan(rewards), np.nan, truths)
-    counts = (~np.isnan(truths)).sum(axis=1)
-    means = np.where(counts > 0, np.nansum(truths, axis=1) / np.maximum(counts, 1), -np.inf)
-    latest = [_compare(rewards, truths, means, now, z) for now in range(max(0, len(rewards) - _ROW), len(rewards))]
+    latest = [_compare(rewards, truths, now, z) for now in range(max(0, len(rewards) - _ROW), len(rewards))]
     enough = len(rewards) > _ROW
     last, clear = latest[-1], latest[-1].fall_z > _ALONE * z
     return replace(
@@ -90,15 +92,33 @@ def check_parting(optimised: ArrayLike, second: ArrayLike, *, z: float = Z) -> P
     )
 
 
-def _compare(rewards: np.ndarray, truths: np.ndarray, means: np.ndarray, now: int, z: float) -> Parting:
+def common_images(before: np.ndarray, now: np.ndarray) -> np.ndarray | None:
+    """Which images have a value at both of two checks; None if those are few: below `FEWEST` and half of either's.
+
+    Example:
+        >>> common_images(np.array([0.5, 0.5, np.nan]), np.array([0.5, np.nan, np.nan]))
+        array([ True, False, False])
+        >>> common_images(np.array([0.5, np.nan, np.nan]), np.array([0.5, 0.5, 0.5]))
+    """
+    values = ~np.isnan(np.stack([before, now]))
+    both: np.ndarray = values.all(axis=0)
+    enough = min(FEWEST, values.sum(axis=1).max() / 2)
+    return both if both.sum() >= enough > 0 else None
+
+
+def _compare(rewards: np.ndarray, truths: np.ndarray, now: int, z: float) -> Parting:
     """What one check shows; it counts as parted here if it is suspect, alone."""
-    best = int(np.argmax(means[: now + 1]))
+    falls = np.zeros(now + 1)
+    for check in range(now):
+        common = common_images(truths[check], truths[now])
+        falls[check] = -np.inf if common is None else (truths[check] - truths[now])[common].mean()
+    best = int(np.argmax(falls))
     seen = ~np.isnan(truths[best]) & ~np.isnan(truths[now])
     fall, fall_error = _paired(truths[best, seen] - truths[now, seen])
     rise, rise_error = _paired(rewards[now, seen] - rewards[best, seen])
     fall_z = 0.0 if fall == 0 else fall / fall_error if fall_error else float(np.copysign(np.inf, fall))
     fallen = bool(seen.sum() >= FEWEST and fall_z > z)
-    return Parting(fallen and rise >= -rise_error, fallen, best, fall, fall_z, rise)
+    return Parting(fallen and rise >= -rise_error, fallen, best, fall, fall_z, rise, int(seen.sum()))
 
 
 def _paired(differences: np.ndarray) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.names import check_one_name, log_rows
+from reward.functions.names import check_one_name, different_names, log_rows
 from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
 
@@ -46,7 +46,7 @@ class Combination(ABC):
         if not parts:
             raise ConfigError(f"{type(self).__name__} needs at least one reward function, got none")
         self.parts: list[Any] = [_checked_part(part, place) for place, part in enumerate(parts)]
-        self.part_names = _different([function_name(part) for part in self.parts])
+        self.part_names = different_names([function_name(part) for part in self.parts])
         self.__name__ = name or "_".join([kind, *self.part_names])
 
     @abstractmethod
@@ -162,8 +162,3 @@ def _checked_part(part: Any, place: int) -> Any:
             f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
     return part
-
-
-def _different(names: list[str]) -> list[str]:
-    """The names, with `_2`, `_3`, ... where one comes again, since logs of one key are merged."""
-    return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]

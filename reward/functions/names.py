@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.registry import is_address
 
-__all__ = ["check_one_name", "default_name", "log_rows"]
+__all__ = ["check_one_name", "default_name", "different_names", "log_rows"]
 
 # {name: (the trainer's state, the reward that was called with it)}, as weak references
 _called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
@@ -57,6 +57,16 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
         alike = len(set(given.values())) == 1
         parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
     return "_".join(parts)
+
+
+def different_names(names: Sequence[str]) -> list[str]:
+    """The names, with `_2`, `_3`, ... where one comes again, since what has one name is merged.
+
+    Example:
+        >>> different_names(["short", "vela", "short"])
+        ['short', 'vela', 'short_2']
+    """
+    return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
 
 
 def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterable[float]) -> None:

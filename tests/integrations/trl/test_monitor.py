@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from integrations.trl.monitor_report import show_table
 from reward import MetricReward, WeightedReward
 from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, policy_in, with_images
-from tests.integrations.trl.watched import Planted, captioned, held_out, watched, words
+from tests.integrations.trl.watched import TRUTHS, Planted, captioned, held_out, watched, words
 from tests.toy_captioners import llava
 
 
@@ -105,6 +106,39 @@ def test_a_second_measure_that_takes_the_reward_with_it_is_warned_of_once(tmp_pa
     assert "Captions that fall most:" in warnings[0]
     assert [check["warned"] for check in monitor.history] == [[], [], ["shared_sentence"], ["fallen"], []]
     assert [check["figures"]["fallen"] for check in monitor.history] == [0, 0, 0, 1, 1]
+
+
+class EasyAtFirst(Planted):
+    """Before training, only three images have a value, and a high one."""
+
+    def __call__(self, completions, image, trainer_state, **columns):
+        values = super().__call__(completions, image, trainer_state, **columns)
+        return values if trainer_state.global_step else [0.95] * 3 + [None] * (len(values) - 3)
+
+
+def test_checks_are_compared_on_images_that_have_a_score_at_both(tmp_path, caplog):
+    trainer, monitor = watched(tmp_path, second=EasyAtFirst(TRUTHS["parts"], "truth"))
+    trainer.train()
+    assert [check["figures"]["best_step"] for check in monitor.history] == [0, 1, 2, 2, 2]
+    assert [check["figures"]["images"] for check in monitor.history] == [3, 12, 12, 12, 12]
+    assert monitor.history[3]["warned"] == ["parted"]
+    assert "standard errors over 12 images" in caplog.text
+    assert json.loads((tmp_path / "best-by-monitor" / "monitor.json").read_text())["step"] == 2
+
+
+def constant(completions, value, **columns):
+    return [value] * len(completions)
+
+
+def test_rewards_of_one_name_are_told_apart(tmp_path):
+    """As two partials of one function have."""
+    rewards = [functools.partial(constant, value=value) for value in (1.0, 2.0)]
+    trainer = make_trainer(llava(), rewards, with_images(COLOURS), tmp_path, max_steps=1, reward_weights=[0.5, 0.25])
+    monitor = RewardMonitor(trainer, held_out(), captioned, keep_best=False)
+    trainer.add_callback(monitor)
+    trainer.train()
+    figures = monitor.history[0]["figures"]
+    assert [figures[name] for name in ("rewards/constant", "rewards/constant_2", "reward")] == [1.0, 2.0, 1.0]
 
 
 def test_a_policy_that_comes_to_write_one_sentence_on_every_image_is_warned_of_once(tmp_path, caplog, monkeypatch):

@@ -64,6 +64,22 @@ def test_few_images_or_missing_values_are_never_parted():
         check_parting(rewards, truths[:, 1:])
 
 
+@pytest.mark.parametrize("scored", [3, 20])
+def test_a_check_at_which_only_easy_images_had_a_score_is_compared_on_those(scored):
+    """Its mean is the highest of all, and with three images the rule could never have spoken again."""
+    rewards, truths = measures(RISING, FALLING)
+    truths[:, :20] += 0.5
+    truths[0, scored:] = np.nan
+    verdict = check_parting(rewards, truths)
+    assert verdict.parted
+    assert verdict.best in (1, 2)
+    assert verdict.images == 50
+    assert verdict.fall == pytest.approx(0.2, abs=0.03)
+    truths[1:4] = np.nan  # only the first is left to compare with
+    verdict = check_parting(rewards, truths)
+    assert (verdict.best, verdict.images) == ((4, 50) if scored == 3 else (0, 20))
+
+
 def test_the_scales_do_not_matter():
     rewards, truths = measures(RISING, FALLING, noise=0.3)
     first, second = check_parting(rewards, truths), check_parting(100 * rewards - 7, 0.01 * truths)
