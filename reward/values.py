@@ -17,7 +17,7 @@ __all__ = ["is_list", "listed", "or_none", "values_of"]
 # A list of texts as Python writes it, or as numpy does, without commas: Python would join those to one text.
 _TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ITEM = rf"(?:np\.str_\({_TEXT}\)|{_TEXT}|None|nan|<NA>)"
-_TEXTS = re.compile(rf"[\[(]\s*(?:{_ITEM}(?:\s*,\s*|\s+))*(?:{_ITEM})?\s*[\])]", re.DOTALL)
+_TEXTS = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*|\s+))*(?:{_ITEM})?\s*\]", re.DOTALL)
 _BROKEN = re.compile(r"""\[\s*['"].*['"]\s*\]""", re.DOTALL)
 
 
@@ -30,7 +30,7 @@ def or_none(value: Any) -> Any:
     """
     if type(value) in (str, list, dict):  # most cells
         return value
-    if hasattr(value, "as_py"):  # a scalar of Arrow
+    if hasattr(type(value), "as_py"):  # a scalar of Arrow
         value = value.as_py()
     is_nan = isinstance(value, (float, np.floating)) and value != value
     return None if is_nan or type(value).__name__ in ("NAType", "NaTType") else value
@@ -50,7 +50,7 @@ def is_list(value: Any) -> bool:
         isinstance(value, Iterable)
         and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, set, frozenset))
         and getattr(value, "ndim", 1) > 0
-        and not any(hasattr(value, name) for name in ("read", "columns", "column_names"))
+        and not any(hasattr(type(value), name) for name in ("read", "columns", "column_names"))
     )
 
 
@@ -73,7 +73,7 @@ def values_of(value: Any, name: str) -> list[Any]:
 holds the list
     """
     if is_list(value):
-        return value.to_pylist() if hasattr(value, "to_pylist") else list(value)  # Arrow's own items are no texts
+        return value.to_pylist() if hasattr(type(value), "to_pylist") else list(value)  # Arrow's own items are no texts
     if isinstance(value, Mapping):
         keys = ", ".join(str(key) for key in value)
         raise InvalidSampleError(

@@ -33,7 +33,7 @@ REFERENCES = [["A red star.", "A red star."], ["A star on grass."]]
 SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "column of datasets": lambda values: Dataset.from_dict({"it": values})["it"],
-    "series": lambda values: pd.Series(values, index=range(5, 5 + len(values))),
+    "series": lambda values: pd.Series(values, index=["read", "columns"][: len(values)]),
     "array of objects": lambda values: np.array([*values, None], dtype=object)[:-1],
     "array of Arrow": pa.array,
     "chunked": lambda values: pa.chunked_array([values[:1], values[1:]]),
@@ -155,7 +155,9 @@ def test_a_list_that_a_table_holds_as_text_is_that_list(tmp_path: Path, text: st
     assert "candidate must be a string, got list" in rows_of(tmp_path / "scores.jsonl")[0]["error"]
 
 
-@pytest.mark.parametrize("text", ["[A red star] on grass", "(see left)", "[inaudible]", "{a}", "(1)", "[1] A star"])
+@pytest.mark.parametrize(
+    "text", ["[A red star] on grass", "(see left)", "[inaudible]", "{a}", "(1)", "[1] A star", "('A star.')"]
+)
 def test_other_texts_stay(text: str) -> None:
     assert listed(text) == text
 
