@@ -1,4 +1,4 @@
-"""Cuts the reasoning of thinking models from what a policy or captioner wrote; it is no part of a caption."""
+"""Cuts the reasoning of thinking models from all that a policy or captioner wrote: it is no part of a caption."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_pretrained
 from reward.checkpoints import resolve_checkpoint
 from reward.decoding.captioners import EMBEDDED_PROMPT, prompt_inputs
+from reward.decoding.endings import end_tokens, up_to_end
 from reward.errors import CheckpointError
 
 __all__ = ["MAX_NEW_TOKENS", "PROMPT", "decoded_batches", "load_captioner", "write_captions"]
@@ -74,7 +75,9 @@ def decoded_batches(
         inputs = prompt_inputs(processor, images[part], prompt).to(model.device)
         with evaluating(model), torch.inference_mode():
             sequences = model.generate(**inputs, **options(part))
-        texts = processor.batch_decode(sequences[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        completions = sequences[:, inputs["input_ids"].shape[1] :].tolist()
+        written = up_to_end(completions, end_tokens(processor, model.generation_config))
+        texts = processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
         yield [text.strip() for text in texts]
 
 

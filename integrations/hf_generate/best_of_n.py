@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -34,7 +35,8 @@ from integrations.hf_generate.private_names import (
     withheld_arguments,
 )
 from reward.backbones.evaluating import evaluating
-from reward.decoding.selection import rate_candidates, soft_rank
+from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
+from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.functions.wrappers import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
@@ -160,6 +162,7 @@ class BestOfN:
         if self.n > 1 and not config.do_sample:
             config.do_sample = True  # generate has made this config for this call
             logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
+        self._warn_of_copies(config)
         as_object = config.return_dict_in_generate
         self.last = None
         with evaluating(model) as was_training:
@@ -169,13 +172,16 @@ class BestOfN:
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
         per_prompt = len(sequences) // prompts
         groups = [list(range(start, start + self.n)) for start in range(0, len(sequences), per_prompt)]
-        decoded = self.processor.batch_decode(sequences[:, input_ids.shape[1] :], skip_special_tokens=True)
-        captions = [[decoded[row].strip() for row in group] for group in groups]
+        # not by special tokens alone: the filling behind an end may be a word
+        written = up_to_end(sequences[:, input_ids.shape[1] :].tolist(), end_tokens(self.processor, config))
+        decoded = self.processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
+        texts = [[decoded[row].strip() for row in group] for group in groups]
+        captions, thinking_cut = shown_captions(texts, self.reward)
         nothing: list[list[float | None]] = [[None] * self.n for _ in captions]
-        self.last = RatedCandidates(captions, nothing, [[] for _ in captions])
+        self.last = RatedCandidates(captions, nothing, [[] for _ in captions], thinking_cut)
         rewards = rate_candidates(captions, own_images, own_references, self.reward)
         chosen = [self._order(group)[:k] for group in rewards]
-        self.last = RatedCandidates(captions, rewards, chosen)
+        self.last = RatedCandidates(captions, rewards, chosen, thinking_cut)
 
         rows = [group[i] for group, indices in zip(groups, chosen, strict=True) for i in indices]
         index = torch.tensor(rows, device=sequences.device)
@@ -237,6 +243,19 @@ class BestOfN:
         """The candidates of a prompt, best first, or as drawn with a seed from torch's random numbers."""
         rng = np.random.default_rng(int(torch.randint(2**31, ()))) if self.temperature else None
         return soft_rank(rewards, self.temperature, rng)
+
+    def _warn_of_copies(self, config: GenerationConfig) -> None:
+        names = ("temperature", "top_k", "top_p", "min_p")
+        found = nearly_greedy(**{name: getattr(config, name, None) for name in names})
+        if found and self.n - self.include_greedy > 1:
+            given = ", ".join(f"{name}={value}" for name, value, _ in found)
+            better = ", ".join(f"{name}={value}" for name, _, value in found)
+            warnings.warn(
+                f"the generation config has {given}: next to nothing but the likeliest token is sampled, so that the "
+                f"{self.n} captions of an image are alike and there is nothing to choose from. Call generate(..., "
+                f"{better})",
+                stacklevel=3,
+            )
 
     def _refuse_impossible(self, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
         withheld = withheld_arguments()

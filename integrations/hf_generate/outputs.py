@@ -9,6 +9,8 @@ import torch
 from transformers.cache_utils import Cache
 from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 
+from reward.decoding.selection import distinct_share
+
 __all__ = [
     "BestOfNDecoderOnlyOutput",
     "BestOfNEncoderDecoderOutput",
@@ -37,14 +39,21 @@ class RatedCandidates:
     """All candidates of the last call.
 
     Args:
-        captions: B lists of captions.
+        captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
         rewards: B lists of what the choice was made by, None for empty captions and those that could not be scored.
         chosen: B lists of k indices into the lists above, best first.
+        thinking_cut: from how many captions reasoning was cut.
     """
 
     captions: list[list[str]]
     rewards: list[list[float | None]]
     chosen: list[list[int]]
+    thinking_cut: int = 0
+
+    @property
+    def distinct(self) -> float | None:
+        """The share of candidates that are no repetition of another of their image; None with one an image."""
+        return distinct_share(self.captions)
 
     @property
     def best(self) -> list[list[tuple[str, float | None]]]:

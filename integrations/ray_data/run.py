@@ -45,6 +45,7 @@ def score_files(
     references_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     prefix: str = "",
+    strip_thinking: bool = False,
     batch_size: int | None = None,
     columns: Sequence[str] | None = None,
     workers: int | None = None,
@@ -71,8 +72,8 @@ def score_files(
     Args:
         data: files, folders or patterns, see `fragments.find_files`. In a tar, the members of a row are `image` (.jpg,
             .png, ...), `txt` or `caption`, and the fields of its .json.
-        scorer, source, weights, candidate_column, image_column, references_column, prefix, batch_size, options: as for
-            `score_dataset`; a scorer that is no name must be picklable.
+        scorer, source, weights, candidate_column, image_column, references_column, prefix, strip_thinking, batch_size,
+            options: as for `score_dataset`; a scorer that is no name must be picklable.
         output: folder or address of the parts.
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
@@ -111,6 +112,7 @@ def score_files(
         "references_column": references_column,
     }
     asked = {"source": source, "weights": weights, "prefix": prefix, "batch_size": batch_size, **names, **options}
+    asked |= {"strip_thinking": True} if strip_thinking else {}
     probe = BatchScorer(scorer, **asked)
     run: dict[str, Any] = {
         "capreward": reward.__version__,
@@ -122,6 +124,7 @@ def score_files(
         **names,
         "image_root": None if image_root is None else os.fspath(image_root),
         "prefix": prefix,
+        **({"strip_thinking": True} if strip_thinking else {}),
         "columns": None if columns is None else list(columns),
         "part_rows": part_rows,
     }

@@ -14,6 +14,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from trl.data_utils import prepare_multimodal_messages
 
 from reward.backbones.evaluating import evaluating
+from reward.decoding.endings import end_tokens, up_to_end
 
 __all__ = ["Start", "Written", "messages_of", "start_of", "write_held_out"]
 
@@ -83,13 +84,11 @@ def write_held_out(
             sequences = model.generate(**inputs, generation_config=config, logits_processor=LogitsProcessorList(noise))
             completions = sequences[:, inputs["input_ids"].shape[1] :]
             entropies, kls = _entropies(trainer, model, inputs, completions, start)
-            for place, row in enumerate(completions.tolist()):
-                ended = next((spot for spot, token in enumerate(row) if token in ends), None)
-                ids = row if ended is None else row[: ended + 1]
+            for place, (ids, ended) in enumerate(up_to_end(completions.tolist(), ends)):
                 text = tokenizer.decode(ids, skip_special_tokens=True)
                 kl = None if kls is None else float(kls[place, : len(ids)].sum())
                 entropy = float(entropies[place, : len(ids)].sum())
-                written.append(Written(text, ids, ended is not None, entropy, kl))
+                written.append(Written(text, ids, ended, entropy, kl))
     return written
 
 
@@ -134,10 +133,7 @@ def _decoding(trainer: Any, model: Any, tokenizer: Any) -> tuple[GenerationConfi
     )
     config.do_sample = False
     config.temperature = config.top_p = config.top_k = config.min_p = None  # they only matter to sampling
-    ends = {tokenizer.eos_token_id}
-    for named in (config.eos_token_id, model.generation_config.eos_token_id):
-        ends |= set(named) if isinstance(named, (list, tuple)) else {named}
-    ends.discard(None)
+    ends = end_tokens(tokenizer, config, model.generation_config)
     config.eos_token_id = sorted(ends)
     return config, ends
 

@@ -174,6 +174,11 @@ def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
         if summary.truncated:
             cut = f"{summary.truncated} of {summary.candidates} candidates were cut at --max-tokens"
             console.print(cut, style="yellow")
+        if summary.thinking_cut:
+            console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} candidates")
+        if summary.distinct is not None:
+            style = "yellow" if summary.distinct <= 0.5 else None
+            console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}", style=style)
         if summary.mean_of_all is not None:
             console.print(f"mean reward: {summary.mean_of_all:.3f} of all, {summary.mean_of_chosen:.3f} of the chosen")
         before = f" ({summary.resumed} of them from an earlier run)" if summary.resumed else ""

@@ -144,6 +144,7 @@ def judge(
         ),
     ] = None,
     candidate_column: options.CandidateColumn = None,
+    strip_thinking: options.StripThinking = False,
 ) -> None:
     """Have a vision-language model rate every caption of a file, looking at the image.
 
@@ -182,6 +183,7 @@ def judge(
             output,
             weights=options.parse_weights(weights),
             candidate_column=candidate_column,
+            strip_thinking=strip_thinking,
             context_columns={what: column for what, column in context.items() if column is not None},
             overwrite=run.overwrite,
             progress=not run.quiet,

@@ -31,6 +31,7 @@ __all__ = [
     "RunOptions",
     "ScoresFile",
     "SpeedOptions",
+    "StripThinking",
     "parse_weights",
     "read_benchmarks",
     "refuse",
@@ -160,6 +161,12 @@ Metrics = Annotated[
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
 CandidateColumn = Annotated[
     str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
+]
+StripThinking = Annotated[
+    bool,
+    typer.Option(
+        "--strip-thinking", help="Cut reasoning (<think>...</think>) from the captions before they are scored."
+    ),
 ]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")

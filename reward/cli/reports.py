@@ -111,6 +111,10 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         )
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
+    if summary.thinking_cut:
+        console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} captions")
+    if summary.distinct:
+        console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
     for found, computed in summary.cache.values():
         console.print(f"cache: {found:,} image embeddings found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""

@@ -57,6 +57,7 @@ def score(
     scale: EngineOptions,
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
+    strip_thinking: options.StripThinking = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -115,6 +116,7 @@ def score(
         output,
         weights=options.parse_weights(weights),
         candidate_column=candidate_column,
+        strip_thinking=strip_thinking,
         overwrite=run.overwrite,
         progress=not run.quiet,
         **checkpoints,
@@ -135,6 +137,7 @@ def rerank(
     weights: Weights = None,
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
+    strip_thinking: options.StripThinking = False,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -176,6 +179,7 @@ def rerank(
         weights=options.parse_weights(weights),
         candidates_column=candidates_column,
         group_column=group_column,
+        strip_thinking=strip_thinking,
         overwrite=run.overwrite,
         progress=not run.quiet,
         **checkpoints,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from reward.decoding.endings import end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
 from reward.fingerprints import fingerprint_source
 from reward.images import load_image
@@ -297,6 +299,8 @@ class LocalCaptioner:
     def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
         """(row, captions) image by image, in parts; or (row, reason) of an image that cannot be read."""
         self.check()
+        if sampling.seed is None:  # torch's own random numbers begin alike in each process, one that goes on too
+            sampling = replace(sampling, seed=secrets.randbits(31))
         for want in wanted:
             try:
                 image = load_image(want.image)
@@ -323,14 +327,13 @@ class LocalCaptioner:
             settings["do_sample"] = False
         if sampling.logprobs:
             settings |= {"return_dict_in_generate": True, "output_logits": True}
+        assert sampling.seed is not None
         with torch.random.fork_rng(), torch.inference_mode():
-            if sampling.seed is not None:
-                torch.manual_seed(want.seed(sampling.seed))
+            torch.manual_seed(want.seed(sampling.seed))
             output = model.generate(**inputs, **settings)
         sequences = output if isinstance(output, torch.Tensor) else output.sequences
-        ends = model.generation_config.eos_token_id
-        ends = {*(ends if isinstance(ends, list) else [ends]), processor.tokenizer.eos_token_id}
-        written = _up_to(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
+        ends = end_tokens(processor, model.generation_config)
+        written = up_to_end(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
         self.usage.answered += len(written)
         self.usage.input_tokens += inputs["input_ids"].numel()
         self.usage.output_tokens += sum(len(ids) for ids, _ in written)
@@ -358,12 +361,3 @@ def prompt_inputs(processor: Any, images: Sequence[Any], prompt: str, system: st
     return processor.apply_chat_template(
         chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )
-
-
-def _up_to(rows: list[list[int]], ends: set[int]) -> list[tuple[list[int], bool]]:
-    """Each row up to its first end mark, and whether it has one."""
-    cut = []
-    for ids in rows:
-        end = next((place for place, token in enumerate(ids) if token in ends), None)
-        cut.append((ids, False) if end is None else (ids[: end + 1], True))
-    return cut

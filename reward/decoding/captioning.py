@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 
 import reward
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
+from reward.decoding.endings import nearly_greedy
 from reward.decoding.pools import CandidatePools, ImageRow
-from reward.decoding.selection import rank
+from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
@@ -52,6 +54,8 @@ class CaptioningSummary:
         candidates: captions that were written for them, by all runs.
         resumed: candidates of earlier runs.
         truncated: candidates that the length limit cut.
+        thinking_cut: candidates from which reasoning (`<think>...</think>`) was cut.
+        distinct: share of candidates that are no repetition of another of their image; None with one an image.
         problems: {reason: images} without a caption.
         to_try_again: images that the same call tries again: those that could not be read or were refused.
         mean_of_all, mean_of_chosen: of the rewards.
@@ -67,6 +71,8 @@ class CaptioningSummary:
     candidates: int = 0
     resumed: int = 0
     truncated: int = 0
+    thinking_cut: int = 0
+    distinct: float | None = None
     problems: dict[str, int] = field(default_factory=dict)
     to_try_again: int = 0
     mean_of_all: float | None = None
@@ -214,6 +220,13 @@ def caption_images(
         raise ConfigError(f"--n (n=) must be at least 1, got {n}")
     if sampling.temperature == 0 and n > 1:
         raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
+    for name, value, better in nearly_greedy(temperature=sampling.temperature, top_p=sampling.top_p) if n > 1 else ():
+        option = name.replace("_", "-")
+        warnings.warn(
+            f"--{option} {value} ({name}=) leaves next to nothing but the likeliest token, so that the {n} captions of "
+            f"an image are alike and there is nothing to choose from: give --{option} {better}",
+            stacklevel=2,
+        )
     scoring = scoring_of(metric, source, **options)
     spec = scoring.spec
     check_one_number(spec)
@@ -280,7 +293,8 @@ def caption_images(
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
             path.unlink(missing_ok=True)
-        summary.sources = sources_of(scoring)
+        summary.sources, summary.thinking_cut = sources_of(scoring), pools.thinking_cut
+        summary.distinct = distinct_share([[caption.text for caption in captions] for captions in pools.captions])
         facts = {"summary": {**asdict(summary), "output": str(output)}}
         run.finish(journal, facts, unfinished=bool(pools.problems))
     return summary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from reward.errors import InvalidSampleError
 from reward.judges.chat import Sampled
 from reward.samples import check_encodable
 from reward.scoring.journal import Journal
+from reward.thinking import without_thinking
 
 __all__ = ["CandidatePools", "ImageRow"]
 
@@ -43,7 +44,10 @@ class ImageRow:
 
 
 class CandidatePools:
-    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]]."""
+    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]].
+
+    The journal holds what was written; `captions` are without the reasoning, from `thinking_cut` of them some was cut.
+    """
 
     def __init__(self, images: Sequence[ImageRow], count: int, journal: Journal) -> None:
         seen: Counter[str] = Counter()
@@ -56,7 +60,13 @@ class CandidatePools:
         stored: dict[str, list[Sampled]] = {}
         for key, captions in journal.results():
             stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
-        self.captions = [stored.get(key, [])[:count] for key in self._keys]
+        self.thinking_cut = 0
+        self.captions = [self._shown(stored.get(key, [])[:count]) for key in self._keys]
+
+    def _shown(self, captions: list[Sampled]) -> list[Sampled]:
+        shown = [replace(caption, text=without_thinking(caption.text)) for caption in captions]
+        self.thinking_cut += sum(a != b for a, b in zip(captions, shown, strict=True))
+        return shown
 
     def complete(self, row: int) -> bool:
         """Whether no more is to be written for an image."""
@@ -83,7 +93,7 @@ class CandidatePools:
             return
         lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
         self._journal.append([[self._keys[row], lines]])
-        self.captions[row] += captions
+        self.captions[row] += self._shown(captions)
 
     def scored(self, row: int) -> bool:
         """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""

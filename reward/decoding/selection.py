@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.wrappers import RatesCaptions, rates_captions
+from reward.functions.wrappers import RatesCaptions, rates_captions, strips_thinking
 from reward.samples import CaptionSample, ImageLike, is_wordless
+from reward.thinking import without_thinking
 from reward.values import values_of
 
-__all__ = ["rank", "rate_candidates", "rerank", "soft_rank"]
+__all__ = ["distinct_share", "rank", "rate_candidates", "rerank", "shown_captions", "soft_rank"]
+
+logger = logging.getLogger(__name__)
 
 
 def rerank(
@@ -67,7 +71,8 @@ def rate_candidates(
 
     Args:
         candidates: the captions of each image. Repeated ones are scored once; those without a word (no letter, no
-            number) get None, so that they lose to every caption with one.
+            number) get None, so that they lose to every caption with one. Reasoning (`<think>...</think>`) is cut
+            first, unless the reward has `strip_thinking=False`.
         images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`; for what else it may be, see
@@ -93,6 +98,7 @@ def rate_candidates(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
     rater = rates_captions(reward)
+    candidates, _ = shown_captions(candidates, rater)
     samples: list[CaptionSample] = []
     places: list[dict[str, int]] = []
     for captions, image, known in zip(candidates, images, references, strict=True):
@@ -103,6 +109,9 @@ def rate_candidates(
             samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
             place[caption] = len(samples) - 1
         places.append(place)
+    share = distinct_share(candidates)
+    if share is not None:
+        logger.info("distinct captions among the candidates: %.0f %%", 100 * share)
 
     rated: list[Any] = rater.rewards(samples) if samples else []
     if len(rated) != len(samples):
@@ -114,6 +123,36 @@ def rate_candidates(
         [rated[place[caption]] if caption in place else None for caption in captions]
         for captions, place in zip(candidates, places, strict=True)
     ]
+
+
+def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> tuple[list[list[str]], int]:
+    """Candidates without their reasoning (`reward.thinking`), and from how many some was cut, which is logged.
+
+    A reward with `strip_thinking=False` is shown all that was written.
+
+    Example:
+        >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
+        ([['A red star.', 'A star.']], 1)
+    """
+    written = [list(captions) for captions in candidates]
+    if not strips_thinking(reward):
+        return written, 0
+    shown = [[without_thinking(each) if isinstance(each, str) else each for each in captions] for captions in written]
+    cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
+    if cut:
+        logger.info("reasoning (<think>) was cut from %d of %d candidates", cut, sum(map(len, shown)))
+    return shown, cut
+
+
+def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:
+    """The share of candidates that are no repetition of another of their image; None where no image has several.
+
+    Example:
+        >>> distinct_share([["A star.", "A star.", "A dog.", "A cat."], ["A red star."]])
+        0.75
+    """
+    several = [captions for captions in candidates if len(captions) > 1]
+    return sum(len(set(captions)) for captions in several) / sum(map(len, several)) if several else None
 
 
 def _nothing_scored(number: int, captions: list[str], first: CaptionSample, rater: RatesCaptions) -> str:

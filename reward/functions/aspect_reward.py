@@ -42,7 +42,7 @@ class AspectReward:
         """
         rows, table = self.whole._rate_call(prompts, completions, columns)
         if log_metric is not None:
-            self.whole._log_shares(table, log_metric)
+            self.whole._log_shares(rows, table, log_metric)
         return self._pick(rows, table)
 
     def load(self) -> Self:
@@ -52,7 +52,7 @@ class AspectReward:
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Scores of this aspect for valid samples, None where there is none."""
-        return self._pick(*self.whole._rate([CaptionRow.of_sample(sample) for sample in samples]))
+        return self._pick(*self.whole._rate(self.whole._rows_of(samples)))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no score; None if it has one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reward.errors import DataError, ImageError, InvalidSampleError
@@ -58,6 +58,7 @@ class CaptionRow:
         image, references: of the row, also where there is no sample.
         problem: why the row cannot be scored.
         image_from, references_from: where image and references were found, or why there are none.
+        thinking_cut: whether reasoning was cut from the caption.
     """
 
     sample: CaptionSample | None = None
@@ -66,11 +67,17 @@ class CaptionRow:
     problem: Problem | None = None
     image_from: str = "the sample has none"
     references_from: str = "the sample has none"
+    thinking_cut: bool = False
 
     @classmethod
-    def of_sample(cls, sample: CaptionSample) -> CaptionRow:
-        """The row of a sample that did not come from a trainer."""
-        return cls(None if is_wordless(sample.candidate) else sample, sample.image, sample.references)
+    def of_sample(cls, sample: CaptionSample, *, strip_thinking: bool = False) -> CaptionRow:
+        """The row of a sample that did not come from a trainer; what reads a caption with its reasoning cuts it."""
+        image, references = sample.image, sample.references
+        candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
+        is_cut = candidate != sample.candidate
+        if is_wordless(candidate):
+            return cls(None, image, references, thinking_cut=is_cut)
+        return cls(replace(sample, candidate=candidate) if is_cut else sample, image, references, thinking_cut=is_cut)
 
     @property
     def is_wordless(self) -> bool:
@@ -313,9 +320,8 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
     try:
         image, image_from = images.find(index, one_image)
         kind = "no caption"
-        candidate = completion_text(completion)
-        if strip_thinking:
-            candidate = without_thinking(candidate)
+        written = completion_text(completion)
+        candidate = without_thinking(written) if strip_thinking else written
         by_policy = True
         check_encodable(candidate, "completion")
         kind, by_policy = "bad references", False
@@ -329,4 +335,11 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
     except InvalidSampleError as error:
         kind = "no image" if isinstance(error, ImageError) else kind
         return CaptionRow(problem=Problem(kind, str(error), by_policy))
-    return CaptionRow(sample, image, known or (), image_from=image_from, references_from=references_from)
+    return CaptionRow(
+        sample,
+        image,
+        known or (),
+        image_from=image_from,
+        references_from=references_from,
+        thinking_cut=candidate != written,
+    )

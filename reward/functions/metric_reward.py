@@ -59,8 +59,9 @@ class MetricReward(OwnInEachProcess):
         image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt, else
             `file_name`, `image_path` or `img`. One image a row, or a list of one.
         references_column: column that holds a list of reference captions, or one. Default: `references` or `refs`.
-        strip_thinking: whether reasoning (`<think>...</think>`) is cut from completions before they are scored. A
-            tokenizer with a response template has done so; others leave it in, and it is no part of the caption.
+        strip_thinking: whether reasoning (`<think>...</think>`) is cut from captions before they are scored, in a
+            trainer's call and by `rewards`. A tokenizer with a response template has done so; others leave it in, and
+            it is no part of the caption. `thinking_cut` counts the captions from which some was cut.
         on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
@@ -127,6 +128,7 @@ class MetricReward(OwnInEachProcess):
         self.batch_size = batch_size
         self.offload = offload
         self.failures: Counter[str] = Counter()
+        self.thinking_cut = 0
         self._device = device
         self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
         self._given_scorer = None if isinstance(metric, str) else metric
@@ -166,7 +168,7 @@ class MetricReward(OwnInEachProcess):
                 log_extra(f"{self.__name__}/{aspect}", table.column(aspect).tolist())
         if log_metric is not None:
             self._log_means(table, log_metric)
-            self._log_shares(table, log_metric)
+            self._log_shares(rows, table, log_metric)
         return self._combine(rows, table, self.weights)
 
     def score(self, samples: Sequence[CaptionSample]) -> ScoreTable:
@@ -192,7 +194,7 @@ class MetricReward(OwnInEachProcess):
             >>> MetricReward("length").rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        return self._combine(*self._rate([CaptionRow.of_sample(sample) for sample in samples]), self.weights)
+        return self._combine(*self._rate(self._rows_of(samples)), self.weights)
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no reward; None if it has one. Nothing is counted or logged.
@@ -201,7 +203,10 @@ class MetricReward(OwnInEachProcess):
             >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
             True
         """
-        return self._rate([CaptionRow.of_sample(sample)], report=False)[1].errors.get(0)
+        return self._rate(self._rows_of([sample]), report=False)[1].errors.get(0)
+
+    def _rows_of(self, samples: Sequence[CaptionSample]) -> list[CaptionRow]:
+        return [CaptionRow.of_sample(sample, strip_thinking=self.strip_thinking) for sample in samples]
 
     def aspects(self) -> list[AspectReward]:
         """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
@@ -277,6 +282,7 @@ class MetricReward(OwnInEachProcess):
             scores[wordless] = self.spec.range[0]
             if report:
                 self._report(problems, len(wordless))
+                self.thinking_cut += sum(row.thinking_cut for row in rows)
             if by_trainer and rows and self._is_first_call:
                 self._look_at_first_call(rows, problems)
             errors = {index: problem.message for index, problem in problems.items()}
@@ -316,9 +322,11 @@ class MetricReward(OwnInEachProcess):
         for aspect, values in zip(self.spec.aspects, scored.T, strict=True):
             log_rows(log_metric, f"{self.__name__}/{aspect}", values)
 
-    def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
+    def _log_shares(self, rows: list[CaptionRow], table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
         log_rows(log_metric, f"{self.__name__}/unscored", ~np.isfinite(table.scores).all(axis=1))
         log_rows(log_metric, f"{self.__name__}/truncated", table.truncated)
+        if self.thinking_cut:  # of policies that do not think there is nothing to tell
+            log_rows(log_metric, f"{self.__name__}/thinking_cut", [row.thinking_cut for row in rows])
 
     def _combine(self, rows: list[CaptionRow], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
         used = weights != 0  # an aspect without weight must not spread its NaN

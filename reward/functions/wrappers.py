@@ -16,7 +16,15 @@ from reward.samples import CaptionSample
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["AsyncReward", "RatesCaptions", "function_name", "is_asynchronous", "load_reward", "rates_captions"]
+__all__ = [
+    "AsyncReward",
+    "RatesCaptions",
+    "function_name",
+    "is_asynchronous",
+    "load_reward",
+    "rates_captions",
+    "strips_thinking",
+]
 
 _GIVEN = ("prompts", "completions", "image", "images", "references")
 
@@ -119,6 +127,17 @@ def rates_captions(reward: Any) -> RatesCaptions:
     if is_asynchronous(reward):
         raise ConfigError(f"reward {reward!r:.80} is asynchronous, which only trainers await: give a plain function")
     return _RewardFunction(reward)
+
+
+def strips_thinking(reward: Any) -> bool:
+    """Whether captions are rated without their reasoning: by every reward, unless it or a part of it says otherwise.
+
+    Example:
+        >>> strips_thinking(MetricReward("length")), strips_thinking(MetricReward("length", strip_thinking=False))
+        (True, False)
+    """
+    parts = [*getattr(reward, "parts", ()), *filter(None, [getattr(reward, "whole", None)])]  # of an aspect, the whole
+    return bool(getattr(reward, "strip_thinking", True)) and all(map(strips_thinking, parts))
 
 
 def load_reward(reward: Any) -> None:

@@ -57,7 +57,7 @@ class BatchScorer:
             `score_dataset`.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
-        candidate_column, image_column, references_column: see `score_dataset`.
+        candidate_column, image_column, references_column, strip_thinking: see `score_dataset`.
         image_root: where relative image paths start; None is the current folder. With `fetch_images`, also an address.
         prefix: put before the names of the added columns.
         batch_size: passed to the scorer.
@@ -92,6 +92,7 @@ class BatchScorer:
         references_column: str | None = None,
         image_root: str | os.PathLike[str] | None = None,
         prefix: str = "",
+        strip_thinking: bool = False,
         batch_size: int | None = None,
         added_only: bool = False,
         fetch_images: bool = False,
@@ -104,6 +105,7 @@ class BatchScorer:
         self.given, self.weights, self.options = scoring_of(scorer, source, **options), weights, options
         self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
+        self.strip_thinking = strip_thinking
         self.added_only, self.fetch_images = added_only, fetch_images
         self.images_decoded = 0
         self._fingerprint: str | None = None  # of what it scores with, once it was pickled or has scored
@@ -124,7 +126,14 @@ class BatchScorer:
             DataError: a column is missing or could be one of several.
         """
         candidate, image, references = self.names
-        return find_columns(columns, self.spec, candidate=candidate, image=image, references=references)
+        return find_columns(
+            columns,
+            self.spec,
+            candidate=candidate,
+            image=image,
+            references=references,
+            strip_thinking=self.strip_thinking,
+        )
 
     def loaded(self) -> Scorer | Several:
         """The scorer; loaded if this process does not have it yet.
@@ -204,6 +213,7 @@ class BatchScorer:
                 results[task.row] = result
         self.images_decoded += reader.decoded
         summary = summary or SummaryBuilder([*scorer.spec.aspects, *scorer.spec.reward_names])
+        summary.thinking_cut += plan.thinking_cut(row.get(plan.caption) for row in rows if not isinstance(row, BadRow))
         return self.columns(columns).build(rows, results, summary)
 
     def __call__(self, batch: Any) -> Any:

@@ -19,6 +19,7 @@ from reward.images import image_key
 from reward.metrics.base import MetricSpec
 from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
 from reward.scoring.sources import BadRow, Source
+from reward.thinking import without_thinking
 from reward.values import is_list, listed, or_none, values_of
 
 __all__ = [
@@ -47,6 +48,7 @@ class ColumnPlan:
         many: whether a row has several candidates.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", and of its image's "box", see `BoxedImage`.
+        strip_thinking: whether captions are scored without their reasoning, see `reward.thinking`.
     """
 
     caption: str
@@ -55,6 +57,15 @@ class ColumnPlan:
     many: bool = False
     group: str | None = None
     context: tuple[tuple[str, str], ...] = ()
+    strip_thinking: bool = field(default=False, repr=False)
+
+    def shown(self, caption: Any) -> Any:
+        """A caption as it is scored."""
+        return without_thinking(caption) if self.strip_thinking and isinstance(caption, str) else caption
+
+    def thinking_cut(self, captions: Iterable[Any]) -> int:
+        """From how many captions reasoning is cut."""
+        return sum(self.shown(caption) != caption for caption in captions) if self.strip_thinking else 0
 
     @property
     def names(self) -> list[str]:
@@ -105,6 +116,7 @@ def find_columns(
     group: str | None = None,
     ranked: Source | None = None,
     context: Mapping[str, str] | None = None,
+    strip_thinking: bool = False,
 ) -> ColumnPlan:
     """Chooses the columns: those named, else those of `reward.samples.COLUMN_NAMES`.
 
@@ -115,7 +127,7 @@ def find_columns(
         ranked: the data, if the candidates of an image are to be ranked: look for `candidates`, else for `candidate`
             (first, if a group is given). If the column holds no lists, each row has one candidate, and rows of one
             group (else of one image) belong together.
-        context: see `ColumnPlan`; a metric that reads questions finds the column `question` by itself.
+        context, strip_thinking: see `ColumnPlan`; a metric that reads questions finds the column `question` by itself.
 
     Raises:
         DataError: a column is missing or could be one of several; the message names those there are. Or the column of
@@ -154,7 +166,8 @@ def find_columns(
     if ranked is not None:
         many = _holds_lists(ranked, caption)
         group = _group_column(columns, caption, many, image_column, group)
-    return ColumnPlan(caption, image_column, references_column, many, group, tuple(found.items()))  # type: ignore[arg-type]
+    read = tuple((what, name) for what, name in found.items() if name is not None)
+    return ColumnPlan(caption, image_column, references_column, many, group, read, strip_thinking)
 
 
 def _needing(specs: Iterable[MetricSpec]) -> str | None:
@@ -274,6 +287,7 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
     elif not is_list(candidates) or not (candidates := values_of(candidates, plan.caption)):
         message = f"column {plan.caption!r} must hold a list of captions, got {reprlib.repr(candidates)}"
         return RowTask(problem=("candidate", message))
+    candidates = [plan.shown(candidate) for candidate in candidates]
     try:
         references = _references(row, plan)
     except InvalidSampleError as error:

@@ -72,6 +72,7 @@ def score_dataset(
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
     prefix: str = "",
+    strip_thinking: bool = False,
     batch_size: int | None = None,
     chunk_rows: int = 1024,
     overwrite: bool = False,
@@ -116,6 +117,7 @@ def score_dataset(
         image_root: where relative image paths start; None is the folder of the data file.
         split: of a data set with several.
         prefix: put before the names of the added columns.
+        strip_thinking: score captions without their reasoning (`<think>...</think>`), which the summary counts.
         batch_size: passed to the scorer.
         chunk_rows: rows that are scored and saved at a time, at most.
         overwrite: discard a finished output and an unfinished run.
@@ -145,7 +147,7 @@ def score_dataset(
         (2, 1, {'candidate': 1})
     """
     names: dict[str, Any] = {"candidate": candidate_column, "image": image_column, "references": references_column}
-    names["context"] = context_columns
+    names |= {"context": context_columns, "strip_thinking": strip_thinking}
     settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
     settings |= {"devices": devices, "options": options}
     run = _Run("score", data, split, scorer, output, names, settings)
@@ -166,6 +168,7 @@ def rerank_dataset(
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
     prefix: str = "",
+    strip_thinking: bool = False,
     batch_size: int | None = None,
     chunk_rows: int = 256,
     overwrite: bool = False,
@@ -203,6 +206,7 @@ def rerank_dataset(
         "image": image_column,
         "references": references_column,
         "group": group_column,
+        "strip_thinking": strip_thinking,
     }
     settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
     settings |= {"devices": devices, "options": options}
@@ -288,6 +292,7 @@ class _Run:
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "context": dict(self.plan.context),
+            **({"strip_thinking": True} if self.plan.strip_thinking else {}),
             "image_root": None if root is None else os.path.abspath(root),
             "prefix": self.settings["prefix"],
         }
@@ -404,6 +409,10 @@ class _Run:
                         "meanwhile; start afresh with --overwrite (overwrite=True)"
                     )
                 stamps.update(key[KEY_DIGITS:].encode() + b"\n")
+            if not self.plan.many:
+                builder.thinking_cut += self.plan.thinking_cut(
+                    row[self.plan.caption] for row in rows if isinstance(row, dict)
+                )
             return columns.build(rows, [result for _, _, result in lines], builder)
 
         if self.output.suffix.lower() == ".parquet":

@@ -278,7 +278,10 @@ class RankColumns:
             _count(summary, self.spec, 0, result, scores, every, np.isfinite(rewards))
             order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable").tolist()
             assert given is not None
-            candidates = [_text(given[position]) for position in order]
+            shown = [_text(self.plan.shown(each)) for each in given]
+            candidates = [shown[position] for position in order]
+            summary.distinct += len(set(shown))
+            summary.thinking_cut += self.plan.thinking_cut(given)
             messages = [_message(item, self.spec) for item in result]
             problems = [f"candidate {place + 1}: {why}" for place, why in enumerate(messages) if why is not None]
             values = [

@@ -32,6 +32,8 @@ class ScoringSummary:
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
+        thinking_cut: captions from which reasoning was cut, on request.
+        distinct: captions that are no repetition of another of their row, when lists are reranked; else 0.
         errors: {kind: count}; kinds are row, candidate, references, image, group and metric or, of several metrics, the
             name of the one that failed.
         examples: {kind: "row 7: message"}, the first of each kind; rows count from 1.
@@ -54,6 +56,8 @@ class ScoringSummary:
     captions: int = 0
     scored: int = 0
     truncated: int = 0
+    thinking_cut: int = 0
+    distinct: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
     distributions: dict[str, Distribution] = field(default_factory=dict)
@@ -87,6 +91,9 @@ class ScoringSummary:
         return cls(output=output, **known)
 
 
+_COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")
+
+
 class SummaryBuilder:
     """Counts results as they are written.
 
@@ -95,7 +102,7 @@ class SummaryBuilder:
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self.rows = self.captions = self.scored = self.truncated = 0
+        self.rows = self.captions = self.scored = self.truncated = self.thinking_cut = self.distinct = 0
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self._columns = {name: _Numbers() for name in columns}
@@ -111,14 +118,14 @@ class SummaryBuilder:
 
     def record(self) -> dict[str, Any]:
         """What was counted, as JSON values that `add_record` takes."""
-        counts = {name: getattr(self, name) for name in ("rows", "captions", "scored", "truncated")}
+        counts = {name: getattr(self, name) for name in _COUNTS}
         numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
         return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
 
     def add_record(self, record: dict[str, Any], place: str) -> None:
         """Adds what another builder counted in a part of the data; `place` names the part in the examples."""
-        for name in ("rows", "captions", "scored", "truncated"):
-            setattr(self, name, getattr(self, name) + record[name])
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + record.get(name, 0))
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, f"{place}, {record['examples'][kind]}")
@@ -127,8 +134,7 @@ class SummaryBuilder:
 
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
-        counts = ("rows", "captions", "scored", "truncated", "errors", "examples")
-        counted = {name: getattr(self, name) for name in counts}
+        counted = {name: getattr(self, name) for name in (*_COUNTS, "errors", "examples")}
         distributions = {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
         return ScoringSummary(output=output, **counted, distributions=distributions, **more)
 
