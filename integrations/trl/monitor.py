@@ -202,7 +202,10 @@ class RewardMonitor(TrainerCallback):
         rewards, seconds = matrix(self.history, "reward"), matrix(self.history, "measures", self.second)
         for name, values in ((", ".join(self.rewards), rewards), (self.second, seconds)):
             if np.isnan(values[-1]).all():
-                raise ConfigError(f"{name} gave no value for any of the {len(rows)} held-out captions")
+                message = f"{name} gave no value for any of the {len(rows)} held-out captions"
+                if len(self.history) == 1:
+                    raise ConfigError(message)
+                logger.warning("step %d: %s; the training goes on", state.global_step, message)  # a judge may be down
         verdict = check_parting(rewards, seconds)
         check["figures"] = figures_of(rows, self.rewards, self._start) | {
             "best_step": self.history[verdict.best]["step"],

@@ -109,18 +109,20 @@ def test_a_second_measure_that_takes_the_reward_with_it_is_warned_of_once(tmp_pa
 
 
 class EasyAtFirst(Planted):
-    """Before training, only three images have a value, and a high one."""
+    """Before training, only three images have a value, and a high one; at step 1 none has."""
 
     def __call__(self, completions, image, trainer_state, **columns):
         values = super().__call__(completions, image, trainer_state, **columns)
-        return values if trainer_state.global_step else [0.95] * 3 + [None] * (len(values) - 3)
+        known = {0: 3, 1: 0}.get(trainer_state.global_step)
+        return values if known is None else [0.95] * known + [None] * (len(values) - known)
 
 
 def test_checks_are_compared_on_images_that_have_a_score_at_both(tmp_path, caplog):
     trainer, monitor = watched(tmp_path, second=EasyAtFirst(TRUTHS["parts"], "truth"))
     trainer.train()
     assert [check["figures"]["best_step"] for check in monitor.history] == [0, 1, 2, 2, 2]
-    assert [check["figures"]["images"] for check in monitor.history] == [3, 12, 12, 12, 12]
+    assert [check["figures"]["images"] for check in monitor.history] == [3, 0, 12, 12, 12]
+    assert "step 1: truth gave no value for any of the 12 held-out captions; the training goes on" in caplog.text
     assert monitor.history[3]["warned"] == ["parted"]
     assert "standard errors over 12 images" in caplog.text
     assert json.loads((tmp_path / "best-by-monitor" / "monitor.json").read_text())["step"] == 2
