@@ -257,3 +257,16 @@ def test_the_type_of_the_column_tells_the_form(
     assert [row.get("rank", row.get("best")) for row in rows] == expected
     if len(rows) == 3:
         assert re.search(r"got 'e+\.\.\.e+'$", rows[2]["error"])
+
+
+@pytest.mark.parametrize("meta", [{}, [{"a": {}}], {"a": {}, "b": 1}])
+@pytest.mark.parametrize("form", ["jsonl", "dataset"])
+def test_objects_without_a_field_become_json_text_in_parquet(tmp_path: Path, meta: Any, form: str) -> None:
+    """Parquet has no type for them; the run ended in a traceback once all rows were scored."""
+    rows = [{"caption": "a red star", "meta": meta}, {"caption": "a star", "meta": None}]
+    write_lines(tmp_path / "data.jsonl", rows)
+    data = tmp_path / "data.jsonl" if form == "jsonl" else datasets.Dataset.from_list(rows)
+    score_dataset(data, "length", tmp_path / "scores.parquet")
+    first, second = read_rows(tmp_path / "scores.parquet")
+    assert (json.loads(first["meta"]), second["meta"]) == (meta, None)
+    assert (first["length"], second["length"]) == (3, 2)
