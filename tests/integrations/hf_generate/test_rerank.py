@@ -74,5 +74,5 @@ def test_any_iterable_with_an_order_is_ranked_and_nothing_else():
     assert rerank((text for text in ("a", "a b c")), reward="length") == [1, 0]
     assert rerank({"a": 1, "a b c": 2}.keys(), reward="length") == [1, 0]
     for candidates in ("abc", b"abc", {"a": 1}, {"a", "b"}, 3, None):
-        with pytest.raises(InvalidSampleError, match=f"list of captions, got {type(candidates).__name__}"):
+        with pytest.raises(InvalidSampleError, match="candidates must be a list, got"):
             rerank(candidates, reward="length")
