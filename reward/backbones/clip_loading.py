@@ -186,7 +186,8 @@ def _is_quick(
     raise CheckpointError(
         f"{str(file)!r} does not say with which activation it was trained, and with the other its scores are wrong: "
         "give activation='quick_gelu' (OpenAI's weights and what was trained on from them) or activation='gelu' (most "
-        f"of open_clip's own), or put its {OPEN_CLIP_CONFIG} beside it"
+        f"of open_clip's own). For a command, put {OPEN_CLIP_CONFIG} beside the file and name the file; "
+        '{"model_cfg": {"quick_gelu": false}} is enough in it'
     )
 
 
