@@ -133,8 +133,12 @@ def is_apart(better: float, worse: float, margin: float) -> bool:
         >>> 0.3 - 0.2 >= 0.1, is_apart(0.3, 0.2, 0.1), is_apart(0.3, 0.3, 0.0)
         (False, True, False)
     """
-    rounding = 2**-23 * max(abs(better), abs(worse))
-    return better > worse and better - worse >= margin - rounding
+    return better > worse and better - worse >= margin - _rounding(better, worse)
+
+
+def _rounding(*scores: float) -> float:
+    """How far single precision may have moved the difference of two scores."""
+    return 2**-23 * max(map(abs, scores))
 
 
 def choose_pairs(
@@ -158,7 +162,8 @@ def choose_pairs(
         'no two captions whose scores differ by the margin'
     """
     usable, left_out = _usable(captions, scores, rules.near)
-    good = [caption for caption in usable if rules.minimum is None or caption.score >= rules.minimum]
+    least = rules.minimum
+    good = [caption for caption in usable if least is None or caption.score >= least - _rounding(caption.score, least)]
     if not usable:
         return [], left_out, "no caption with a score and a word"
     if not good:
