@@ -295,6 +295,8 @@ class Preferences:
                 chosen.append((group, pairs))
         if not chosen:
             reasons = "; ".join(f"{count} have {reason}" for reason, count in dropped.most_common())
+            not_used = "; ".join(f"{count} captions {reason}" for reason, count in left_out.most_common())
+            reasons += f" (left out: {not_used})" if not_used else ""
             raise DataError(
                 f"no row can be made of the {len(groups)} images: {reasons or 'there are none'}. Sample more captions "
                 "an image or at a higher temperature, or loosen the rules (margin, length ratio, minimum, near)"

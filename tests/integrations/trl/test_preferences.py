@@ -126,6 +126,9 @@ def test_captions_with_a_placeholder_are_left_out(rows: Dataset, kind: str, toke
     )
     assert token not in str(data.remove_columns("images").to_list())
     assert "4 captions left out: with a placeholder of a chat template" in caplog.text
+    alone = Dataset.from_dict({"image": COLOURS[:1], "candidates": [[f"the {token} square"]], "rewards": [[1.0]]})
+    with pytest.raises(DataError, match="left out: 1 captions with a placeholder"):
+        make_preference_dataset(alone, rules=PreferenceRules(kind=kind))
 
 
 def test_the_policy_sees_the_picture_that_was_scored() -> None:
