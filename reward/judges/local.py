@@ -15,7 +15,7 @@ import torch
 from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
 from reward.checkpoints import resolve_checkpoint, unsharded_loading
 from reward.errors import JudgeError
-from reward.fingerprints import fingerprint_object
+from reward.fingerprint_objects import fingerprint_object
 from reward.judges.base import (
     Answer,
     Question,

@@ -15,7 +15,8 @@ import numpy as np
 
 from reward.checkpoints import named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, JudgeError
-from reward.fingerprints import fingerprint_code, fingerprint_scorer
+from reward.fingerprint_objects import fingerprint_scorer
+from reward.fingerprints import fingerprint_code
 from reward.judges.base import Judge
 from reward.judges.wording import pad_to_square
 from reward.metrics.groups import Group, windows

@@ -15,7 +15,7 @@ import numpy as np
 
 from reward.backbones.evaluating import evaluating
 from reward.errors import ImageError
-from reward.fingerprints import fingerprint_object
+from reward.fingerprint_objects import fingerprint_object
 from reward.images import THREADS, KeyedImage, load_image
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group, group_samples, windows

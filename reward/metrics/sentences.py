@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
 from reward.errors import CheckpointError
-from reward.fingerprints import fingerprint_scorer
+from reward.fingerprint_objects import fingerprint_scorer
 from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
 from reward.samples import CaptionSample, ScoreTable, check_samples, is_blank
 from reward.sentences import split_sentences

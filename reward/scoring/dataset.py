@@ -86,7 +86,9 @@ def score_dataset(
     aspect, `reward`, `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
     and a message. Results are saved chunk by chunk in `<output>.partial`; after a kill, the same call goes on there,
     and every row is in the output once. Beside the output, `<output>.summary.json` says how it was made; if it is
-    there and nothing changed, the call returns at once.
+    there and nothing changed, the call returns at once. A kept score belongs to its row, to the size and time of change
+    of its image's file, to the weights by content (a Hub id by its commit), the code and the settings: if images were
+    replaced while a run was stopped, their rows are scored again, and if anything else changed, the call says so.
 
     Several metrics score side by side: every image is decoded once, and each metric has its columns
     `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated`. A row that one of them cannot score keeps the
@@ -101,10 +103,10 @@ def score_dataset(
             wrote, or of images with metadata.jsonl or metadata.csv, or that `datasets.load_dataset` reads; the name of
             a data set on the Hub (`owner/name`, `owner/name:subset@revision`); or a `datasets.Dataset` or
             `DatasetDict`.
-        scorer: name of a metric, or a scorer. Of a scorer a resumed run checks the metric and, if it has one, its
-            `fingerprint`. Or a list of several: names, with the checkpoint and the weight of each if need be, as in
-            `["vela:0.7", "clipscore:0.3=folder"]`, and scorers. Weights are divided by their sum, which must be above
-            0; a negative one is a penalty.
+        scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else its code
+            and all that it holds, see `reward.fingerprint_objects.fingerprint_object`. Or a list of several: names,
+            with the checkpoint and the weight of each if need be, as in `["vela:0.7", "clipscore:0.3=folder"]`, and
+            scorers. Weights are divided by their sum, which must be above 0; a negative one is a penalty.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Aspects

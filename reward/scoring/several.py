@@ -12,7 +12,8 @@ import numpy as np
 
 from reward.caches import CacheSection
 from reward.errors import ConfigError, WeightsError
-from reward.fingerprints import fingerprint_scorer, metric_identity, source_stamp
+from reward.fingerprint_objects import fingerprint_scorer
+from reward.fingerprints import metric_identity, source_stamp
 from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import check_caching, loaded_if_remote, takes_option

@@ -14,7 +14,8 @@ from typing import Any
 
 import reward
 from reward.errors import ConfigError
-from reward.fingerprints import fingerprint_scorer, metric_identity
+from reward.fingerprint_objects import fingerprint_scorer, is_told
+from reward.fingerprints import metric_identity
 from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
 from reward.samples import CaptionSample
@@ -111,7 +112,7 @@ def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[st
     given = {
         **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype),
         "aspects": list(spec.aspects),
-        "settings": fingerprint_scorer(scorer),
+        "settings": held if is_told(held := fingerprint_scorer(scorer)) else None,  # clients keep to it after a restart
     }
     identity = hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).hexdigest()[:16]
     return {

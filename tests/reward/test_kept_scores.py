@@ -26,7 +26,8 @@ from reward import load_scorer
 from reward.decoding.captioners import LocalCaptioner, Sampling
 from reward.decoding.captioning import caption_images, read_images
 from reward.errors import CapRewardError, CheckpointError, OutputError
-from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_object, fingerprint_source
+from reward.fingerprint_objects import fingerprint_object
+from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source
 from reward.judges import LocalJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset

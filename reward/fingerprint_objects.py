@@ -1,0 +1,120 @@
+"""Fingerprints of objects: of scorers and judges that are loaded, by their code and all that they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import types
+import uuid
+from collections.abc import Iterable, Mapping, Set
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reward.fingerprints import fingerprint_code, fingerprint_network, tensor_sums
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["fingerprint_object", "fingerprint_scorer", "is_told"]
+
+_LIBRARIES = {"torch", "transformers", "open_clip", "peft", "timm"}  # whose networks are known by config and weights
+_UNTOLD = "without a fingerprint"
+
+
+def fingerprint_scorer(scorer: Any) -> str:
+    """What names a scorer, or a judge, that is loaded: its own `fingerprint`, else that of the object."""
+    own = getattr(scorer, "fingerprint", None)
+    return str(own) if own is not None else fingerprint_object(scorer)
+
+
+def is_told(fingerprint: str) -> bool:
+    """Whether a fingerprint of `fingerprint_object` stands for all that the object holds."""
+    return _UNTOLD not in fingerprint
+
+
+def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
+    """Names an object by its class, the source of the module (and of the folder) of that class, and all it holds.
+
+    Equal objects have equal names in every process. An object that holds what cannot be told, such as an open
+    connection, has a new name each time, so that nothing is taken for its own; give it a property `fingerprint`.
+
+    Args:
+        value: a scorer, or any other.
+        leave_out: attributes that change no score.
+
+    Example:
+        >>> fingerprint_object([1, {"a": 2.0}]) == fingerprint_object([1, {"a": 2.0}])
+        True
+    """
+    kind = type(value)
+    digest = hashlib.sha256(fingerprint_code(*(each.__module__ for each in kind.__mro__)).encode())
+    try:
+        if not hasattr(sys.modules.get(kind.__module__), "__file__"):  # written in a notebook
+            _feed(digest, [each for each in vars(kind).values() if isinstance(each, types.FunctionType)], ())
+        state: Any = value
+        if hasattr(value, "__dict__"):
+            state = {name: each for name, each in vars(value).items() if name not in leave_out}
+        _feed(digest, state, ())
+    except Exception:  # whatever an object raises when it is looked into
+        return f"{kind.__qualname__} {_UNTOLD} {uuid.uuid4().hex}"
+    return f"{kind.__qualname__} {digest.hexdigest()[:16]}"
+
+
+def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
+    """Adds a value to a digest, and all that it holds."""
+    kind = type(value)
+    digest.update(f"<{kind.__module__}.{kind.__qualname__}>".encode())
+    if id(value) in above:
+        return
+    feed = partial(_feed, digest, above=(*above, id(value)))
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if value is None or isinstance(value, (str, bytes, int, float, complex, os.PathLike)):
+        digest.update(repr(value).encode("utf-8", "surrogatepass"))
+    elif torch is not None and isinstance(value, torch.nn.Module):
+        _feed_network(digest, value, feed)
+    elif torch is not None and isinstance(value, torch.Tensor):
+        digest.update(tensor_sums(value).encode())
+    elif numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind != "O":
+        digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
+    elif isinstance(value, Mapping):
+        for name in sorted(value, key=repr):
+            feed(name)
+            feed(value[name])
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            feed(each)
+        digest.update(b"|")
+    elif isinstance(value, Set):
+        digest.update(repr(sorted(map(repr, value))).encode())
+    elif isinstance(value, types.CodeType):
+        for each in (value.co_code, value.co_consts, value.co_names):
+            feed(each)
+    elif isinstance(value, types.FunctionType):
+        feed([value.__code__, value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]])
+    elif isinstance(value, (type, types.BuiltinFunctionType, types.ModuleType)):
+        digest.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
+    elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
+        feed([value.get_vocab(), getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)])
+    elif kind.__module__.partition(".")[0] in _LIBRARIES and hasattr(value, "to_dict"):
+        feed(_settings(value.to_dict()))
+    else:
+        reduced = value.__reduce_ex__(4)  # as it would be pickled
+        feed(reduced if isinstance(reduced, str) else [*reduced[:3], *(list(each) for each in reduced[3:5] if each)])
+
+
+def _feed_network(digest: Any, network: nn.Module, feed: Any) -> None:
+    """Adds a network: its make-up and weights; of modules that are no library's also what they hold beside these."""
+    digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
+    digest.update(fingerprint_network(network).encode())
+    for module in network.modules():
+        if hasattr(getattr(module, "config", None), "to_dict"):
+            feed(_settings(module.config.to_dict()))  # type: ignore[union-attr, operator]
+        if type(module).__module__.partition(".")[0] not in _LIBRARIES:
+            held = {name: each for name, each in vars(module).items() if not name.startswith("_")}
+            feed({name: each for name, each in held.items() if name not in ("training", "config")})
+
+
+def _settings(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in values.items() if name not in ("_name_or_path", "transformers_version")}
