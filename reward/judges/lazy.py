@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from reward.fingerprints import fingerprint_source
 from reward.judges.base import Answer, Judge, Question, Usage
 
 __all__ = ["LazyJudge"]
+
+_NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 
 class LazyJudge:
@@ -37,6 +40,13 @@ class LazyJudge:
     @property
     def loaded(self) -> bool:
         return self._judge is not None
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the weights that are stored under its name now, and the settings they are loaded with."""
+        settings = {**getattr(self._load, "keywords", {})}
+        weights = fingerprint_source(self.name, settings.pop("revision", None))
+        return f"{weights} {sorted((name, str(settings[name])) for name in settings.keys() - _NO_EFFECT)}"
 
     def load(self) -> None:
         """Loads the judge now."""

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from reward.errors import CapRewardError, CheckpointError, OutputError
 from reward.fingerprint_objects import fingerprint_object
 from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source
 from reward.judges import LocalJudge
+from reward.judges.lazy import LazyJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines
@@ -232,6 +234,18 @@ def test_a_judge_is_its_weights_dtype_and_prompt(change: dict[str, Any]) -> None
         return FleurScorer(judge, **settings)
 
     assert (loaded(**change).fingerprint == loaded().fingerprint) is not bool(change)
+
+
+def test_a_judge_that_is_not_loaded_yet_is_its_files_and_dtype(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_text("one")
+
+    def name(**settings: Any) -> str:
+        return LazyJudge(partial(LocalJudge.from_pretrained, str(tmp_path), **settings), str(tmp_path)).fingerprint
+
+    before = name(device="cpu")
+    assert name(device="cuda") == before != name(dtype="bfloat16")
+    (tmp_path / "model.safetensors").write_text("two")
+    assert name(device="cpu") != before
 
 
 def test_stored_captions_belong_to_the_weights_of_the_captioner(tmp_path: Path) -> None:
