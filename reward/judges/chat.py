@@ -129,9 +129,11 @@ def read_reply(completion: Any, *, top: int) -> Answer:
     # The client checks no types: it passes on what came.
     try:
         choice = completion.choices[0]
-        text = choice.message.content or getattr(choice.message, "refusal", None) or ""
+        text, why_not = choice.message.content or "", _why_no_answer(choice)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
+    if why_not:
+        raise UnusableReply(why_not)
     try:
         listed = (choice.logprobs.content or []) if top and choice.logprobs else []
         answer = Answer(
@@ -147,7 +149,7 @@ def read_reply(completion: Any, *, top: int) -> Answer:
 
 
 def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
-    """All answers in a completion.
+    """All answers in a completion; those that are none, as `read_reply` has it, are left out.
 
     Args:
         completion: what the client returned.
@@ -155,14 +157,19 @@ def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
 
     Raises:
         GarbledReply: it holds no choice, as when half of it is missing.
-        UnusableReply: a value is not what it should be, or there are no log probabilities.
+        UnusableReply: no choice is an answer, a value is not what it should be, or there are no log probabilities.
     """
     try:
-        choices = [(choice, choice.message.content or "", choice.finish_reason) for choice in completion.choices]
+        every = list(completion.choices)
+        reasons = [_why_no_answer(choice) for choice in every]
+        whole = [choice for choice, why_not in zip(every, reasons, strict=True) if not why_not]
+        choices = [(choice, choice.message.content or "", choice.finish_reason) for choice in whole]
     except (AttributeError, TypeError) as error:
         raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
-    if not choices:
+    if not every:
         raise GarbledReply("the server's reply has no choice")
+    if not choices:
+        raise UnusableReply(str(reasons[0]))
     sampled = []
     for choice, text, reason in choices:
         check_answer(Answer(text))
@@ -179,6 +186,22 @@ def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
             total = math.fsum(position.logprob for position in listed)
         sampled.append(Sampled(text, reason == "length", total))
     return sampled
+
+
+def _why_no_answer(choice: Any) -> str | None:
+    """Why a choice of a completion is no answer: it did not end by itself or at the limit, or is no content."""
+    message, reason = choice.message, choice.finish_reason
+    if refusal := getattr(message, "refusal", None):
+        return f"the model refuses to answer: {refusal!r:.120}"
+    if reason not in ("stop", "length"):  # abort, content_filter, error, null: what is there is a part
+        return f"the server's reply did not end, but was broken off (finish_reason is {reason!r:.40})"
+    thoughts = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    if thoughts and not message.content:
+        return (
+            "the reply holds reasoning but no answer: turn reasoning off, as with "
+            'extra_body={"chat_template_kwargs": {"enable_thinking": False}}, or raise max_new_tokens'
+        )
+    return None
 
 
 def _added_up(listed: Any) -> dict[str, float]:
@@ -225,16 +248,11 @@ def _check_logprob(value: Any) -> None:
 
 
 def read_bill(completion: Any) -> tuple[int, int]:
-    """Tokens read and tokens written, 0 where the server does not say.
+    """Tokens read and tokens written, 0 where the server does not say, or says what is no number of tokens.
 
-    Raises:
-        UnusableReply: a number of tokens is none.
+    A bill that cannot be read is no reason to throw away what was paid for.
     """
     usage = getattr(completion, "usage", None)
-    counts = []
-    for name in ("prompt_tokens", "completion_tokens"):
-        count = getattr(usage, name, None)
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
-            raise UnusableReply(f"the server's reply has {name}={count!r:.40}")
-        counts.append(count or 0)
-    return counts[0], counts[1]
+    counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    read, written = (count if type(count) is int and count >= 0 else 0 for count in counts)
+    return read, written

@@ -77,8 +77,9 @@ class Guard:
         headers = dict(scope["headers"])
         settings = self.settings
         if settings.token is not None and scope["path"] not in _OPEN:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, f"Bearer {settings.token}".encode()):
+            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+            right = hmac.compare_digest(given.strip(), settings.token.encode())
+            if not right or scheme.lower() != b"bearer":  # RFC 9110: the scheme's case does not matter
                 raise _Refusal(
                     401, "send the service's token as 'Authorization: Bearer TOKEN'", www_authenticate="Bearer"
                 )

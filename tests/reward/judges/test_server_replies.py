@@ -31,6 +31,7 @@ def completion(**changes: Any) -> dict[str, Any]:
     position = {"token": "4", "logprob": -0.223, "top_logprobs": listed, **changes.pop("position", {})}
     message = {"role": "assistant", "content": "4", **changes.pop("message", {})}
     choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": {"content": [position]}}
+    choice |= changes.pop("choice", {})
     usage = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10, **changes.pop("usage", {})}
     assert not changes
     return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
@@ -88,8 +89,13 @@ ODD: list[tuple[dict[str, Any], str]] = [
     ({"position": {"top_logprobs": None}}, "cannot be read"),
     ({"message": {"content": [{"type": "text", "text": "4"}]}}, "must be text, got list"),
     ({"message": {"content": 4}}, "must be text, got int"),
-    ({"usage": {"prompt_tokens": "nine"}}, "prompt_tokens='nine'"),
-    ({"usage": {"completion_tokens": -5}}, "completion_tokens=-5"),
+    *(
+        ({"choice": {"finish_reason": reason}}, f"is {reason!r}")
+        for reason in ("abort", "content_filter", "error", None)
+    ),
+    ({"message": {"content": None, "refusal": "I cannot give 5."}}, "refuses to answer: 'I cannot give 5.'"),
+    ({"message": {"content": None, "reasoning_content": "4 or 5?"}}, "reasoning but no answer"),
+    ({"message": {"content": "", "reasoning": "4 or 5?"}}, "reasoning but no answer"),
 ]
 
 
@@ -110,6 +116,28 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(
     server.odd()
     table = judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": "nine"}, {"prompt_tokens": None}, {"prompt_tokens": -5}])
+def test_a_bill_that_cannot_be_read_throws_no_answer_away(server: Server, usage: dict[str, Any]) -> None:
+    server.odd(usage=usage)
+    judge = judge_at(server, prices=(1.0, 1.0))
+    assert judge.answer_distribution(BOTH[:1], RATINGS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+    assert (judge.usage.input_tokens, judge.usage.output_tokens) == (0, 1)
+
+
+@pytest.mark.parametrize("reason", ["abort", "content_filter", "error", None])
+def test_what_was_broken_off_is_no_caption(server: Server, reason: str | None) -> None:
+    def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
+        made = completion(choice={"finish_reason": reason})
+        made["choices"] += completion(message={"content": "whole"})["choices"] * ("odd" not in text)
+        send(handler, json.dumps(made).encode())
+
+    server.reply = reply
+    judge = judge_at(server)
+    assert [caption.text for caption in judge.sample(Question("good"), 2).result()] == ["whole"]
+    with pytest.raises(JudgeError, match="broken off"):
+        judge.sample(Question("odd"), 1).result()
 
 
 def test_tokens_of_equal_text_are_added_up(server: Server) -> None:

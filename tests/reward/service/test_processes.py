@@ -223,8 +223,9 @@ def test_without_the_token_there_is_only_health(guarded: LoopbackService, header
     assert guarded.is_ready()
 
 
-def test_with_the_token(guarded: LoopbackService, monkeypatch: pytest.MonkeyPatch) -> None:
-    replies, _ = send_all(guarded.port, bodies_of(samples_of(2)), clients=1, headers=AUTH)
+@pytest.mark.parametrize("header", [AUTH, AUTH.replace("Bearer", "bearer")])
+def test_with_the_token(guarded: LoopbackService, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+    replies, _ = send_all(guarded.port, bodies_of(samples_of(2)), clients=1, headers=header)
     assert [status for status, _ in replies] == [200, 200]
     monkeypatch.setenv("CAPREWARD_TOKEN", TOKEN)
     scorer = RemoteScorer(guarded.url)
