@@ -72,8 +72,9 @@ def score_files(
     Args:
         data: files, folders or patterns, see `fragments.find_files`. In a tar, the members of a row are `image` (.jpg,
             .png, ...), `txt` or `caption`, and the fields of its .json.
-        scorer, source, weights, candidate_column, image_column, references_column, prefix, strip_thinking, batch_size,
-            options: as for `score_dataset`; a scorer that is no name must be picklable.
+        scorer, source, weights, prefix, strip_thinking, batch_size, options: as for `score_dataset`; a scorer that is
+            no name must be picklable.
+        candidate_column, image_column, references_column: likewise.
         output: folder or address of the parts.
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
