@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,8 +77,8 @@ class Replicas:
         urls: addresses.
         token: bearer token, or None.
         timeout: seconds for one try.
-        patience: seconds until a request that no replica has answered is given up. While no replica has answered for
-            that long, further requests are given up after one try at each.
+        patience: seconds until a request that no replica has answered is given up, once it is its turn. While no
+            replica has answered for that long, further requests are given up after one try at each.
         concurrency: most requests at a time.
     """
 
@@ -129,17 +130,24 @@ class Replicas:
             raise problem
         return replies
 
-    async def post(self, path: str, body: bytes, *, key: str = "") -> Any:
+    async def post(self, path: str, make_body: Callable[[], bytes], *, key: str = "") -> Any:
         """The answer of a replica; requests of equal `key` go to the same one as long as it answers.
+
+        The body is made, in a thread, when its turn comes. Only from then on does the wait try our patience: the wait
+        behind requests of our own says nothing about the service.
 
         Raises:
             Refused: the service does not take the request.
             ServiceError: it does not know the path or the token.
             Unreachable: there is no answer in time.
+
+        What `make_body` raises is raised, too.
         """
         start = sum(key.encode()) % len(self._replicas)
         order = self._replicas[start:] + self._replicas[:start]
-        return await self._ask(order, "POST", path, body, time.monotonic() + self._patience)
+        async with self._free:
+            body = await asyncio.to_thread(make_body)
+            return await self._ask(order, "POST", path, body, time.monotonic() + self._patience)
 
     async def _ask(self, order: list[_Replica], method: str, path: str, body: bytes | None, deadline: float) -> Any:
         problem = "no try was made"
@@ -172,10 +180,9 @@ class Replicas:
         least, replica.is_tried = 0.0, replica.failures > 0
         headers = {"Content-Type": "application/json"} if body is not None else {}
         try:
-            async with self._free:
-                seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
-                sending = self._client.request(method, replica.url + path, content=body, headers=headers)
-                response = await asyncio.wait_for(sending, seconds)  # the client's limit is for each part of a reply
+            seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
+            sending = self._client.request(method, replica.url + path, content=body, headers=headers)
+            response = await asyncio.wait_for(sending, seconds)  # the client's limit is for each part of a reply
             if response.status_code == 200:
                 answer = response.json()
                 replica.failures, self._down_since = 0, None

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class RemoteScorer:
         metric: which of the service's metrics; None takes its only one.
         identity: what the service must say that it is; None takes what it says first.
         timeout: seconds for one try.
-        patience: seconds until a request is given up.
+        patience: seconds until a request is given up, from its turn on.
         concurrency: most requests at a time.
         image_root: folder here that is the service's `--image-root`, perhaps on another machine: images below it are
             sent by path. None sends all images in full.
@@ -202,7 +203,7 @@ class RemoteScorer:
 
         async def ask(group: Group, candidates: list[str]) -> None:
             try:
-                body = await asyncio.to_thread(self._body, group, candidates)
+                body = partial(self._body, group, candidates)
                 reply = await self._replicas.post("/score", body, key=group.image_key or "")
                 part = self._read(reply, len(candidates))
             except (ImageError, Refused, Unreachable) as error:

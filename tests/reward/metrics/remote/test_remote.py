@@ -156,6 +156,24 @@ def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> N
     assert scorer_of(service).score(samples_of("a")).scores.tolist() == [[1, 5]]
 
 
+def test_waiting_behind_our_own_requests_does_not_count_as_down_time(service: FakeService) -> None:
+    answer, built, most = service.answer, [], 0
+
+    def slow(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal most
+        time.sleep(0.1)
+        most = max(most, len(built) - len(service.requests))
+        return answer(request)
+
+    service.answer = slow  # type: ignore[method-assign]
+    scorer = scorer_of(service, timeout=5.0, patience=0.5, concurrency=2)
+    body = scorer._body
+    scorer._body = lambda *args: (built.append(args), body(*args))[1]  # type: ignore[method-assign, func-returns-value]
+    samples = [CaptionSample("a", Image.new("RGB", (width, 2))) for width in range(1, 21)]
+    assert scorer.score(samples).errors == {}
+    assert most <= 2, "bodies are built when they are sent"
+
+
 def test_a_refusal_is_not_tried_again(service: FakeService) -> None:
     service.faults.append((422, '{"error": "too many \\u001b[2Jpixels"}'))
     table = scorer_of(service).score(samples_of("a"))
