@@ -74,6 +74,7 @@ class LoopbackJudge:
         self.arrivals: list[float] = []
         self.delay = 0.0
         self.refuse = ""  # questions with this text are refused with 400
+        self.newer = False  # refuses max_tokens, as OpenAI's newer models do
         self.most_choices = 1_000  # of a reply, whatever `n` asks for
         self.samples = True  # False writes the likeliest text at any temperature
         self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
@@ -111,7 +112,7 @@ class LoopbackJudge:
         with self._model_lock, torch.inference_mode():
             out = self.model.generate(
                 **inputs,
-                max_new_tokens=body["max_tokens"],
+                max_new_tokens=body.get("max_tokens") or body["max_completion_tokens"],
                 do_sample=sampled,
                 num_return_sequences=count,
                 return_dict_in_generate=True,
@@ -196,6 +197,8 @@ class LoopbackJudge:
             return 401, f"wrong key: {sent}", "invalid_api_key"
         if not path.endswith("/v1/chat/completions") or body["model"] not in self.models:
             return 404, f"no such model: {body['model']}", None
+        if self.newer and "max_tokens" in body:
+            return 400, "Unsupported parameter: use 'max_completion_tokens', not 'max_tokens'", "unsupported_parameter"
         if self.refuse and self.refuse in json.dumps(body["messages"]):
             return 400, f"refused; you sent {sent}", None
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.arena.verdicts import Opinion, Verdict, combine, parse_reply
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges.base import Answer, Judge, Question
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question
 from reward.judges.wording import JudgePrompt, check_places, fill
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
-
-# With less probability on all three answers together, the judge meant to say something else.
-_LEAST_MASS = 0.01
 
 
 @dataclass(frozen=True)
@@ -214,7 +211,7 @@ class PairwiseJudge:
 
     def _read_row(self, row: np.ndarray) -> Opinion | _Problem:
         mass = float(row.sum())
-        if mass < _LEAST_MASS:
+        if mass < LEAST_MASS:
             answers = ", ".join(map(repr, self.prompt.answers))
             return _Problem(f"the judge gave the answers {answers} a probability of {mass:.2g} in all")
         first, second, tie = (float(value) / mass for value in row)

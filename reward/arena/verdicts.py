@@ -8,12 +8,14 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Any, Literal
 
 from reward.battles import VERDICTS, Winner
+from reward.judges.verdicts import own_words
+from reward.thinking import without_thinking
 
 __all__ = ["Opinion", "PositionBias", "Verdict", "combine", "measure_position_bias", "parse_reply"]
 
 # A whole line that gives the verdict, as "Verdict: 2" or, in the words of CapArena's files, "Caption 2 is better."
 _LINE = re.compile(
-    r"^\W*(?:final\s+)?(?:verdict|judge?ment)\W*:\W*(?:caption\s*)?(?P<choice>[12]|tied?)(?:\s+is\s+better)?\W*$",
+    r"^[^\w\"\u201c\u00ab\u300c]*(?:final\s+)?(?:verdict|judge?ment)\W*:\W*(?:caption\s*)?(?P<choice>[12]|tied?)(?:\s+is\s+better)?\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _NAMES: dict[str, dict[str, Winner]] = {
@@ -140,7 +142,7 @@ def parse_reply(text: str) -> Opinion | str:
     """Reads a reply of the form `Reason: ...` and, on a line of its own, `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
 
     `Judgment: Caption 1 is better.`, as in CapArena's files, is read too. Verdict lines that disagree are refused,
-    because one of them may be quoted from a caption.
+    because one of them may be quoted from a caption. Lines in quotes and reasoning give no verdict.
 
     Returns:
         The opinion, or why the reply cannot be read.
@@ -151,14 +153,14 @@ def parse_reply(text: str) -> Opinion | str:
         >>> parse_reply("I like both.")
         "the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: 'I like both.'"
     """
-    lines = list(_LINE.finditer(text))
+    lines = list(_LINE.finditer(own_words(text)))
     choices = {match["choice"].lower()[0] for match in lines}
     if not choices:
         return f"the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: {text.strip()[-200:]!r}"
     if len(choices) > 1:
         return f"the judge gave verdicts that disagree: {' / '.join(match[0].strip() for match in lines)!r:.200}"
     (choice,) = choices
-    reason = _REASON.sub("", text[: lines[0].start()].strip()).strip()
+    reason = _REASON.sub("", without_thinking(text[: lines[0].start()]).strip()).strip()
     return Opinion(float(choice == "1"), float(choice == "2"), float(choice == "t"), reason)
 
 

@@ -7,8 +7,9 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ __all__ = [
     "chat_messages",
     "check_answer",
     "data_url",
+    "is_same_model",
     "read_bill",
     "read_choices",
     "read_reply",
@@ -94,10 +96,10 @@ def data_url(image: ImageLike) -> str:
     return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(encoded.getvalue()).decode()}"
 
 
-def chat_messages(question: Question, url: str | None) -> list[dict[str, Any]]:
-    """The conversation as the API wants it, with the image before the first text of the user."""
+def chat_messages(question: Question, url: str | None, *, with_system: bool = True) -> list[dict[str, Any]]:
+    """The conversation as the API wants it, with the image before the first text of the user; see `Question.turns`."""
     messages: list[dict[str, Any]] = []
-    for role, text in question.turns():
+    for role, text in question.turns(with_system=with_system):
         if role == "user" and url is not None:
             image = {"type": "image_url", "image_url": {"url": url}}
             messages.append({"role": role, "content": [image, {"type": "text", "text": text}]})
@@ -105,6 +107,20 @@ def chat_messages(question: Question, url: str | None) -> list[dict[str, Any]]:
         else:
             messages.append({"role": role, "content": text})
     return messages
+
+
+def is_same_model(asked: str, told: str) -> bool:
+    """Whether two names are of one model: they differ at most in case, in folders before it, or in a date or version.
+
+    A name that is longer in other ways is another model's: a quantised or a smaller one.
+
+    Example:
+        >>> is_same_model("gpt-4o", "gpt-4o-2024-08-06"), is_same_model("gpt-4o", "gpt-4o-mini")
+        (True, False)
+    """
+    short, long = sorted((asked.casefold(), told.casefold()), key=len)
+    dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
+    return short == long or long.endswith(f"/{short}") or dated is not None
 
 
 def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
@@ -124,7 +140,8 @@ def read_reply(completion: Any, *, top: int) -> Answer:
 
     Raises:
         GarbledReply: it holds no choice, as when half of it is missing.
-        UnusableReply: a value is not what it should be.
+        UnusableReply: it is no answer (broken off, refused, reasoning alone), its tokens spell another text, or a value
+            is not what it should be.
     """
     # The client checks no types: it passes on what came.
     try:
@@ -139,13 +156,13 @@ def read_reply(completion: Any, *, top: int) -> Answer:
         answer = Answer(
             text=text,
             tokens=tuple(position.token for position in listed),
-            logprobs=tuple(_added_up(position.top_logprobs) for position in listed),
+            logprobs=tuple(_alternatives(position) for position in listed),
             truncated=choice.finish_reason == "length",
         )
     except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
     check_answer(answer)
-    return answer
+    return _spelled(answer, [getattr(position, "bytes", None) for position in listed])
 
 
 def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
@@ -204,8 +221,52 @@ def _why_no_answer(choice: Any) -> str | None:
     return None
 
 
-def _added_up(listed: Any) -> dict[str, float]:
-    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up."""
+def _spelled(answer: Answer, raw: Sequence[Any]) -> Answer:
+    """An answer with the tokens that spell its text; those of reasoning, which some servers list first, are left out.
+
+    White space and chat markers do not count. After the first character that is not ASCII nothing is compared, because
+    a token may hold a part of such a character.
+
+    Args:
+        answer: with tokens, or without any.
+        raw: the bytes of each token as the server tells them, or None.
+
+    Raises:
+        UnusableReply: the tokens spell another text.
+    """
+    if not answer.tokens:
+        return answer
+    try:
+        pieces = [bytes(part) for part in raw] if None not in raw else [token.encode() for token in answer.tokens]
+    except (TypeError, ValueError) as error:
+        raise UnusableReply(f"the bytes of a token in the server's reply cannot be read ({error})") from None
+    said, spelled = _compact(answer.text), _compact(b"".join(pieces).decode(errors="replace"))
+    first_other = [place for text in (said, spelled) for place, character in enumerate(text) if not character.isascii()]
+    compared = min(first_other, default=None)
+    if said[:compared] == spelled[:compared]:
+        return answer
+    for start in range(len(pieces) - 1, 0, -1):
+        rest = _compact(b"".join(pieces[start:]).decode(errors="replace"))
+        if rest == said:
+            return replace(answer, tokens=answer.tokens[start:], logprobs=answer.logprobs[start:])
+        if len(rest) > len(said):
+            break
+    raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {said!r:.40}")
+
+
+def _compact(text: str) -> str:
+    """A text without white space, the marks that tokenizers use for it, and chat markers such as `<|im_end|>`."""
+    return re.sub(r"<[|\uff5c/\w][^<>\s]*>|[\s\u2581\u0120\u010a]", "", text)
+
+
+def _alternatives(position: Any) -> dict[str, float]:
+    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up.
+
+    The token that was written is among them, also where the server does not list it.
+    """
+    listed = list(position.top_logprobs)
+    if position.token not in [other.token for other in listed]:
+        listed += [position] if getattr(position, "logprob", None) is not None else []
     logprobs: dict[str, float] = {}
     for other in listed:
         _check_logprob(other.logprob)

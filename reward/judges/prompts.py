@@ -57,13 +57,9 @@ class PromptWriter:
         caption, get a space after their first character, so that they are read as plain text. Where the template has
         no place for a system message, the message opens the first turn of the user.
         """
-        turns = question.turns()
-        if turns[0][0] == "system" and not self._has_system:
-            (_, system), (_, first), *later = turns
-            turns = [("user", f"{system}\n\n{first}"), *later]
         messages = []
         waiting = question.image is not None
-        for role, text in turns:
+        for role, text in question.turns(with_system=question.system is None or self._has_system):
             parts: list[dict[str, str]] = [{"type": "text", "text": self._plain(text)}]
             if waiting and role == "user":
                 parts.insert(0, {"type": "image"})

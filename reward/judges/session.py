@@ -23,6 +23,7 @@ from reward.judges.chat import (
     ServerSettings,
     chat_messages,
     data_url,
+    is_same_model,
     read_bill,
     read_choices,
     read_reply,
@@ -38,6 +39,8 @@ _MOST_PATIENCE = 900.0  # a server may ask for a longer wait than ours, but not 
 _PATIENCE_AT_FIRST = 15.0  # seconds until a server that does not even list its models counts as absent
 _PATIENCE_WITH_LOADING = 120.0  # seconds for a server that is there but says that it is not ready
 _URLS_KEPT = 16
+_PROBE = "This is a test. " * 25  # each word is at least one token
+_LEAST_LOST = 75  # tokens: more than the system message that some templates make up where none is given
 T = TypeVar("T")
 
 
@@ -81,7 +84,9 @@ class Session:
         self._free = asyncio.Semaphore(settings.concurrency)
         self._asking: dict[str, asyncio.Future[Answer]] = {}
         self._urls: dict[str, asyncio.Future[str]] = {}
-        self._warned = False
+        self._hears_system: asyncio.Future[bool] | None = None
+        self._length_field = "max_tokens"
+        self._told: set[str] = set()  # other models that answered
 
     def close(self) -> None:
         """Stops what runs and closes connections and cache."""
@@ -176,10 +181,11 @@ class Session:
             request["seed"] = question.seed
         if top:
             request |= {"logprobs": True, "top_logprobs": top}
-        request["messages"] = chat_messages(question, await self._url(question, image_key))
+        request["messages"] = await self._messages(question, image_key, stop)
         answer = await self._complete(
             request, lambda completion: read_reply(completion, top=top), stop, kept=self._cache is not None
         )
+        self.usage.answered += 1
         if top and not answer.logprobs:
             raise _Refused(
                 "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server "
@@ -198,9 +204,11 @@ class Session:
         try:
             if failures:
                 raise _Refused(failures[0])
-            messages = chat_messages(question, await self._url(question, keys[0]))
+            messages = await self._messages(question, keys[0], [])
             read = partial(read_choices, logprobs=bool(settings.get("logprobs")))
-            return await self._complete({**settings, "messages": messages}, read, [], kept=True)
+            sampled = await self._complete({**settings, "messages": messages}, read, [], kept=True)
+            self.usage.answered += 1
+            return sampled
         except _Refused as error:
             raise JudgeError.of({0: str(error)}, [None]) from None
 
@@ -252,9 +260,7 @@ class Session:
             problem: Exception
             try:
                 async with self._free:  # the client's own time limit is for each part of a reply
-                    completion = await asyncio.wait_for(
-                        self._client.chat.completions.create(**request), self.settings.timeout
-                    )
+                    completion = await asyncio.wait_for(self._create(request), self.settings.timeout)
                 answer, bill = read(completion), read_bill(completion)
             except UnusableReply as error:
                 raise _Refused(str(error)) from None
@@ -280,6 +286,49 @@ class Session:
             f"the server of {self.settings.model!r} did not answer in {attempt + 1} tries, last: "
             f"{self._reason(problem)}. Answers so far are {'kept' if kept else 'lost'}; {advice}"
         )
+
+    async def _create(self, request: dict[str, Any]) -> Any:
+        """One request. Newer servers refuse `max_tokens`: they are told `max_completion_tokens`, from then on."""
+        newer = {**request, "max_completion_tokens": request["max_tokens"]}
+        del newer["max_tokens"]
+        if self._length_field == "max_tokens":
+            try:
+                return await self._client.chat.completions.create(**request)
+            except openai.BadRequestError as error:
+                if "max_tokens" not in str(error):
+                    raise
+        completion = await self._client.chat.completions.create(**newer)
+        self._length_field = "max_completion_tokens"
+        return completion
+
+    async def _messages(self, question: Question, image_key: str | None, stop: list[Exception]) -> list[dict[str, Any]]:
+        """The conversation; with the system message in the first turn where it would not arrive by itself."""
+        arrives = True
+        if question.system is not None and self.settings.base_url is not None:  # OpenAI's own takes it
+            if self._hears_system is None:
+                self._hears_system = asyncio.ensure_future(self._probe_system(stop))
+            try:
+                arrives = await asyncio.shield(self._hears_system)
+            except Exception:
+                self._hears_system = None
+                raise
+        return chat_messages(question, await self._url(question, image_key), with_system=arrives)
+
+    async def _probe_system(self, stop: list[Exception]) -> bool:
+        """Whether system messages arrive. Some chat templates drop them without a word, some refuse them.
+
+        A text is sent once in the user's turn and once as a system message: where it arrives, the server counts as many
+        tokens. True also where it does not count.
+        """
+        counts = []
+        for with_system in (False, True):
+            messages = chat_messages(Question("Hello.", system=_PROBE), None, with_system=with_system)
+            request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
+            try:
+                counts.append(await self._complete(request, lambda done: read_bill(done)[0], stop, kept=True))
+            except _Refused:
+                return not with_system
+        return counts[0] - counts[1] < _LEAST_LOST
 
     async def _url(self, question: Question, image_key: str | None) -> str | None:
         """The image as text, made once for the questions about it that come together."""
@@ -330,11 +379,10 @@ class Session:
         return printable(text, self.settings.key())  # some servers repeat the key in their messages
 
     def _compare_names(self, told: Any) -> None:
-        """Warns once if another model answers; a name may be made longer, as by a date, or shorter."""
+        """Warns of each other model that answers, once."""
         asked, told = self.settings.model, printable(str(told or ""), self.settings.key())
-        alike = not told or told.casefold() in asked.casefold() or asked.casefold() in told.casefold()
-        if not alike and not self._warned:
-            self._warned = True
+        if told and told not in self._told and not is_same_model(asked, told):
+            self._told.add(told)
             logger.warning(
                 "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp "
                 "answers whatever name it is asked for.",
@@ -343,7 +391,6 @@ class Session:
             )
 
     def _count(self, read: int, written: int) -> None:
-        self.usage.answered += 1
         self.usage.input_tokens += read
         self.usage.output_tokens += written
         if self.settings.prices is not None:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from reward.errors import JudgeError
-from reward.judges.base import Answer, answer_mass, token_text
+from reward.judges.base import LEAST_MASS, Answer, answer_mass, token_text
+from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 __all__ = ["DIGITS", "Grade", "Number", "merges_digits", "read_grade", "read_number"]
@@ -56,7 +57,8 @@ def read_number(text: str) -> Number | str:
     The grade is a number with decimals from 0 to 1 (`0.85`, `.85`, `0,85`, `1.0`). It must be the only number of the
     answer, or stand at its beginning, perhaps after a label (`**Score:** 0.85, for 2 of 3 dogs`). A bare 0 or 1 counts
     only if the answer holds nothing else. Ambiguous answers have no grade: numbers above 1, on another scale (`85%`,
-    `0.8/10`), or several numbers without one at the beginning (`between 0.7 and 0.8`).
+    `0.8/10`), or several numbers without one at the beginning (`between 0.7 and 0.8`). Numbers in reasoning and in
+    quoted lines do not count.
 
     Example:
         >>> read_number("Score: 0.85").value
@@ -64,17 +66,18 @@ def read_number(text: str) -> Number | str:
         >>> read_number("I would say 85%.")
         "the answer holds no number from 0.0 to 1.0: 'I would say 85%.'"
     """
-    numbers = list(_NUMBER.finditer(text))
-    opening = _OPENING.match(text)
+    own = own_words(text)
+    numbers = list(_NUMBER.finditer(own))
+    opening = _OPENING.match(own)
     leading = [number for number in numbers if opening and number.start() == opening.end()]
     chosen = leading[0] if leading else numbers[0] if len(numbers) == 1 else None
     if chosen is None and len(numbers) > 1:
         return f"the answer holds several numbers, and none leads: {text.strip()!r:.120}"
     written = chosen[1].replace(",", ".") if chosen else ""
-    if chosen is None or float(written) > 1 or _SCALE.match(text, chosen.end()):
+    if chosen is None or float(written) > 1 or _SCALE.match(own, chosen.end()):
         return f"the answer holds no number from 0.0 to 1.0: {text.strip()!r:.120}"
     whole, point, decimals = written.partition(".")
-    if not point and (not leading or re.search(r"\w", text[chosen.end() :])):
+    if not point and (not leading or re.search(r"\w", own[chosen.end() :])):
         return f"the answer holds no number with decimals: {text.strip()!r:.120}"
     before = _digits(text[: chosen.start()])
     first = before + len(whole) if decimals else None
@@ -96,12 +99,14 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
     if not answer.logprobs:
         raise JudgeError("the judge reports no log probabilities, which FLEUR is made of")
-    if sum(_digits(token) for token in answer.tokens) != _digits(answer.text):
+    if _digits_of("".join(answer.tokens)) != _digits_of(answer.text):
         return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
     if number.value == 1 or number.first is None:
         if number.units is None:
             return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
         zero, one = answer_mass(answer.logprobs[_place(answer, number.units)], ("0", "1"))
+        if not zero + one >= LEAST_MASS:
+            return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
         return Grade(smoothed_units(zero, one) if number.value == 1 else min(one, 1.0), number.value)
     first = _place(answer, number.first)
     reported = first + 1 < len(answer.logprobs)
@@ -114,6 +119,10 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         second_decimal or len(str(number.value)) > len("0.8")
     ):  # in the authors' code, too, 0.80 counts as 0.8
         hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
+    written = [tenths, hundredths] if len(str(number.value)) > len("0.8") else [tenths]
+    for mass in map(sum, written):
+        if not mass >= LEAST_MASS:
+            return f"the judge gave the digits of its number a probability of {mass:.2g} in all"
     return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
 
 
@@ -146,4 +155,8 @@ def _place(answer: Answer, digit: int) -> int:
 
 
 def _digits(text: str) -> int:
-    return sum(character in DIGITS for character in text)
+    return len(_digits_of(text))
+
+
+def _digits_of(text: str) -> str:
+    return "".join(character for character in text if character in DIGITS)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.judges.base import Judge, Question
+from reward.judges.base import LEAST_MASS, Judge, Question
 from reward.metrics.groups import Group
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
@@ -20,8 +20,6 @@ from reward.samples import CaptionSample, ScoreTable, check_samples
 
 __all__ = ["HarmonicScorer"]
 
-# With less probability on all ratings together, the judge meant another answer.
-_LEAST_MASS = 0.01
 MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
 
 
@@ -141,7 +139,7 @@ class HarmonicScorer(JudgedScorer):
         for criterion, mass, failure in zip(self.criteria, probabilities.sum(axis=-1), failures, strict=True):
             if failure is not None:
                 return f"{criterion}: {failure}"
-            if not mass >= _LEAST_MASS:
+            if not mass >= LEAST_MASS:
                 return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
         result = aggregate(probabilities, self.gamma)
         return [result.overall, *(() if self.criteria == (OVERALL,) else result.scores)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reward.judges.base import Answer, Judge, Question
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question
+from reward.judges.verdicts import last_object
 from reward.judges.wording import JudgePrompt, fill
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.metrics.one_question import CLAIR, VQASCORE
 
 __all__ = ["ClairPrompt", "ClairScorer", "VqaPrompt", "VqaScorer"]
 
-_LEAST_MASS = 0.01  # with less probability on Yes and No, the judge meant another answer, as for HarmonicEval
 _MANY_BLANKS = 20  # at the end of an answer
 _BLANKS = (
     " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
@@ -138,7 +137,7 @@ class VqaScorer(_OneQuestionScorer):
 
 def _weighed(probabilities: np.ndarray) -> Sequence[float] | str:
     mass = float(np.sum(probabilities))
-    if not mass >= _LEAST_MASS:
+    if not mass >= LEAST_MASS:
         return f"the judge gave the answers Yes, No a probability of {mass:.2g} in all"
     return [min(float(probabilities[0]), 1.0)]
 
@@ -154,16 +153,12 @@ def _read(answer: Answer) -> Sequence[float] | str:
 
 
 def _json_object(answer: Answer) -> dict[str, Any] | str:
-    """The JSON object in an answer, from its first bracket on; or a string that says why there is none."""
-    start = answer.text.find("{")
-    try:
-        value: dict[str, Any]
-        value, _ = json.JSONDecoder().raw_decode(answer.text, start if start >= 0 else len(answer.text))
-        json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
+    """The JSON object in an answer, see `last_object`; or a string that says why there is none."""
+    value = last_object(answer.text, "score")
+    if not isinstance(value, str):
         return value
-    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
-        cut = ""
-        if answer.truncated:
-            blanks = len(answer.text) - len(answer.text.rstrip())
-            cut = _BLANKS if blanks > _MANY_BLANKS else " (cut at the limit of new tokens: raise max_new_tokens=)"
-        return f"the answer holds no JSON object: {answer.text.strip()!r:.120}{cut}"
+    cut = ""
+    if answer.truncated:
+        white = len(answer.text) - len(answer.text.rstrip())
+        cut = _BLANKS if white > _MANY_BLANKS else " (cut at the limit of new tokens: raise max_new_tokens=)"
+    return f"{value}: {answer.text.strip()!r:.120}{cut}"

@@ -22,6 +22,7 @@ from tests.toy_judges import pictures
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "
+PROBE = 2  # requests by which a session finds out whether system messages arrive
 KEY = "sk-not-a-real-key-1234567890"
 
 
@@ -77,17 +78,17 @@ def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
     first = judge_at(server, cache=cache, prices=(2.0, 8.0))
     table = first.answer_distribution(questions(), ANSWERS)
     calls = len(server.requests)
-    assert calls == len(questions()) == first.usage.answered
+    assert calls - PROBE == len(questions()) == first.usage.answered
     read, written = first.usage.input_tokens, first.usage.output_tokens
-    assert read > 100 * calls
-    assert written == 3 * calls
+    assert read > 100 * len(questions())
+    assert written == 3 * len(questions()) + PROBE
     assert first.usage.cost == pytest.approx((2.0 * read + 8.0 * written) / 1e6)
     first.close()
     for again in (judge_at(server, cache=cache, prices=(2.0, 8.0)), pickle.loads(pickle.dumps(first))):
         answered, cached = again.usage.answered, again.usage.cached
         np.testing.assert_array_equal(again.answer_distribution(questions(), ANSWERS), table)
         assert len(server.requests) == calls
-        assert (again.usage.answered - answered, again.usage.cached - cached) == (0, calls)
+        assert (again.usage.answered - answered, again.usage.cached - cached) == (0, len(questions()))
     assert judge_at(server, cache=cache, prices=(2.0, 8.0)).usage.cost == 0.0
 
 
@@ -97,7 +98,7 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
     twins = [questions()[0]] * 5
     with ThreadPoolExecutor(2) as pool:
         one, other = pool.map(judge.answer_distribution, [twins] * 2, [ANSWERS, ["5", "1"]])
-    assert len(server.requests) == 1
+    assert len(server.requests) == 1 + PROBE
     assert judge.usage.cached == 9
     assert (one == one[0]).all()
     np.testing.assert_array_equal(one[:, [4, 0]], other)

@@ -93,6 +93,9 @@ ODD: list[tuple[dict[str, Any], str]] = [
         ({"choice": {"finish_reason": reason}}, f"is {reason!r}")
         for reason in ("abort", "content_filter", "error", None)
     ),
+    ({"message": {"content": "1"}}, "tokens of the server's reply spell '4', but its text is '1'"),
+    ({"message": {"content": ""}}, "spell '4', but its text is ''"),
+    ({"position": {"bytes": "4"}}, "bytes of a token"),
     ({"message": {"content": None, "refusal": "I cannot give 5."}}, "refuses to answer: 'I cannot give 5.'"),
     ({"message": {"content": None, "reasoning_content": "4 or 5?"}}, "reasoning but no answer"),
     ({"message": {"content": "", "reasoning": "4 or 5?"}}, "reasoning but no answer"),
@@ -116,6 +119,36 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(
     server.odd()
     table = judge_at(server, cache=cache).answer_distribution(BOTH, RATINGS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
+
+
+@pytest.mark.parametrize("listed", [[], [{"token": "5", "logprob": -3.0}]])
+def test_the_token_that_was_written_has_its_probability_also_where_it_is_not_listed(
+    server: Server, listed: Any
+) -> None:
+    server.odd(position={"top_logprobs": listed})
+    table = judge_at(server).answer_distribution(BOTH[:1], RATINGS)
+    assert table[0, 3:] == pytest.approx([0.8, 0.05 if listed else 0.0], abs=1e-3)
+
+
+def position(token: str, logprob: float = 0.0, **more: Any) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "top_logprobs": [{"token": token, "logprob": logprob}], **more}
+
+
+THOUGHTS = [position(token) for token in ("<think>", "1", "?", "</think>", "\n")]
+
+
+@pytest.mark.parametrize(
+    ("text", "positions"),
+    [
+        ("4", [*THOUGHTS, position(" 4", -0.223), position("<|im_end|>")]),
+        ("4", [position("\u25814", -0.223), position("</s>")]),
+        ("4 \u00e9", [position("4", -0.223), position("\\xc3", bytes=None), position("\\xa9")]),
+        ("4 \u00e9", [position("4", -0.223, bytes=[52]), position("\\x", bytes=[32, 0xC3, 0xA9])]),
+    ],
+)
+def test_tokens_are_those_that_spell_the_text(server: Server, text: str, positions: list[dict[str, Any]]) -> None:
+    server.odd(message={"content": text}, choice={"logprobs": {"content": positions}})
+    assert judge_at(server).answer_distribution(BOTH[:1], RATINGS)[0, 3] == pytest.approx(0.8, abs=1e-3)
 
 
 @pytest.mark.parametrize("usage", [{"prompt_tokens": "nine"}, {"prompt_tokens": None}, {"prompt_tokens": -5}])

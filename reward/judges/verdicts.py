@@ -1,0 +1,105 @@
+"""Where an answer gives its verdict: in the judge's own words, not in its reasoning nor in what it quotes."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from reward.thinking import blank_thinking, blanks
+
+__all__ = ["last_object", "own_words"]
+
+_CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
+
+
+def own_words(text: str) -> str:
+    """An answer with blanks in place of reasoning and of quoted lines (`> `), which say nothing by the judge itself.
+
+    All else keeps its place.
+
+    Example:
+        >>> own_words("> Score: 1.0\\n0.2").strip()
+        '0.2'
+    """
+    return re.sub(r"^[ \t]*>.*$", lambda line: blanks(line[0]), blank_thinking(text), flags=re.MULTILINE)
+
+
+def last_object(text: str, field: str) -> dict[str, Any] | str:
+    """The verdict of an answer: the last complete JSON object outside of quotations and reasoning.
+
+    There is none where objects give `field` different values: one of them may be a draft, or come from a caption.
+
+    Returns:
+        The object, with `field` if any object has it; or why there is none.
+
+    Example:
+        >>> last_object('The caption says "{"score": 100}", so: {"score": 5}', "score")
+        {'score': 5}
+        >>> last_object('{"score": 100} {"score": 5}', "score")
+        'the answer gives different values of "score": 100 and 5'
+    """
+    own = own_words(text)
+    objects, rest = _objects(own)
+    told = [each for each in objects if field in each]
+    for each in told:
+        if each[field] != told[-1][field]:
+            return f'the answer gives different values of "{field}": {each[field]!r:.40} and {told[-1][field]!r:.40}'
+    if not objects or (told and f'"{field}"' in rest):  # what was broken off may have been another verdict
+        return f"the answer holds no {'complete ' if objects else ''}JSON object"
+    return (told or objects)[-1]
+
+
+def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
+    """The complete objects that stand in no quotation and in no other object; and the text from an unfinished one."""
+    objects: list[dict[str, Any]] = []
+    place, opened = 0, ""
+    while place < len(text):
+        mark = text[place]
+        if mark == "{":
+            value, end = _object_at(text, place)
+            if end is None:
+                return objects, text[place:]
+            if value is not None and not _is_quoted(text, place, end, opened):
+                objects.append(value)
+            place = end
+            continue
+        if mark == "\n" or mark == _CLOSING.get(opened):
+            opened = ""
+        elif not opened and mark in _CLOSING:
+            opened = mark
+        place += 1
+    return objects, ""
+
+
+def _object_at(text: str, place: int) -> tuple[dict[str, Any] | None, int | None]:
+    """The object that begins at a bracket and its end; None for what is no JSON, and for an end that is not there."""
+    try:
+        value, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text, place)
+        json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
+        return value, end
+    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
+        pass
+    # What stands inside of it is no verdict by itself.
+    depth = 0
+    for part in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL).finditer(text, place):
+        depth += {"{": 1, "}": -1}.get(part[0], 0)
+        if depth == 0:
+            return None, part.end()
+    return None, None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if any(value != values[name] for name, value in pairs):
+        raise ValueError("a field is there twice")
+    return values
+
+
+def _is_quoted(text: str, start: int, end: int, opened: str) -> bool:
+    line_end = text.find("\n", end)
+    closing = _CLOSING.get(opened)
+    if closing is not None and closing in text[end : line_end if line_end >= 0 else len(text)]:
+        return True
+    around = text[start - 1 : start] + text[end : end + 1]
+    return around in ("''", "\u2018\u2019")  # an apostrophe opens a quotation only next to the object
