@@ -65,9 +65,10 @@ def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str
         arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
         arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
         assert "cost 0.0" in run(*arguments, "-o", there)[1]
-        assert len(server.requests) == questions
+        asked = len(server.requests)
+        assert asked == questions + 2  # whether system messages arrive
         run(*arguments, "-o", data.with_name("again.jsonl"))
-        assert len(server.requests) == questions  # a rerun into another file asks nothing
+        assert len(server.requests) == asked  # a rerun into another file asks nothing
     for row, other, again in zip(scored, read_lines(there), read_lines(data.with_name("again.jsonl")), strict=True):
         assert other == again
         if row["reward"] is not None:  # the server lists 20 tokens, not all
