@@ -57,6 +57,10 @@ class ServerJudge:
     followed: the answers after it are missing. Above 1 % of the probability of the answers, a warning says so; above
     10 %, the question fails.
 
+    Some chat templates drop system messages without a word. The first question with one is therefore preceded by two
+    short requests, of about 130 tokens each, unless the server is OpenAI's own: where the message does not arrive, it
+    opens the first turn of the user, as with `LocalJudge`.
+
     The API key is read from the environment when the connection is opened. Only the client holds it: it is in no log,
     message, pickle or cache file.
 
