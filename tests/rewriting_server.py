@@ -1,4 +1,7 @@
-"""A server of OpenAI's chat protocol that edits the caption at the end of a request; it keeps what it was asked."""
+"""A server of OpenAI's chat protocol that edits the caption at the end of a request; it keeps what it was asked.
+
+Before the first question, a judge finds out whether system messages arrive: these two requests are answered and not kept.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,13 @@ def rewriting_server(edit: Callable[[str], str]) -> Iterator[tuple[str, list[Any
 
     def reply(handler: BaseHTTPRequestHandler, body: bytes) -> None:
         request = json.loads(body)
-        asked.append(request["messages"])
         content = request["messages"][-1]["content"]
         text = content if isinstance(content, str) else content[-1]["text"]
-        answer = json.dumps(edit(json.loads(text.strip().splitlines()[-1])))
+        if request["max_tokens"] == 1:
+            answer = "Hello."
+        else:
+            asked.append(request["messages"])
+            answer = json.dumps(edit(json.loads(text.strip().splitlines()[-1])))
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         facts = {"id": "1", "object": "chat.completion", "created": 0, "model": request["model"]}
