@@ -28,7 +28,7 @@ def or_none(value: Any) -> Any:
         >>> or_none(float("nan")), or_none("nan"), or_none(0)
         (None, 'nan', 0)
     """
-    if type(value) in (str, list, dict):  # most cells
+    if type(value) in (str, list, dict, tuple):  # most cells
         return value
     if hasattr(type(value), "as_py"):  # a scalar of Arrow
         value = value.as_py()
@@ -46,7 +46,7 @@ def is_list(value: Any) -> bool:
         >>> is_list(["a.png"]), is_list("a.png"), is_list({"path": "a.png"})
         (True, False, False)
     """
-    return isinstance(value, list) or (
+    return isinstance(value, (list, tuple)) or (  # most are, and what follows is slow
         isinstance(value, Iterable)
         and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, set, frozenset))
         and getattr(value, "ndim", 1) > 0
