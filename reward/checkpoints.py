@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,11 +25,13 @@ __all__ = [
     "CONFIG_FILE",
     "HUB_FILES",
     "NOT_HUB_FILES",
+    "OPEN_CLIP_CONFIG",
     "WEIGHTS_FILE",
     "WEIGHT_SUFFIXES",
     "SourceKind",
     "check_revision",
     "check_source",
+    "config_folder",
     "local_folder",
     "named_metric",
     "names_path",
@@ -42,6 +44,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.json"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _MOST_NESTED = 50  # what reads a config goes down as deep, and newer Pythons parse deeper than they can go
@@ -121,6 +124,16 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
     return None
 
 
+def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
+    """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of.
+
+    Raises:
+        CheckpointError: as for `resolve_checkpoint`.
+    """
+    folder = local_folder(source, metric="the", revision=revision)
+    return folder or _download(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG))
+
+
 def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
     """Refuses a revision of what has none: only what is on the Hub has branches, tags and commits.
 
@@ -193,7 +206,7 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
     elif kind == "checkpoint" or named_metric(folder) is not None:
         read_config(folder, metric=metric)
     elif kind == "clip":
-        if not any(file.name == "open_clip_config.json" or file.suffix in WEIGHT_SUFFIXES for file in folder.iterdir()):
+        if not any(file.name == OPEN_CLIP_CONFIG or file.suffix in WEIGHT_SUFFIXES for file in folder.iterdir()):
             raise CheckpointError(f"{metric}: the folder {text!r} holds no CLIP: no open_clip_config.json, no weights")
     elif not (folder / CONFIG_FILE).is_file():
         raise CheckpointError(f"{metric}: the folder {text!r} holds no model: it has no {CONFIG_FILE}")
@@ -224,7 +237,7 @@ def _warn_embedded() -> None:
         )
 
 
-def _download(repo_id: str, metric: str, revision: str | None) -> Path:
+def _download(repo_id: str, metric: str, revision: str | None, files: Sequence[str] = HUB_FILES) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -237,7 +250,7 @@ def _download(repo_id: str, metric: str, revision: str | None) -> Path:
 
     at = repo_id if revision is None else f"{repo_id} at revision {revision}"
     try:
-        wanted, below = list(HUB_FILES), list(NOT_HUB_FILES)
+        wanted, below = list(files), list(NOT_HUB_FILES)
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, ignore_patterns=below))
     except GatedRepoError as error:
         reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"

@@ -23,6 +23,7 @@ __all__ = [
     "WorkerError",
     "did_you_mean",
     "first_line",
+    "nearest",
 ]
 
 
@@ -112,6 +113,21 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """
     close = difflib.get_close_matches(str(given), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def nearest(given: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The known names that are most like a given one: those that share a part with it come first.
+
+    Example:
+        >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"])
+        ['clipscore', 'refclipscore', 'clair']
+    """
+
+    def likeness(name: str) -> tuple[bool, float]:
+        shares = min(len(given), len(name)) > 2 and (given in name or name in given)
+        return shares, difflib.SequenceMatcher(None, given, name).ratio()
+
+    return sorted(known, key=likeness, reverse=True)[:count]
 
 
 def first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Finds metrics by name and loads their scorers."""
+"""Finds metrics by name, or by what a checkpoint says of itself, and loads their scorers."""
 
 from __future__ import annotations
 
@@ -6,26 +6,173 @@ import inspect
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import check_revision, check_source
-from reward.errors import ConfigError, UnknownMetricError, did_you_mean
+from reward.checkpoints import CONFIG_FILE, OPEN_CLIP_CONFIG, check_revision, check_source, config_folder, named_metric
+from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, nearest
+from reward.json_files import read_json
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
 __all__ = [
+    "COLUMN",
+    "MetricSource",
     "check_caching",
     "check_loading",
     "is_address",
     "list_metrics",
     "load_scorer",
     "loaded_if_remote",
+    "metric_of",
     "metric_spec",
     "split_options",
     "takes_option",
 ]
 
+COLUMN = "column:"  # prefix of a score column where a metric may be named
 _CACHE_OPTIONS = ("cache", "cache_size")
+
+
+@dataclass(frozen=True)
+class MetricSource:
+    """A metric with its checkpoint, or a score column that came with the data.
+
+    Args:
+        name: name of the metric or the column.
+        source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id.
+        revision: of a Hub id.
+        is_column: whether it is a column.
+    """
+
+    name: str
+    source: str | os.PathLike[str] = "embedded"
+    revision: str | None = None
+    is_column: bool = False
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> MetricSource:
+        """Reads NAME, NAME=CHECKPOINT, a checkpoint (see `metric_of`) or column:NAME. A Hub id may have @REVISION.
+
+        Raises:
+            ConfigError: a name or a checkpoint is empty, or there is a colon behind the name.
+            UnknownMetricError: no metric has that name.
+            CheckpointError: see `metric_of`.
+
+        Example:
+            >>> MetricSource.parse("vela=name/repo@v2")
+            MetricSource(name='vela', source='name/repo', revision='v2', is_column=False)
+        """
+        if not isinstance(text, (str, os.PathLike)):
+            raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {text!r:.80}")
+        text = os.fspath(text)
+        if text.startswith(COLUMN):
+            return cls(text[len(COLUMN) :], is_column=True)
+        name, equals, source = text.partition("=")
+        if "/" in name or (not equals and _known(name) is None and os.path.exists(name)):
+            source, revision = _split_revision(text)
+            return cls(metric_of(source, revision), source, revision)
+        if not name or (equals and not source):
+            raise ConfigError(f"{text!r} is not a metric: write NAME, or NAME=CHECKPOINT with a folder or a Hub id")
+        name, colon, rest = name.partition(":")
+        if colon and _known(name) is not None:
+            raise ConfigError(f"{text!r} has a colon behind the name: {_without_colon(name, rest, equals + source)}")
+        source, revision = _split_revision(source)
+        return cls(metric_spec(name + colon + rest).name, source or "embedded", revision)
+
+    @classmethod
+    def of(
+        cls, metric: str | os.PathLike[str], source: str | os.PathLike[str] = "embedded", revision: str | None = None
+    ) -> MetricSource:
+        """What `load_scorer` is given: all in one text, see `parse`, or a name with its source beside it."""
+        if source != "embedded":
+            return cls(metric_spec(metric).name, source, revision)  # type: ignore[arg-type]
+        one = cls.parse(metric)
+        return one if revision is None else replace(one, revision=revision)
+
+    @property
+    def label(self) -> str:
+        """As on the command line."""
+        if self.is_column:
+            return COLUMN + self.name
+        return self.name if self.source == "embedded" else f"{self.name}={self.checkpoint}"
+
+    @property
+    def checkpoint(self) -> str:
+        """The source with its revision."""
+        return os.fspath(self.source) + (f"@{self.revision}" if self.revision else "")
+
+    @property
+    def spec(self) -> MetricSpec:
+        """Facts about the metric, as far as they are known without loading it."""
+        return metric_spec(self.name)
+
+    def load(self, **options: Any) -> Scorer:
+        """Loads the scorer, see `load_scorer`."""
+        return load_scorer(self.name, self.source, **options | ({"revision": self.revision} if self.revision else {}))
+
+
+def _split_revision(source: str) -> tuple[str, str | None]:
+    if "@" not in source or "://" in source or os.path.exists(source):
+        return source, None
+    source, _, revision = source.partition("@")
+    return source, revision
+
+
+def _without_colon(name: str, rest: str, checkpoint: str) -> str:
+    """What to write in place of NAME:WEIGHT, and of what else may stand there."""
+    try:
+        float(rest)
+    except ValueError:
+        return f"write {name}={rest}" if rest and not checkpoint else f"write {name}{checkpoint}"
+    return f"write {name}{checkpoint}, and --weights {name}={rest},... (weights={{{name!r}: {rest}, ...}})"
+
+
+def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
+    """Name of the metric that a checkpoint is of, as its files say.
+
+    Args:
+        source: a folder or Hub id whose config.json names the metric, as `save_pretrained` writes it, or has a type
+            that a metric reads (`MetricSpec.model_types`); or with an open_clip_config.json, for `clipscore`; or the
+            address of a reward service that serves one metric.
+        revision: of a Hub id.
+
+    Raises:
+        CheckpointError: there is no such checkpoint, or it says nothing of the kind.
+    """
+    text = os.fspath(source)
+    if is_address(text):
+        return "remote"
+    folder = config_folder(source, revision)
+    name = named_metric(folder)
+    if name is not None:
+        return metric_spec(name).name
+    types = _types(folder)
+    for kind in types:
+        found = [s.name for s in installed_specs().values() if any(fnmatchcase(kind, each) for each in s.model_types)]
+        if len(found) > 1:
+            lines = " or ".join(f"{name}={text}" for name in found)
+            raise CheckpointError(f"{text!r} ({kind}) can be scored with by several metrics: write {lines}")
+        if found:
+            return found[0]
+    if (folder / OPEN_CLIP_CONFIG).is_file():
+        return "clipscore"
+    told = f"its type is {types[-1]}" if types else f"it has no {CONFIG_FILE} that names one"
+    raise CheckpointError(
+        f"{text!r} does not say which metric it is for ({told}): write NAME={text}; `capreward metrics` lists the names"
+    )
+
+
+def _types(folder: Path) -> list[str]:
+    """The architectures and the type that a config.json of transformers names."""
+    try:
+        config = read_json(folder / CONFIG_FILE)
+    except DataError:
+        return []
+    told = [*(config.get("architectures") or []), config.get("model_type")] if isinstance(config, dict) else []
+    return [each for each in told if isinstance(each, str)]
 
 
 def list_metrics() -> list[str]:
@@ -46,7 +193,7 @@ def metric_spec(name: str) -> MetricSpec:
             Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
 
     Raises:
-        UnknownMetricError: no such metric; the message lists the installed ones.
+        UnknownMetricError: no such metric; the message names the nearest.
     """
     spec, is_mean = _find(name)
     return sentence_mean_spec(spec) if is_mean else spec
@@ -54,33 +201,38 @@ def metric_spec(name: str) -> MetricSpec:
 
 def _find(name: str) -> tuple[MetricSpec, bool]:
     """The metric of a name, and whether the name asks for the mean over sentences."""
-    specs = installed_specs()
     if not isinstance(name, str):
-        raise UnknownMetricError(f"a metric is named by a string, got {name!r:.80}; installed: {', '.join(specs)}")
-    if name in specs:
-        return specs[name], False
-    known = {_plain(each): spec for each, spec in specs.items()}
+        raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {name!r:.80}")
+    found = _known(name)
+    if found is None:
+        close = ", ".join(nearest(_plain(name), installed_specs()))
+        colon = f" Of a checkpoint write NAME={name}." if ":" in name else ""
+        raise UnknownMetricError(
+            f"no metric is named {name!r}. Nearest: {close}.{colon} `capreward metrics` lists all; a checkpoint is "
+            "written NAME=FOLDER or NAME=HUB_ID"
+        )
+    return found
+
+
+def _known(name: str) -> tuple[MetricSpec, bool] | None:
+    known = {_plain(each): spec for each, spec in installed_specs().items()}
     plain = _plain(name)
     if plain in known:
         return known[plain], False
     stem = plain.removesuffix(_plain(SUFFIX))
-    if stem == plain or stem not in known:
-        hint = " (its source is an argument of its own: source=, or --source)" if "=" in name else ""
-        raise UnknownMetricError(
-            f"no metric is named {name!r}{hint}.{did_you_mean(stem, specs)} Installed: {', '.join(specs)}"
-        )
-    return known[stem], True
+    return (known[stem], True) if stem != plain and stem in known else None
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **options: Any) -> Scorer:
+def load_scorer(name: str | os.PathLike[str], source: str | os.PathLike[str] = "embedded", **options: Any) -> Scorer:
     """Loads the scorer of a metric.
 
     Args:
-        name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption.
+        name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption. A checkpoint
+            that says which metric it is for needs no name, and both may be one text: `"my-vela"`, `"vela=my-vela"`.
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
             service that serves the metric (`"http://..."`), see `reward.RemoteReward`.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, cache, ...).
@@ -94,8 +246,12 @@ def load_scorer(name: str, source: str | os.PathLike[str] = "embedded", **option
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
-    spec, is_mean = _find(name)
-    check_loading(source, options.get("device"), metric=name)
+    given = MetricSource.of(name, source, options.get("revision"))
+    source = given.source
+    if given.revision is not None:
+        options["revision"] = given.revision
+    spec, is_mean = _find(given.name)
+    check_loading(source, options.get("device"), metric=given.name)
     check_revision(source, options.get("revision"))
     if is_address(source) and not spec.is_remote:
         address, _, named = os.fspath(source).partition("#")

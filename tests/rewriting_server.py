@@ -1,6 +1,7 @@
 """A server of OpenAI's chat protocol that edits the caption at the end of a request; it keeps what it was asked.
 
-Before the first question, a judge finds out whether system messages arrive: these two requests are answered and not kept.
+Before the first question, a judge finds out whether system messages arrive: these two requests are answered and not
+kept.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ def test_examples_with_photos_name_a_checkpoint_that_knows_them() -> None:
     ("snippet", "count"),
     [
         ("capreward score a.jsonl --metric vela -o b.jsonl", 1),
-        ("capreward score a.jsonl \\\n  -m vela:0.5 -m beitscore:0.5=x -o b.jsonl", 1),
+        ("capreward score a.jsonl \\\n  -m vela -m beitscore=x -o b.jsonl", 1),
         ("capreward score a.jsonl --metric vela --source my-vela -o b.jsonl", 0),
         ("capreward score a.jsonl -m clipscore=ViT-L-14:openai -m length -o b.jsonl", 0),
         ("VelaReward(); VelaReward(weights=w); MetricReward('clipscore'); load_scorer('vela')", 4),

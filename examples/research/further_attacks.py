@@ -23,7 +23,7 @@ from reward import load_scorer
 from reward.audit.attacks import Attack, Material
 from reward.audit.report import attack_grid, level_grid, notes, to_json
 from reward.audit.run import Audit, audit, scene_rows
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 from reward.samples import is_blank
 from reward.scenes.graph import COLOURS, WORDS
 from reward.scenes.language import POSITION_PHRASES, SYNONYMS, plural

@@ -16,9 +16,9 @@ from integrations.ray_data.output import Manifest, OutputFolder
 from integrations.ray_data.parts import Job, part_schema
 from integrations.ray_data.reading import Selection, sample_schema
 from reward.errors import ConfigError, DataError, OutputError
-from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
 from reward.optional import require
+from reward.registry import MetricSource
 from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
 from reward.scoring.progress import progress_bar

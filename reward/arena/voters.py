@@ -19,7 +19,7 @@ from reward.metaeval.benchmarks.caparena import pair_of_battle
 from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
-from reward.metric_source import COLUMN, MetricSource
+from reward.registry import COLUMN, MetricSource
 
 __all__ = ["JUDGE", "PEOPLE", "TWICE", "Voter", "all_voters", "by_column", "by_judge", "by_metric", "by_people"]
 

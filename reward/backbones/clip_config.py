@@ -10,11 +10,10 @@ from typing import Any
 from torch import nn
 
 from reward.backbones.fit import foreign_errors, on_meta
+from reward.checkpoints import OPEN_CLIP_CONFIG
 from reward.errors import CheckpointError
 
 __all__ = ["OPEN_CLIP_CONFIG", "build_clip", "check_open_clip"]
-
-OPEN_CLIP_CONFIG = "open_clip_config.json"
 
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:

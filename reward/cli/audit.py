@@ -61,8 +61,7 @@ def audit(
     from reward.audit.run import audit as run
     from reward.audit.run import read_rows, scene_rows
     from reward.metaeval.report import check_report
-    from reward.metric_source import MetricSource
-    from reward.registry import metric_spec
+    from reward.registry import MetricSource, metric_spec
 
     if output is not None:
         check_report(output)  # before hours of scoring

@@ -15,7 +15,7 @@ from reward.cli.reports import report_figures
 if TYPE_CHECKING:
     from reward.metaeval.bench_table import BenchTable
     from reward.metaeval.benchmarks import Benchmark
-    from reward.metric_source import MetricSource
+    from reward.registry import MetricSource
 
 __all__ = ["bench"]
 
@@ -121,7 +121,7 @@ def _metric_sources(
     say: Callable[[str], None],
 ) -> list[MetricSource]:
     from reward.metaeval.bench import default_metrics
-    from reward.metric_source import MetricSource
+    from reward.registry import MetricSource
 
     sources = []
     for text in metrics or ([] if columns else [EVERY]):

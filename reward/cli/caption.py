@@ -117,7 +117,7 @@ def caption(
 ) -> None:
     """Caption images: sample candidates from a model, and keep the one that a metric likes best.
 
-    By the weighted mean of several metrics: `--metric vela:0.7=my-vela --metric beitscore:0.3=my-beitscore`.
+    By the weighted mean of several metrics: `-m vela=my-vela -m beitscore=my-beitscore -w vela=0.7,beitscore=0.3`.
 
     By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
 

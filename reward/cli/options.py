@@ -154,8 +154,8 @@ Metrics = Annotated[
     typer.Option(
         "--metric",
         "-m",
-        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT. Repeat it for several, with their weights "
-        "as in NAME:0.7 or NAME:0.7=CHECKPOINT. Weights are divided by their sum; a negative one is a penalty.",
+        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT with a folder or Hub id; the checkpoint "
+        "alone, if it says which metric it is for. Repeat it for several, and weigh them by --weights.",
     ),
 ]
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
@@ -188,7 +188,7 @@ class CheckpointOptions:
         Raises:
             typer.BadParameter: a checkpoint that is given twice, or for several metrics at once.
         """
-        from reward.metric_source import MetricSource
+        from reward.registry import MetricSource
 
         given = {"source": None if self.source == "embedded" else self.source, "revision": self.revision}
         if len(metrics) > 1:

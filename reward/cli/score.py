@@ -17,8 +17,9 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         "-w",
-        help="Weights of the aspects in the reward, as in desc=1,rel=2,flu=1 or, of several metrics, vela_desc=1; "
-        "default: the metric's own, mostly equal.",
+        help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
+        "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
+        "one is a penalty. Default: the metric's own, mostly equal.",
     ),
 ]
 DataOrAddress = Annotated[
@@ -69,7 +70,7 @@ def score(
 
     Several metrics read each image once. Each has columns of its own: METRIC_ASPECT, METRIC_reward and
     METRIC_truncated. A caption that one of them cannot score keeps the scores of the others, and `error` says which
-    failed and why. With weights, as in `-m vela:0.7=my-vela -m clipscore:0.3=FOLDER`, `reward` is their weighted mean.
+    failed and why. With `--weights vela=0.7,clipscore=0.3`, `reward` is their weighted mean.
 
     A line of captions.jsonl, with `references` if there are any:
 
@@ -143,8 +144,8 @@ def rerank(
 
     ```
     capreward rerank candidates.jsonl -m clipscore=ViT-L-14:openai -o best.jsonl
-    capreward rerank candidates.jsonl -m vela:0.7=my-vela \\
-        -m beitscore:0.3=my-beitscore -o best.jsonl
+    capreward rerank candidates.jsonl -m vela=my-vela -m beitscore=my-beitscore \\
+        --weights vela=0.7,beitscore=0.3 -o best.jsonl
     ```
 
     Several metrics order by the weighted mean of their rewards; a candidate that one of them cannot score comes last.

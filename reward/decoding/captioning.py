@@ -184,7 +184,7 @@ def caption_images(
         images: see `read_images`.
         captioner: writes the candidates.
         output: `.jsonl` file.
-        metric: by which captions are chosen, or several with weights, as in `["vela:0.7", "beitscore:0.3"]`; source,
+        metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; source,
             weights, batch_size, devices and further options are those of `reward.scoring.rerank_dataset`.
         n: candidates an image.
         sampling: prompt, temperature, ...; None for the defaults.
@@ -227,7 +227,7 @@ def caption_images(
             f"an image are alike and there is nothing to choose from: give --{option} {better}",
             stacklevel=2,
         )
-    scoring = scoring_of(metric, source, **options)
+    scoring = scoring_of(metric, source, weights=weights, **options)
     spec = scoring.spec
     check_one_number(spec)
     check_options(scoring, options)

@@ -19,7 +19,7 @@ from reward.functions.completions import CaptionRow, Problem, check_first_call, 
 from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.metrics.base import Scorer
-from reward.registry import check_loading, load_scorer, metric_spec
+from reward.registry import MetricSource, check_loading, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
@@ -49,7 +49,8 @@ class MetricReward(OwnInEachProcess):
     If the data are at fault in every row of the first call, that call raises.
 
     Args:
-        metric: a registry name, such as `"vela"`, or a scorer that is loaded already (which is then pickled along).
+        metric: a registry name, such as `"vela"`; a checkpoint that says which metric it is for, such as `"my-vela"`;
+            or a scorer that is loaded already (which is then pickled along).
         source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name.
         weights: {aspect or alias: weight}, normalised to sum to 1; None takes the metric's own, which are mostly equal.
         name: the name in the trainer's logs (`__name__`), used unchanged. The default is the metric's name, followed by
@@ -89,7 +90,7 @@ class MetricReward(OwnInEachProcess):
 
     def __init__(
         self,
-        metric: str | Scorer,
+        metric: str | os.PathLike[str] | Scorer,
         source: str | os.PathLike[str] = "embedded",
         weights: Mapping[str, float] | None = None,
         *,
@@ -109,10 +110,13 @@ class MetricReward(OwnInEachProcess):
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
-        self.spec = metric.spec if hasattr(metric, "spec") else metric_spec(metric)
-        if isinstance(metric, str):
-            check_loading(source, device, metric=metric)
-        if self.spec.needs_corpus and (not isinstance(metric, str) or os.fspath(source) == "embedded"):
+        scorer: Any = metric if hasattr(metric, "spec") else None
+        if scorer is None:
+            given = MetricSource.of(metric, source, revision)  # type: ignore[arg-type]
+            source, revision = given.source, given.revision
+            check_loading(source, device, metric=given.name)
+        self.spec = given.spec if scorer is None else scorer.spec
+        if self.spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
                 "depend on the other captions of its batch. Fit it on the references of the training data, "
@@ -131,7 +135,7 @@ class MetricReward(OwnInEachProcess):
         self.thinking_cut = 0
         self._device = device
         self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
-        self._given_scorer = None if isinstance(metric, str) else metric
+        self._given_scorer = scorer
         self._keep_last = False
         self.goes_on = False  # after a first call without a score: true if the caller has a number for such rows
         self._start_empty()

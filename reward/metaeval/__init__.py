@@ -27,7 +27,7 @@ from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 
 __all__ = [
     "BenchTable",

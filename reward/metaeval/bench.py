@@ -13,8 +13,7 @@ from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.metaeval.people import check_people, single_rater
 from reward.metaeval.scoring import check_needs, score_benchmark
-from reward.metric_source import MetricSource
-from reward.registry import list_metrics, load_scorer, metric_spec
+from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
 
 __all__ = [
     "column_scores",

@@ -9,7 +9,7 @@ from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Evaluation
 from reward.metaeval.scoring import BenchmarkScores
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 
 __all__ = ["BenchRow", "BenchTable"]
 

@@ -51,6 +51,9 @@ class MetricSpec:
         sources: what sources other than "embedded" are, so that a wrong one is refused before anything is loaded: a
             `"checkpoint"` of this library, a `"clip"`, a `"judge"` (a model with an owner in its Hub id), or any
             `"model"` of transformers. None leaves it to the scorer.
+        model_types: what config.json of a checkpoint that does not name its metric has as `architectures` or
+            `model_type`, such as `"clip"` or `"*ForSequenceClassification"`, if this metric scores with it. A path or
+            Hub id alone then means this metric, see `reward.registry.metric_of`. No type may be of two metrics.
     """
 
     name: str
@@ -73,6 +76,7 @@ class MetricSpec:
     checkpoints: tuple[CheckpointFacts, ...] = ()
     citation: Mapping[str, str] = field(default_factory=dict)
     sources: SourceKind | None = None
+    model_types: tuple[str, ...] = ()
 
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
         """The facts of a checkpoint that has other aspects, or the same in another order.

@@ -12,8 +12,8 @@ import numpy as np
 
 from reward.errors import CheckpointError, ConfigError, DataError, ImageError
 from reward.images import KeyedImage
-from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer
+from reward.registry import MetricSource
 from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import ColumnPlan, RowTask, find_columns, image_identity, row_task
 from reward.scoring.prefetch import ImageReader
@@ -102,7 +102,8 @@ class BatchScorer:
             raise ConfigError(f"prefix must be a text, got {prefix!r}")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        self.given, self.weights, self.options = scoring_of(scorer, source, **options), weights, options
+        self.given, self.weights = scoring_of(scorer, source, weights=weights, **options), weights
+        self.options = options
         self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.strip_thinking = strip_thinking

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import reward
 from reward.errors import ConfigError, OutputError
 from reward.fingerprints import image_stamp
-from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.registry import MetricSource
 from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import KEY_DIGITS, ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
@@ -105,12 +105,12 @@ def score_dataset(
             `DatasetDict`.
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else its code
             and all that it holds, see `reward.fingerprint_objects.fingerprint_object`. Or a list of several: names,
-            with the checkpoint and the weight of each if need be, as in `["vela:0.7", "clipscore:0.3=folder"]`, and
-            scorers. Weights are divided by their sum, which must be above 0; a negative one is a penalty.
+            with the checkpoint of each if need be, as in `["vela", "clipscore=folder"]`, and scorers.
         output: `.parquet` or `.jsonl` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
-        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Aspects
-            of several metrics are named as their columns are; a metric of which none is named keeps its own weights.
+        weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
+            metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their
+            aspects are named as their columns are; a metric of which none is named keeps its own weights.
         candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
             `image` (else file_name, image_path or img) and `references` (else refs), see `reward.samples.COLUMN_NAMES`.
             References are a list, or one string, which may write the list as JSON, Python or numpy do. A list of one
@@ -188,7 +188,7 @@ def rerank_dataset(
     `rank`, which is 1 for the best candidate of its image. The rows of an image need not follow each other.
 
     Several metrics order by the weighted mean of their rewards, so that each needs a weight, as in
-    `["vela:0.7", "beitscore:0.3"]`.
+    `weights={"vela": 0.7, "beitscore": 0.3}`.
 
     Args: as for `score_dataset`; `candidates_column` (None finds candidates, cands or captions) holds a list of
         captions a row. `group_column` says that each row has one candidate, and holds what those of one image share;
@@ -229,7 +229,8 @@ class _Run:
         names: dict[str, Any],
         settings: dict[str, Any],
     ) -> None:
-        self.scorer, self.settings = scoring_of(scorer, settings["source"], **settings["options"]), settings
+        chosen = {"weights": settings["weights"], **settings["options"]}
+        self.scorer, self.settings = scoring_of(scorer, settings["source"], **chosen), settings
         if not isinstance(settings["prefix"], str):
             raise ConfigError(f"prefix must be a text, got {settings['prefix']!r}")
         for name, value in (("output", output), ("image_root", settings["image_root"] or "")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import tee
 from typing import Any, TypeAlias
@@ -11,13 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from reward.caches import CacheSection
-from reward.errors import ConfigError, WeightsError
+from reward.errors import ConfigError, UnknownMetricError, WeightsError, nearest
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity, source_stamp
-from reward.metric_source import MetricSource
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import check_caching, loaded_if_remote, takes_option
-from reward.weights import checked_weight, list_names, sum_to_one
+from reward.registry import MetricSource, check_caching, loaded_if_remote, metric_spec, takes_option
+from reward.weights import checked_weight, sum_to_one
 
 __all__ = [
     "Scoring",
@@ -93,18 +93,23 @@ class SeveralSpec(MetricSpec):
         return vectors
 
     def split_weights(self, weights: Mapping[str, float] | None) -> dict[str, dict[str, float]]:
-        """{metric: {its aspect: weight}} of the metrics that `weights` name, as `<metric>_<aspect>`.
+        """{metric: {its aspect: weight}} of the metrics whose aspects `weights` name, as `<metric>_<aspect>`.
+
+        Weights of metrics as a whole are in `shares`.
 
         Raises:
             WeightsError: an unknown aspect.
         """
         given: dict[str, dict[str, float]] = {}
         owners = {f"{spec.name}_{aspect}": (spec.name, aspect) for spec in self.metrics for aspect in spec.aspects}
+        metrics = [spec.name for spec in self.metrics]
         for name, weight in (weights or {}).items():
             aspect = self.aliases.get(name, name)
             if aspect not in owners:
-                known = list_names(self.aspects, self.aliases)
-                raise WeightsError(f"weights name an unknown aspect {name!r} of several metrics; known: {known}")
+                if _is_one_of(metrics, name):
+                    continue
+                close = ", ".join(nearest(str(name), [*metrics, *self.aspects, *self.aliases]))
+                raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
             metric, own = owners[aspect]
             if own in given.setdefault(metric, {}):
                 raise WeightsError(f"weights give aspect {aspect!r} twice")
@@ -188,6 +193,8 @@ Scoring: TypeAlias = "MetricSource | Scorer | Several"  # what scores a data set
 def scoring_of(
     scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
     source: str | os.PathLike[str] = "embedded",
+    *,
+    weights: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Scoring:
     """What a user chose to score with. Nothing is loaded but metrics behind a service, which alone knows their facts.
@@ -195,35 +202,44 @@ def scoring_of(
     Args:
         scorer: name of a metric, a scorer, or several of them, see `score_dataset`.
         source, options: see `load_scorer`; several metrics have their sources beside their names.
+        weights: those of several metrics, {metric: weight}, make the reward of all; others are left to the specs.
 
     Raises:
-        ConfigError: neither a name nor a scorer, a metric twice, or weights of some metrics only.
+        ConfigError: neither a name nor a scorer, or a metric twice.
+        WeightsError: weights of some metrics only.
 
     Example:
-        >>> scoring_of(["vela:3", "length:1"]).shares
+        >>> scoring_of(["vela", "length"], weights={"vela": 3, "length": 1}).shares
         (0.75, 0.25)
     """
     if not isinstance(scorer, (list, tuple)):
-        one: Any = MetricSource(scorer, source, options.get("revision")) if isinstance(scorer, str) else scorer
+        is_text = isinstance(scorer, (str, os.PathLike))
+        one: Any = MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer  # type: ignore[arg-type]
         return _known(one, options)
     if source != "embedded" or options.get("revision") is not None:
         raise ConfigError(
-            "source= and revision= (--source, --revision) are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION "
-            "for each of several"
+            "source= and revision= are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"
         )
-    parts = [MetricSource.parse(each, weighted=True) if isinstance(each, str) else each for each in scorer]
-    known = [_known(part, options) for part in parts]
-    weights = {part.spec.name: getattr(part, "weight", None) for part in parts}
-    bare = [name for name, weight in weights.items() if weight is None]
-    if not parts:
+    known = [_known(MetricSource.parse(each) if isinstance(each, str) else each, options) for each in scorer]
+    if not known:
         raise ConfigError("an empty list of metrics scores nothing: name at least one")
-    if len(parts) == 1:
-        if not bare:
-            raise ConfigError(f"one metric takes no weight: write {parts[0].spec.name}")
+    if len(known) == 1:
         return known[0]
-    if bare and len(bare) < len(weights):
-        raise ConfigError(f"give all metrics a weight, as in {bare[0]}:0.5, or none of them; {bare[0]} has none")
-    return Several(known, None if bare else [float(weight) for weight in weights.values() if weight is not None])
+    names = [part.spec.name for part in known]
+    given = {metric_spec(name).name: weight for name, weight in (weights or {}).items() if _is_one_of(names, name)}
+    if given and (bare := [name for name in names if name not in given]):
+        told = ",".join(f"{name}={weight}" for name, weight in given.items())
+        raise WeightsError(
+            f"{bare[0]} has no weight: write --weights {told},{bare[0]}=WEIGHT (weights=), or 0 for none"
+        )
+    return Several(known, [given[name] for name in names] if given else None)
+
+
+def _is_one_of(metrics: Sequence[str], name: Any) -> bool:
+    """Whether a weight is of a metric as a whole."""
+    with suppress(UnknownMetricError):
+        return metric_spec(name).name in metrics
+    return False
 
 
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
@@ -316,8 +332,8 @@ def check_one_number(spec: MetricSpec) -> None:
     if "reward" not in spec.reward_names:
         share = f"{1 / len(spec.parts):.2g}"
         raise ConfigError(
-            "candidates are ordered by one number: give each metric a weight in the mean, as in "
-            + " ".join(f"-m {part.name}:{share}" for part in spec.parts)
+            "candidates are ordered by one number: give each metric a weight in the mean, as in --weights "
+            + ",".join(f"{part.name}={share}" for part in spec.parts)
         )
 
 

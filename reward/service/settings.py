@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reward.errors import ConfigError
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 
 __all__ = ["ServiceSettings", "parse_metrics"]
 
@@ -20,7 +20,7 @@ def parse_metrics(texts: Sequence[str]) -> tuple[MetricSource, ...]:
     """Reads what `MetricSource.parse` reads; a metric goes by its name, so that each is there once.
 
     Raises:
-        ConfigError: none, a name twice, an empty source, or a weight.
+        ConfigError: none, a name twice, or an empty source.
         UnknownMetricError: no metric has that name.
 
     Example:
@@ -29,12 +29,7 @@ def parse_metrics(texts: Sequence[str]) -> tuple[MetricSource, ...]:
     """
     metrics: dict[str, MetricSource] = {}
     for text in texts:
-        metric = MetricSource.parse(text, weighted=True)
-        if metric.weight is not None:
-            raise ConfigError(
-                f"--metric {text!r} has a weight, but a service answers with each metric by itself: leave it out, and "
-                f'weigh in the client: WeightedReward([(RemoteReward(URL, "{metric.name}"), {metric.weight:g}), ...])'
-            )
+        metric = MetricSource.parse(text)
         if metric.name in metrics:
             raise ConfigError(f"--metric gives {metric.name!r} twice; start a second service for another checkpoint")
         metrics[metric.name] = metric

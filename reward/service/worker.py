@@ -16,8 +16,8 @@ import reward
 from reward.errors import ConfigError
 from reward.fingerprint_objects import fingerprint_scorer, is_told
 from reward.fingerprints import metric_identity
-from reward.metric_source import MetricSource
 from reward.metrics.base import Scorer
+from reward.registry import MetricSource
 from reward.samples import CaptionSample
 from reward.service.settings import ServiceSettings
 

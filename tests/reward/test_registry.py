@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -15,22 +17,26 @@ import pytest
 from PIL import Image
 
 import reward.metrics
-from reward import list_metrics, load_scorer, metric_spec
+from reward import CaptionSample, MetricReward, list_metrics, load_scorer, metric_spec
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.metrics import base
-from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.words.scorer import LengthScorer
+from reward.registry import MetricSource
+from reward.scoring import BatchScorer
 
 # Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))
 LENGTH = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
 
 
-def test_every_metric_folder_is_listed() -> None:
+def test_every_metric_folder_is_listed_and_no_checkpoint_is_of_two() -> None:
     folders = {module.name for module in pkgutil.iter_modules(reward.metrics.__path__) if module.ispkg} - {"caparena"}
     homes = {name: metric_spec(name).scorer.split(".")[2] for name in list_metrics()}
     assert folders == set(homes.values())
     assert {"beitscore", "vela"} <= folders
+    types = [each for name in list_metrics() for each in metric_spec(name).model_types]
+    assert len(types) == len(set(types))
     assert [name for name, home in homes.items() if home == "ngrams"] == [
         "bleu1", "bleu2", "bleu3", "bleu4", "cider", "meteor", "rouge_l", "spice"
     ]  # fmt: skip
@@ -39,10 +45,9 @@ def test_every_metric_folder_is_listed() -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "error", "message"),
     [
-        (None, {}, UnknownMetricError, "a metric is named by a string, got None; installed: beitscore"),
-        (5, {}, UnknownMetricError, "a metric is named by a string, got 5; installed: beitscore"),
-        (["vela"], {}, UnknownMetricError, "a metric is named by a string, got ['vela']; installed: beitscore"),
-        ("velo", {}, UnknownMetricError, f"'velo'. Did you mean 'vela'? Installed: {', '.join(list_metrics())}"),
+        (None, {}, UnknownMetricError, "a metric is named by a text such as 'vela', got None"),
+        (["vela"], {}, UnknownMetricError, "a metric is named by a text such as 'vela', got ['vela']"),
+        ("clip", {}, UnknownMetricError, "no metric is named 'clip'. Nearest: clipscore, refclipscore, longclipscore."),
         ("length", {"source": None}, ConfigError, 'source must be "embedded", a folder or a Hub id, got None'),
         ("length", {"device": "gpu9"}, ConfigError, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
     ],
@@ -82,6 +87,42 @@ def test_load_scorer_gives_a_scorer_and_refuses_a_checkpoint_of_another_metric(t
     assert load_scorer("unigram", tmp_path).spec.name == "unigram"
     with pytest.raises(CheckpointError, match="checkpoint of metric 'unigram', but a checkpoint of 'length' is needed"):
         load_scorer("length", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({"config.json": {"metric": "length"}}, "length"),
+        ({"config.json": {"model_type": "toy"}}, "foreign"),
+        ({"config.json": {"model_type": "other", "architectures": ["ToyForScores"]}}, "foreign"),
+        ({"config.json": {"model_type": "other"}, "open_clip_config.json": {}}, "clipscore"),
+    ],
+)
+def test_a_checkpoint_alone_says_which_metric_it_is_for(
+    files: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file, content in files.items():
+        (tmp_path / "saved").mkdir(exist_ok=True)
+        (tmp_path / "saved" / file).write_text(json.dumps(content))
+    toy = replace(FOREIGN, model_types=("toy", "Toy*"))
+    monkeypatch.setattr("reward.registry.installed_specs", lambda: installed_specs() | {"foreign": toy})
+    monkeypatch.chdir(tmp_path)
+    for text in ("saved", "saved/", "./saved", str(tmp_path / "saved")):
+        assert MetricSource.parse(text) == MetricSource(name, text)
+    if name == "length":
+        assert load_scorer("saved").spec.name == load_scorer(tmp_path / "saved").spec.name == "length"
+        assert MetricReward("saved").rewards([CaptionSample("two words")]) == [2.0]
+        assert BatchScorer("saved", added_only=True)({"caption": ["two words"]})["length"] == [2.0]
+
+
+def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "toy"}')
+    with pytest.raises(CheckpointError, match=rf"its type is toy\): write NAME={tmp_path}; `capreward metrics` lists"):
+        load_scorer(tmp_path)
+    toys = {name: replace(FOREIGN, name=name, model_types=("toy",)) for name in ("foreign", "strange")}
+    monkeypatch.setattr("reward.registry.installed_specs", lambda: toys)
+    with pytest.raises(CheckpointError, match=rf"by several metrics: write foreign={tmp_path} or strange={tmp_path}"):
+        load_scorer(tmp_path)
 
 
 def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 from reward.arena import Arena, by_column, by_judge, by_metric, by_people, human_points
 from reward.battles import Battle
 from reward.errors import DataError
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
 UNKNOWN = np.full(1, np.nan)

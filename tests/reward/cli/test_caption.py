@@ -234,8 +234,8 @@ def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -
 
 
 def test_the_weighted_mean_of_several_metrics_chooses(run: Run, photos: Path, tmp_path: Path) -> None:
-    line = ("caption", "-i", photos / "0.png", "-m", "vela:1", "-m", "length:0", "--n", "2", "--max-tokens", "9")
-    run(*line, "--model", "embedded", "--device", "cpu", "-o", tmp_path / "several.jsonl")
+    line = ("caption", "-i", photos / "0.png", "-m", "vela", "-m", "length", "--weights", "vela=1,length=0", "--n", "2")
+    run(*line, "--max-tokens", "9", "--model", "embedded", "--device", "cpu", "-o", tmp_path / "several.jsonl")
     assert 0 < read_lines(tmp_path / "several.jsonl")[0]["reward"] < 1
 
 

@@ -15,8 +15,7 @@ from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, wri
 from reward.metaeval.bench_table import BenchRow, BenchTable
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
-from reward.metric_source import MetricSource
-from reward.registry import metric_spec
+from reward.registry import MetricSource, metric_spec
 from tests.json_lines import write_lines
 from tests.picture_scorer import SPEC as PICTURE
 from tests.reward.metaeval.small_benchmarks import CORRELATIONS, use_metrics, write_pairs, write_rated

@@ -17,7 +17,7 @@ from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.report import bar_plot, check_report, percent
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 
 

@@ -34,7 +34,7 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         pytest.fail("a model was loaded before the output was checked")
 
-    monkeypatch.setattr("reward.metric_source.load_scorer", refuse)
+    monkeypatch.setattr("reward.registry.load_scorer", refuse)
 
 
 GOOD = '{"image": "good.png", "candidate": "a b"}'

@@ -262,7 +262,7 @@ class Retrained(PictureScorer):
 
 def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
-    monkeypatch.setattr("reward.metric_source.load_scorer", lambda name, source, **options: Retrained())
+    monkeypatch.setattr("reward.registry.load_scorer", lambda name, source, **options: Retrained())
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
         score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})

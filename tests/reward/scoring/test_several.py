@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -158,12 +159,12 @@ def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("own", [None, {"flu": 1, "relevance": 3}])
 def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path, own: dict[str, float] | None) -> None:
-    metrics = ["vela:3", "beitscore:1"]
+    metrics = ["vela", "beitscore"]
     image = str(save_greys(tmp_path) / "0.png")
     candidates = ["a red star", "a plain grey square", "grass", ""]
     rows = write_lines(tmp_path / "rows.jsonl", [{"image": image, "candidate": each} for each in candidates])
     lists = write_lines(tmp_path / "lists.jsonl", [{"image": image, "candidates": candidates}])
-    weights = own and {f"vela_{aspect}": weight for aspect, weight in own.items()}
+    weights = {"vela": 3, "BEiTScore": 1} | {f"vela_{aspect}": weight for aspect, weight in (own or {}).items()}
     mean = WeightedReward([(MetricReward("vela", weights=own), 3), (MetricReward("beitscore"), 1)])
     expected = mean.rewards([CaptionSample(each, image) for each in candidates[:3]])
     rerank_dataset(rows, metrics, tmp_path / "ranked.jsonl", weights=weights)
@@ -196,17 +197,15 @@ def test_a_batch_has_the_same_columns(tmp_path: Path) -> None:
         ([], {}, "an empty list of metrics scores nothing"),
         (["length", "lenght"], {}, "no metric is named 'lenght'"),
         (["vela=a", "VELA=b"], {}, "metric 'vela' is there twice"),
-        (["vela:0.7", "length"], {}, "give all metrics a weight, as in length:0.5, or none of them; length has none"),
-        (["vela:x", "length:1"], {}, "'vela:x' gives 'x' as a weight, which is no number"),
-        (["vela:nan", "length:1"], {}, "weight of metric 'vela' must be a finite number, got nan"),
-        (["vela=runs/a:-1", "length:3"], {}, "'vela=runs/a:-1' has its weight at the end: write vela:-1=runs/a"),
-        (["vela:1", "length:-1"], {}, "weights must sum to a positive number"),
-        (["vela=runs/a:0.7", "length:1"], {}, "'vela=runs/a:0.7' has its weight at the end: write vela:0.7=runs/a"),
-        (["length:1"], {}, "one metric takes no weight: write length"),
-        (["vela=", "length"], {}, "'vela=' is not a metric: write NAME, or NAME=SOURCE"),
+        (["vela:0.7=a", "length"], {}, "a colon behind the name: write vela=a, and --weights vela=0.7,... (wei"),
+        (["vela:x", "length"], {}, "'vela:x' has a colon behind the name: write vela=x"),
+        (["vela", "length"], {"weights": {"vela": 0.7}}, "no weight (0 for none): write --weights vela=0.7,length=WE"),
+        (["vela", "length"], {"weights": {"vela": math.nan, "length": 1}}, "metric 'vela' must be a finite number"),
+        (["vela", "length"], {"weights": {"vela": 1, "length": -1}}, "weights must sum to a positive number"),
+        (["vela=", "length"], {}, "'vela=' is not a metric: write NAME, or NAME=CHECKPOINT"),
         (["length", 3], {}, "scorer must be the name of a metric, a scorer, or a list of them, got int"),
         (["vela", "length"], {"source": "runs/a"}, "write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"),
-        (["unigram", "length"], {"weights": {"f1": 1}}, "unknown aspect 'f1' of several metrics; known: unigram_f1"),
+        (["unigram", "length"], {"weights": {"f1": 1}}, "which is no metric and no aspect here; nearest: unigram_f1"),
         (["unigram", "length"], {"cache": "c"}, "metric 'unigram' keeps nothing on disk: leave out cache="),
         ([PictureScorer(), "length"], {"devices": "cpu,cpu"}, "is a scorer that is loaded already"),
         (["cider", "length"], {}, "metric 'cider' needs a column with the references, but none is named"),
@@ -225,7 +224,7 @@ def test_what_cannot_be_is_refused_before_anything_is_loaded(
 def test_order_needs_weights(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "data.jsonl", [{"candidates": ["a"]}])
     with pytest.raises(
-        CapRewardError, match=r"give each metric a weight in the mean, as in -m unigram:0\.5 -m length:0\.5"
+        CapRewardError, match=r"give each metric a weight in the mean, as in --weights unigram=0\.5,length=0\.5"
     ):
         rerank_dataset(data, ["unigram", "length"], tmp_path / "out.jsonl")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.http_client import http_library
-from reward.metric_source import MetricSource
+from reward.registry import MetricSource
 from reward.service.app import make_app
 from reward.service.settings import ServiceSettings
 from reward.service.worker import Job, JobReply, Worker
