@@ -199,7 +199,11 @@ def test_a_batch_has_the_same_columns(tmp_path: Path) -> None:
         (["vela=a", "VELA=b"], {}, "metric 'vela' is there twice"),
         (["vela:0.7=a", "length"], {}, "a colon behind the name: write vela=a, and --weights vela=0.7,... (wei"),
         (["vela:x", "length"], {}, "'vela:x' has a colon behind the name: write vela=x"),
-        (["vela", "length"], {"weights": {"vela": 0.7}}, "no weight (0 for none): write --weights vela=0.7,length=WE"),
+        (
+            ["vela", "length"],
+            {"weights": {"vela": 0.7}},
+            "length has no weight: write --weights vela=0.7,length=WEIGHT",
+        ),
         (["vela", "length"], {"weights": {"vela": math.nan, "length": 1}}, "metric 'vela' must be a finite number"),
         (["vela", "length"], {"weights": {"vela": 1, "length": -1}}, "weights must sum to a positive number"),
         (["vela=", "length"], {}, "'vela=' is not a metric: write NAME, or NAME=CHECKPOINT"),
