@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from integrations.hf_generate.best_of_n import BestOfN
+    from reward.decoding.selection import rerank
     from reward.functions.combining import CombinedReward, WeightedReward
     from reward.functions.metric_reward import MetricReward
     from reward.functions.named_rewards import (
@@ -28,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncReward": "reward.functions.wrappers",
     "BeitScoreReward": "reward.functions.named_rewards",
+    "BestOfN": "integrations.hf_generate.best_of_n",  # the one name from above; only who asks for it loads it
     "CaptionSample": "reward.samples",
     "CombinedReward": "reward.functions.combining",
     "FleurReward": "reward.functions.named_rewards",
@@ -36,7 +42,7 @@ _HOMES = {
     "MetricReward": "reward.functions.metric_reward",
     "RemoteReward": "reward.functions.remote_reward",
     "RepetitionReward": "reward.functions.text_rewards",
-    "ScoreTable": "reward.samples",
+    "ScoreTable": "reward.score_table",
     "TournamentReward": "reward.functions.tournament_reward",
     "VelaReward": "reward.functions.named_rewards",
     "WeightedReward": "reward.functions.combining",
@@ -44,11 +50,13 @@ _HOMES = {
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
     "metric_spec": "reward.registry",
+    "rerank": "reward.decoding.selection",
     "vela_reward": "reward.functions.named_rewards",
 }
 __all__ = [
     "AsyncReward",
     "BeitScoreReward",
+    "BestOfN",
     "CaptionSample",
     "CombinedReward",
     "FleurReward",
@@ -65,6 +73,7 @@ __all__ = [
     "list_metrics",
     "load_scorer",
     "metric_spec",
+    "rerank",
     "vela_reward",
 ]
 
@@ -72,7 +81,28 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'reward' has no attribute {name!r}")
+    if name.startswith("_") or find_spec(f"reward.{name}") is not None:
+        raise AttributeError(f"module 'reward' has no attribute {name!r}")
+    message = f"reward has no name {name!r}. {_instead(name)}"
+    # `from reward import NAME` drops the message of an AttributeError, and asks from this function.
+    imported = sys._getframe(1).f_code.co_name == "_handle_fromlist"
+    raise ImportError(message) if imported else AttributeError(message)
+
+
+def _instead(name: str) -> str:
+    """What to write for a name that is not there, such as that of a metric's class in another library."""
+    import difflib
+
+    plain = re.sub(r"[^a-z0-9]", "", name.lower())
+    stem = re.sub(r"(reward|scorer|metric|model)$", "", plain)
+    metrics = {metric.replace("_", ""): metric for metric in __getattr__("list_metrics")()}
+    tried = (plain, stem, stem + "score", *difflib.get_close_matches(stem, metrics, n=1, cutoff=0.8))
+    metric = next((metrics[each] for each in tried if each in metrics), None)
+    if metric is not None:
+        load = f'MetricReward("{metric}")' if plain.endswith("reward") else f'load_scorer("{metric}")'
+        return f"Metrics are loaded by name: from reward import {load.partition('(')[0]}; {load}"
+    close = difflib.get_close_matches(name, __all__, n=3, cutoff=0.5) or ["load_scorer", "MetricReward"]
+    return f'Names like it: {", ".join(close)}. A metric is loaded by its name: load_scorer("vela")'
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""What goes into a metric and comes out: CaptionSample, ScoreTable, and the names of the columns that hold captions.
+"""What goes into a metric: CaptionSample, and the names of the columns that hold captions, images and references.
 
 The table of column names is the only one: commands, data sets and rewards read it.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from numbers import Integral
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from reward.errors import ConfigError, DataError, InvalidSampleError, did_you_mean
+from reward.errors import DataError, InvalidSampleError, did_you_mean
+from reward.score_table import ScoreTable
 from reward.values import is_list, listed, or_none, values_of
-from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
     import torch
@@ -55,18 +56,19 @@ _INVISIBLE = re.compile(
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
 )
 
-# For each role: names that are taken in this order, and synonyms, of which at most one may be there.
-COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "candidate": (("candidate",), ("cand", "caption")),
-    "candidates": (("candidates",), ("cands", "captions")),
+# For each role: names that are taken in this order; synonyms, of which at most one may be there; and words that mean it
+# only where no column has one of the other names, again at most one.
+COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction")),
+    "candidates": (("candidates",), ("cands", "captions"), ()),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
-    "image": (("images", "image"), ("file_name", "image_path", "img")),
-    "references": (("references",), ("refs",)),
-    "question": (("question",), ()),
+    "image": (("images", "image"), ("file_name", "image_path", "img"), ("photo", "picture", "filename", "path")),
+    "references": (("references",), ("refs",), ("reference", "ref")),
+    "question": (("question",), (), ()),
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class CaptionSample:
     """One caption to be scored.
 
@@ -77,9 +79,10 @@ class CaptionSample:
             would read it as a list of one-letter references.
         question: what the candidate answers, if it is an answer and not a caption; read by metrics whose spec says so.
         task: what the candidate is, such as `"referring"`; None leaves it to the metric. Read by `harmoniceval` alone.
+        caption: another name of `candidate`.
 
     Raises:
-        InvalidSampleError: a field has the wrong type, is blank, or is not valid Unicode.
+        InvalidSampleError: a field has the wrong type, is blank, or is not valid Unicode; or both names are given.
 
     Example:
         >>> CaptionSample("A red star on grass.", references=["There is a star."]).references
@@ -92,7 +95,29 @@ class CaptionSample:
     question: str | None = None
     task: str | None = None
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        candidate: str | None = None,
+        image: ImageLike | None = None,
+        references: Sequence[str] = (),
+        question: str | None = None,
+        task: str | None = None,
+        *,
+        caption: str | None = None,
+    ) -> None:
+        if candidate is not None and caption is not None:
+            raise InvalidSampleError("candidate and caption are two names of one text: give one of them")
+        given = {"candidate": caption if candidate is None else candidate, "image": image, "references": references}
+        for name, value in {**given, "question": question, "task": task}.items():
+            object.__setattr__(self, name, value)
+        self._check()
+
+    @property
+    def caption(self) -> str:
+        """The candidate."""
+        return self.candidate
+
+    def _check(self) -> None:
         for name, text in (("question", self.question), ("task", self.task)):
             if text is not None and (not isinstance(text, str) or is_blank(text)):
                 raise InvalidSampleError(f"{name} must be a text that is not blank, or None, got {text!r:.80}")
@@ -105,71 +130,6 @@ class CaptionSample:
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
         check_encodable(self.candidate, "candidate")
         object.__setattr__(self, "references", checked_references(self.references))
-
-
-@dataclass(frozen=True, eq=False)
-class ScoreTable:
-    """Scores of N samples on A aspects, in the order of the samples; larger is better.
-
-    Args:
-        scores: float array (N, A); NaN where a sample could not be scored.
-        aspects: A names, in the order of the columns.
-        errors: {row: message} for every row that holds NaN, and for one that lacks a text it was to have.
-        truncated: bool array (N,): True where some text of the sample was cut to fit the model.
-        aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
-        texts: {name: a text or None of each sample}, such as a judge's explanations.
-
-    Example:
-        >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"), aliases={"rel": "relevance"})
-        >>> float(table.combine({"rel": 1.0})[0]), float(table.column("rel")[0])
-        (0.8, 0.8)
-    """
-
-    scores: np.ndarray
-    aspects: tuple[str, ...]
-    errors: dict[int, str] = field(default_factory=dict)
-    truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
-    aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
-    texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict, kw_only=True)
-
-    def __post_init__(self) -> None:
-        scores = np.asarray(self.scores, dtype=np.float64)
-        if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
-            raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
-        object.__setattr__(self, "scores", scores)
-        none_cut = np.zeros(len(scores), dtype=bool)
-        truncated = none_cut if self.truncated is None else np.asarray(self.truncated, dtype=bool)
-        if truncated.shape != (len(scores),):
-            raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
-        object.__setattr__(self, "truncated", truncated)
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    def column(self, aspect: str) -> np.ndarray:
-        """Scores of one aspect, by its name or its short name, shape (N,).
-
-        Raises:
-            ConfigError: no such aspect.
-        """
-        name = self.aliases.get(aspect, aspect)
-        if name not in self.aspects:
-            raise ConfigError(f"no aspect is named {aspect!r}; known: {list_names(self.aspects, self.aliases)}")
-        return self.scores[:, self.aspects.index(name)]
-
-    def combine(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
-        """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
-
-        Args:
-            weights: {aspect or short name: weight}; None weighs all alike. See `normalise_weights`.
-        """
-        return weighted_mean(self.scores, normalise_weights(weights, self.aspects, self.aliases))
-
-
-def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum (N,) of the columns of scores (N, A), each times its weight; NaN where a weighted column is NaN."""
-    used = weights != 0  # a column without weight must not spread its NaN
-    return scores[:, used] @ weights[used]
 
 
 def checked_references(references: Any) -> tuple[str, ...]:
@@ -256,11 +216,10 @@ def column_names(role: str) -> tuple[str, ...]:
     """All names of a role, in the order in which they are taken.
 
     Example:
-        >>> column_names("image")
-        ('images', 'image', 'file_name', 'image_path', 'img')
+        >>> column_names("references")
+        ('references', 'refs', 'reference', 'ref')
     """
-    names, synonyms = COLUMN_NAMES[role]
-    return names + synonyms
+    return tuple(chain(*COLUMN_NAMES[role]))
 
 
 def find_column(
@@ -296,11 +255,11 @@ refs.
             return given
         hint = did_you_mean(given, columns)
         raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
-    names, synonyms = COLUMN_NAMES[role]
+    names, *others = COLUMN_NAMES[role]
     for name in names:
         if name in columns:
             return name
-    present = [name for name in synonyms if name in columns]
+    present: list[str] = next(filter(None, ([name for name in those if name in columns] for those in others)), [])
     if len(present) > 1:
         raise DataError(
             f"{role} could be any of {', '.join(present)}: choose one with {option}. The columns are: {named(columns)}."

@@ -77,6 +77,16 @@ class ScorerContract:
         with pytest.raises(InvalidSampleError, match=r"samples\[1\]"):
             scorer.score([SAMPLES[0], "A red circle."])
 
+    def test_images_and_captions_are_scored_like_samples_of_them(self, scorer: Scorer) -> None:
+        columns = {name: [getattr(each, name) for each in SAMPLES] for name in ("image", "candidate", "references")}
+        held = scorer(columns["image"], columns["candidate"], references=columns["references"])
+        assert held.scores.tolist() == self.scores(scorer, SAMPLES).tolist()
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        table = scorer.score([rows[0], {**rows[1], "candidate": " "}])
+        _check(table, scorer, 2)
+        assert list(table.errors) == [1]
+        assert [row["reward"] for row in table] == pytest.approx([held.reward[0], np.nan], abs=TOLERANCE, nan_ok=True)
+
     # The same test runs in every derived class, which is the point of it.
     @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
     @given(

@@ -18,6 +18,7 @@ from reward.functions.aspect_reward import AspectReward
 from reward.functions.completions import CaptionRow, Problem, check_first_call, read_rows
 from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
+from reward.held_data import as_samples
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource, check_loading, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
@@ -175,9 +176,14 @@ class MetricReward(OwnInEachProcess):
             self._log_shares(rows, table, log_metric)
         return self._combine(rows, table, self.weights)
 
-    def score(self, samples: Sequence[CaptionSample]) -> ScoreTable:
-        """Scores (N, A) of valid samples, in order; what the metric cannot score is NaN with an entry in `errors`."""
-        samples = list(samples)
+    def score(self, samples: Any = None, captions: Any = None, **columns: Any) -> ScoreTable:
+        """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
+
+        Args:
+            samples, captions, columns: `score(images, captions)` and other forms, see `reward.held_data.as_samples`.
+        """
+        held = as_samples(samples, captions, spec=self.spec, **columns)
+        samples = held.samples
         if not samples:
             return ScoreTable(np.zeros((0, len(self.spec.aspects))), self.spec.aspects, aliases=self.spec.aliases)
         with self._lock:
@@ -189,7 +195,7 @@ class MetricReward(OwnInEachProcess):
                 table = scorer.score(samples, batch_size=self.batch_size)
         if len(table) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
-        return table
+        return held.spread(table)
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of valid samples, in order: the weighted mean of the aspects, None where there is no finite score.

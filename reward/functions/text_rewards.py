@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.errors import ConfigError
 from reward.functions.metric_reward import MetricReward
-from reward.metrics.base import MetricSpec
+from reward.metrics.base import MetricSpec, TakesData
 from reward.samples import CaptionSample, ScoreTable
 from reward.words import count_words, words_of
 
@@ -145,7 +145,7 @@ class _Variety:
         return float(np.mean([len(set(grams[start : start + size])) / size for start in starts]))
 
 
-class _TextScorer:
+class _TextScorer(TakesData):
     """The scorer behind such a reward; it has settings of its own, so it is no metric by name."""
 
     def __init__(self, name: str, rate: Callable[[str, Sequence[str]], float], needs_references: bool) -> None:
@@ -154,8 +154,6 @@ class _TextScorer:
             name, f"{__name__}:_TextScorer", (name,), needs_image=False, needs_references=needs_references
         )
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
         scores = [[self.rate(sample.candidate, sample.references)] for sample in samples]
         return ScoreTable(np.array(scores, dtype=np.float64).reshape(-1, 1), self.spec.aspects)

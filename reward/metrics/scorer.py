@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,9 +17,9 @@ from reward.backbones.evaluating import evaluating
 from reward.errors import ImageError
 from reward.fingerprint_objects import fingerprint_object
 from reward.images import THREADS, KeyedImage, load_image
-from reward.metrics.base import MetricSpec
+from reward.metrics.base import MetricSpec, TakesData
 from reward.metrics.groups import Group, group_samples, windows
-from reward.samples import CaptionSample, ScoreTable, check_samples
+from reward.samples import CaptionSample, ScoreTable
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ class CandidateScores(NamedTuple):
     errors: Mapping[int, str] = {}
 
 
-class CaptionScorer(ABC):
+class CaptionScorer(TakesData):
     """Base of the metrics: derive, set `spec`, and write `score_groups`, `from_pretrained` and `save_pretrained`.
 
     The base checks the samples, groups them by image and references, and gives groups to the metric in windows of
@@ -119,35 +119,13 @@ class CaptionScorer(ABC):
         """The features of an image, as `encode_images` gave them, from the tensor that the cache kept."""
         return features
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
-        """Scores samples.
-
-        Args:
-            samples: any number.
-            batch_size: most captions or images of one forward pass; None leaves it to the metric.
-            progress: whether to show a progress bar.
-
-        Returns:
-            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
-
-        Raises:
-            InvalidSampleError: an item is not a CaptionSample.
-            ValueError: `batch_size` is not a whole number of at least 1.
-        """
-        return self._score(samples, batch_size, progress)
-
     def _score(
         self,
-        samples: Sequence[CaptionSample],
+        samples: list[CaptionSample],
         batch_size: int | None,
         progress: bool,
         contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
-        samples = list(samples)  # a sequence may make its items on access, and images are told apart by identity first
-        check_samples(samples, batch_size)
         results = _Results(self.spec.name, len(samples), len(self.spec.aspects))
         images = _Images(self, batch_size)
         groups = group_samples(

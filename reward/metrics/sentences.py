@@ -12,8 +12,8 @@ import numpy as np
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
 from reward.errors import CheckpointError
 from reward.fingerprint_objects import fingerprint_scorer
-from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
-from reward.samples import CaptionSample, ScoreTable, check_samples, is_blank
+from reward.metrics.base import MetricSpec, Scorer, TakesData, fitted, installed_specs
+from reward.samples import CaptionSample, ScoreTable, is_blank
 from reward.sentences import split_sentences
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
 SUFFIX = "_avg"  # as the paper on LongCap-Arena names them, in subscript
 
 
-class SentenceMean:
+class SentenceMean(TakesData):
     """Mean of a metric over the sentences of a caption.
 
     The paper on LongCap-Arena computes CLIPScore and PAC-S of long captions in this way, because CLIP reads 77 tokens.
@@ -61,15 +61,8 @@ class SentenceMean:
         """See `reward.metrics.base.fitted`; references are split as for scoring."""
         return SentenceMean(fitted(self.scorer, (_split_all(references) for references in corpus)))
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
-        """Scores (N, A); a caption has no score if one of its sentences has none. Its texts are those of its sentences.
-
-        Raises:
-            InvalidSampleError: an item is not a CaptionSample.
-        """
-        check_samples(samples, batch_size)
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        """Scores (N, A); a caption lacks one if one of its sentences does, and has the texts of all of them."""
         parts: list[CaptionSample] = []
         owners: list[int] = []
         known: dict[tuple[str, ...], tuple[str, ...]] = {}  # samples of an image share their references

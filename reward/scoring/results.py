@@ -10,7 +10,8 @@ import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.samples import CaptionSample, weighted_mean
+from reward.samples import CaptionSample
+from reward.score_table import weighted_mean
 from reward.scoring.columns import ColumnPlan, RowTask
 from reward.scoring.several import Several, SeveralSpec, reads_images
 from reward.scoring.sources import BadRow

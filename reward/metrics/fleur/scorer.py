@@ -18,7 +18,7 @@ from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, re
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.groups import Group
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
-from reward.samples import CaptionSample, ScoreTable, check_samples
+from reward.samples import CaptionSample, ScoreTable
 
 __all__ = ["FleurScorer"]
 
@@ -113,18 +113,18 @@ class FleurScorer(JudgedScorer):
         if draws is None and getattr(judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    def _score(
+        self, samples: list[CaptionSample], batch_size: int | None, progress: bool, contexts: Any = None
     ) -> ScoreTable:
-        """See `CaptionScorer.score`; with `explanation`, the table has the texts too, None where there is none."""
+        """Scores; with `explanation`, the table has the texts too, None where there is none."""
         if self.explanation is None:
-            return self._score(samples, batch_size, progress, None)
+            return super()._score(samples, batch_size, progress)
         table = None
         if self.explanation == "after":
-            table = self._score(samples, batch_size, progress, None)
+            table = super()._score(samples, batch_size, progress)
         reasons, failures = self._reasons(samples, table)
         if table is None:
-            table = self._score(samples, batch_size, progress, reasons)
+            table = super()._score(samples, batch_size, progress, reasons)
         why = {row: f"the judge gave no explanation: {failure}" for row, failure in failures.items()}
         errors = table.errors | why
         return replace(table, errors={row: errors[row] for row in sorted(errors)}, texts={"explanation": reasons})
@@ -140,7 +140,6 @@ class FleurScorer(JudgedScorer):
 
         And for each row whose explanation was asked for in vain, why.
         """
-        check_samples(samples)
         questions: dict[int, Question] = {}
         for row, sample in enumerate(samples):
             score = None if table is None else float(table.scores[row, 0])

@@ -16,7 +16,7 @@ from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
-from reward.samples import CaptionSample, ScoreTable, check_samples
+from reward.samples import CaptionSample, ScoreTable
 
 __all__ = ["HarmonicScorer"]
 
@@ -87,25 +87,19 @@ class HarmonicScorer(JudgedScorer):
         aspects = tuple(dict.fromkeys((OVERALL, *self.criteria)))
         self.spec = replace(SPEC, aspects=aspects, reads_questions=self.prompt.asks_question(task))
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    def _score(
+        self, samples: list[CaptionSample], batch_size: int | None, progress: bool, contexts: Any = None
     ) -> ScoreTable:
-        """Scores (N, 1 + criteria) in [1, 5], in the order of the samples.
+        """Scores (N, 1 + criteria) in [1, 5].
 
         The task of a sample is its own (or MMHE's name of it: REG, VQA, VDU, IC), else the scorer's. A sample has an
         error if its task has questions and it has none, or the other way round.
 
-        Args:
-            samples: any number; the candidate is the text that is rated.
-            batch_size, progress: see `CaptionScorer.score`.
-
         Raises:
-            InvalidSampleError: an item is not a CaptionSample.
             JudgeError: the judge itself fails, or has no single token for a digit.
         """
-        check_samples(samples)
         asked = [(MMHE_TASKS.get(sample.task or "", sample.task or self.task), sample.question) for sample in samples]
-        return self._score(samples, batch_size, progress, asked)
+        return super()._score(samples, batch_size, progress, asked)
 
     def _lack(self, group: Group) -> str | None:
         task, question = group.context

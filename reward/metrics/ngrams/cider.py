@@ -98,10 +98,10 @@ class CiderScorer(NgramScorer):
             )
         return CiderScorer({" ".join(ngram): count for ngram, count in counts.items()}, documents)
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+    def _score(
+        self, samples: list[CaptionSample], batch_size: int | None, progress: bool, contexts: Any = None
     ) -> ScoreTable:
-        """Scores (N, 1); see `NgramScorer.score`.
+        """Scores (N, 1).
 
         Raises:
             ConfigError: there is no corpus.
@@ -111,7 +111,7 @@ class CiderScorer(NgramScorer):
                 "metric 'cider' weighs words by how rare they are in a corpus of references, and has none: call "
                 "fit(the references of every caption), or load a folder that a fitted scorer has saved"
             )
-        return super().score(samples, batch_size=batch_size, progress=progress)
+        return super()._score(samples, batch_size, progress, contexts)
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """CIDEr-D of each caption."""

@@ -18,7 +18,7 @@ import numpy as np
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
 from reward.judges.background import BackgroundLoop
-from reward.metrics.base import MetricSpec, installed_specs
+from reward.metrics.base import MetricSpec, TakesData, installed_specs
 from reward.metrics.groups import Group, group_samples
 from reward.metrics.remote import SPEC
 from reward.metrics.remote.client import Refused, Replicas, Unreachable, checked_urls
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteScorer"]
 
 
-class RemoteScorer:
+class RemoteScorer(TakesData):
     """Scores captions by a reward service (`capreward serve`); needs no GPU and no weights here.
 
     Captions of one image go in one request, which holds the image once. Requests that fail are sent again, to another
@@ -87,7 +87,7 @@ class RemoteScorer:
         self._start_empty()
 
     @property
-    def spec(self) -> MetricSpec:
+    def spec(self) -> MetricSpec:  # type: ignore[override]  # elsewhere an attribute
         """Facts of the metric: those that this package knows by its name, and the service's own once it was asked."""
         if self._facts is None:
             known = installed_specs().get(self.metric or "")
@@ -137,22 +137,19 @@ class RemoteScorer:
         if self._facts is None:
             self._run(self._connect())
 
-    def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
-    ) -> ScoreTable:
-        """Scores (N, A); see `CaptionScorer.score`. `batch_size` and `progress` have no effect: the service batches.
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        """Scores (N, A); `batch_size` and `progress` have no effect: the service batches.
 
         Raises:
             ServiceError: the service serves something else than at first, or refuses the token.
         """
-        check_samples(samples, batch_size)
-        return self._run(self._score(list(samples)))
+        return self._run(self._ask(samples))
 
     async def ascore(self, samples: Sequence[CaptionSample]) -> ScoreTable:
         """`score` to be awaited, in any event loop, which goes on meanwhile."""
         check_samples(samples)
         loop = self._open()
-        return await loop.arun(self._score(list(samples)))
+        return await loop.arun(self._ask(list(samples)))
 
     async def _connect(self) -> None:
         try:
@@ -189,7 +186,7 @@ class RemoteScorer:
                 "version, or begin a new run"
             )
 
-    async def _score(self, samples: list[CaptionSample]) -> ScoreTable:
+    async def _ask(self, samples: list[CaptionSample]) -> ScoreTable:
         if self._facts is None:
             await self._connect()
         facts = self._facts or {}

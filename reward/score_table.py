@@ -1,0 +1,160 @@
+"""ScoreTable: the scores of some captions, in the order in which they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reward.errors import ConfigError
+from reward.weights import list_names, normalise_weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ScoreTable", "weighted_mean"]
+
+_SHOWN = 10  # rows of `repr`, at most
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScoreTable:
+    """Scores of N samples on A aspects, in the order of the samples; larger is better.
+
+    `print(table)` shows it, `table.mean()` is its mean reward, `table["relevance"]` a column, `table[0]` a row, and
+    `table.to_pandas()` a DataFrame.
+
+    Args:
+        scores: float array (N, A); NaN where a sample could not be scored.
+        aspects: A names, in the order of the columns.
+        errors: {row: message} for every row that holds NaN, and for one that lacks a text it was to have.
+        truncated: bool array (N,): True where some text of the sample was cut to fit the model.
+        aliases: {short name: aspect}, accepted by `column` and `combine`. A metric's tables have those of its `spec`.
+        texts: {name: a text or None of each sample}, such as a judge's explanations.
+        default_weights: {aspect: weight} of the column `reward`; None weighs all aspects alike.
+        index: labels of the rows of a DataFrame that was scored, for `to_pandas`; None numbers them.
+
+    Example:
+        >>> table = ScoreTable(np.array([[0.2, 0.8]]), ("descriptiveness", "relevance"), aliases={"rel": "relevance"})
+        >>> float(table.combine({"rel": 1.0})[0]), float(table["rel"][0]), table.mean()
+        (0.8, 0.8, 0.5)
+        >>> table
+        ScoreTable of 1 sample, all scored
+              descriptiveness  relevance  reward
+        0                 0.2        0.8     0.5
+        mean              0.2        0.8     0.5
+    """
+
+    scores: np.ndarray
+    aspects: tuple[str, ...]
+    errors: dict[int, str] = field(default_factory=dict)
+    truncated: np.ndarray = None  # type: ignore[assignment]  # __post_init__ makes it an array
+    aliases: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    texts: Mapping[str, Sequence[str | None]] = field(default_factory=dict, kw_only=True)
+    default_weights: Mapping[str, float] | None = field(default=None, kw_only=True)
+    index: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        scores = np.asarray(self.scores, dtype=np.float64)
+        if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
+            raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
+        object.__setattr__(self, "scores", scores)
+        none_cut = np.zeros(len(scores), dtype=bool)
+        truncated = none_cut if self.truncated is None else np.asarray(self.truncated, dtype=bool)
+        if truncated.shape != (len(scores),):
+            raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
+        object.__setattr__(self, "truncated", truncated)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, see `__getitem__`."""
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, key: str | int) -> Any:
+        """A column (N,) by its name, `"reward"` included; or a row by its number.
+
+        A row is {aspect: score, "reward": score, "truncated": bool, "error": message or None}, with its texts.
+        """
+        if isinstance(key, str):
+            return self.reward if key == "reward" and key not in self.aspects else self.column(key)
+        row = range(len(self))[key]
+        scores = dict(zip(self.aspects, self.scores[row].tolist(), strict=True))
+        texts = {name: column[row] for name, column in self.texts.items()}
+        rest = {"truncated": bool(self.truncated[row]), "error": self.errors.get(row)}
+        weights = normalise_weights(self.default_weights, self.aspects, self.aliases)
+        return {"reward": float(weighted_mean(self.scores[[row]], weights)[0]), **scores, **texts, **rest}
+
+    def __repr__(self) -> str:
+        single = len(self.aspects) == 1  # the reward repeats it
+        names = self.aspects if single else (*self.aspects, "reward")
+        columns = [self[name] for name in names]
+        rows = [("", *names)]
+        for row in range(min(len(self), _SHOWN)):
+            rows.append((str(row), *(_shown(column[row]) for column in columns)))
+        if len(self) > _SHOWN:
+            rows.append(("...", *[""] * len(names)))
+        rows.append(("mean", *(_shown(_mean(column)) for column in columns)))
+        wide = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(wide[0]), *map(str.rjust, row[1:], wide[1:])]).rstrip() for row in rows]
+        unscored = int(np.isnan(self.reward).sum())
+        scored = "all scored" if not unscored else f"{unscored} of them without a score"
+        head = f"ScoreTable of {len(self)} sample{'s' * (len(self) != 1)}, {scored}"
+        cut = [f"{self.truncated.sum()} had text cut to fit the model"] if self.truncated.any() else []
+        errors = [f"row {row}: {self.errors[row]:.200}" for row in sorted(self.errors)[:3]]
+        more = [f"and {len(self.errors) - 3} more errors, see .errors"] if len(self.errors) > 3 else []
+        return "\n".join([head, *lines, *cut, *errors, *more])
+
+    @property
+    def reward(self) -> np.ndarray:
+        """The mean of the aspects by the metric's own weights, shape (N,)."""
+        return self.combine(self.default_weights)
+
+    def mean(self, aspect: str = "reward") -> float:
+        """Mean of the rewards, or of an aspect, over the samples that have one; NaN if none has."""
+        return _mean(self[aspect])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A DataFrame of the rows, with the index of the DataFrame that was scored, if it was one."""
+        import pandas as pd
+
+        rest = {"truncated": self.truncated, "error": [self.errors.get(row) for row in range(len(self))]}
+        columns = {"reward": self.reward} | {name: self.column(name) for name in self.aspects}
+        return pd.DataFrame({**columns, **self.texts, **rest}, index=self.index)
+
+    def column(self, aspect: str) -> np.ndarray:
+        """Scores of one aspect, by its name or its short name, shape (N,).
+
+        Raises:
+            ConfigError: no such aspect.
+        """
+        name = self.aliases.get(aspect, aspect)
+        if name not in self.aspects:
+            raise ConfigError(f"no aspect is named {aspect!r}; known: {list_names(self.aspects, self.aliases)}")
+        return self.scores[:, self.aspects.index(name)]
+
+    def combine(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
+        """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
+
+        Args:
+            weights: {aspect or short name: weight}; None weighs all alike. See `normalise_weights`.
+        """
+        return weighted_mean(self.scores, normalise_weights(weights, self.aspects, self.aliases))
+
+
+def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sum (N,) of the columns of scores (N, A), each times its weight; NaN where a weighted column is NaN."""
+    used = weights != 0  # a column without weight must not spread its NaN
+    return scores[:, used] @ weights[used]
+
+
+def _mean(column: np.ndarray) -> float:
+    known = column[np.isfinite(column)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _shown(score: float) -> str:
+    return "-" if np.isnan(score) else f"{score:.4g}"

@@ -1,0 +1,190 @@
+"""Data as people hold them: each form gives the same samples, and each mistake a message with the right call."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Image as ImageFeature
+from PIL import Image
+
+import reward
+from reward import CaptionSample, MetricReward, load_scorer, metric_spec
+from reward.errors import InvalidSampleError
+from reward.held_data import as_samples
+from reward.images import image_key
+
+CAPTIONS, REFERENCES = ["A red page.", "A blue page.", "A page."], [["Red."], ["Blue.", "Sky."], []]
+COLOURS = ["red", "blue", "white"]
+PICTURES = [Image.new("RGB", (8, 8), colour) for colour in COLOURS]
+COLUMNS = {"image": PICTURES, "caption": CAPTIONS, "references": REFERENCES}
+ROWS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+PATHS = ["0.png", "1.png", "2.png"]
+BY_PATH = [{**row, "image": path} for row, path in zip(ROWS, PATHS, strict=True)]
+VELA = metric_spec("vela")
+
+
+class FrameOfPolars:
+    """What `as_samples` uses of a polars DataFrame."""
+
+    columns = tuple(COLUMNS)
+
+    def collect(self) -> FrameOfPolars:
+        return self
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        return ROWS
+
+
+FORMS = {
+    "images and captions": ((PICTURES, CAPTIONS), {"references": REFERENCES}),
+    "by name": ((), {"images": PICTURES, "captions": CAPTIONS, "refs": REFERENCES}),
+    "generators": ((iter(PICTURES), iter(CAPTIONS)), {"references": iter(REFERENCES)}),
+    "Series": ((pd.Series(PICTURES), pd.Series(CAPTIONS)), {"references": pd.Series(REFERENCES)}),
+    "paths": ((PATHS, CAPTIONS), {"references": REFERENCES}),
+    "arrays": ((np.stack([np.asarray(each) for each in PICTURES]), CAPTIONS), {"references": REFERENCES}),
+    "tuples": (([*zip(PICTURES, CAPTIONS, REFERENCES, strict=True)],), {}),
+    "zip": ((zip(PATHS, CAPTIONS, REFERENCES, strict=True),), {}),
+    "dicts": ((ROWS,), {}),
+    "dicts, references beside them": ((zip(PATHS, CAPTIONS, strict=True),), {"references": REFERENCES}),
+    "other names": (([{"file_name": r["image"], "text": r["caption"], "refs": r["references"]} for r in BY_PATH],), {}),
+    "named columns": (
+        ([{"a": r["image"], "b": r["caption"], "refs": r["references"]} for r in BY_PATH],),
+        {"image_column": "a", "caption_column": "b"},
+    ),
+    "a dict of columns": ((COLUMNS,), {}),
+    "pandas": ((pd.DataFrame(BY_PATH),), {}),
+    "polars": ((FrameOfPolars(),), {}),
+    "Arrow": ((pa.Table.from_pylist(BY_PATH),), {}),
+    "Dataset": ((Dataset.from_list(BY_PATH),), {}),
+    "Dataset of images": ((Dataset.from_dict(COLUMNS).cast_column("image", ImageFeature()),), {}),
+    "IterableDataset": ((IterableDataset.from_generator(lambda: iter(ROWS)),), {}),
+    "samples": (([CaptionSample(r["caption"], r["image"], r["references"]) for r in ROWS],), {}),
+    "a generator of samples": ((iter([CaptionSample(r["caption"], r["image"], r["references"]) for r in ROWS]),), {}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, picture in zip(PATHS, PICTURES, strict=True):
+        picture.save(tmp_path / path)
+    monkeypatch.chdir(tmp_path)
+    args, columns = FORMS[form]
+    held = as_samples(*args, spec=VELA, **columns)
+    assert [sample.caption for sample in held.samples] == CAPTIONS
+    assert [list(sample.references) for sample in held.samples] == REFERENCES
+    shown = [Image.open(s.image) if isinstance(s.image, str) else s.image for s in held.samples]
+    assert len({image_key(image) for image in shown}) == 3
+    assert held.errors == {}
+
+
+@pytest.mark.parametrize(
+    ("args", "columns", "captions", "references"),
+    [
+        (("a.png", "A."), {}, ["A."], [()]),
+        (("a.png", "A."), {"references": ["B.", "C."]}, ["A."], [("B.", "C.")]),
+        (("a.png", ["A.", "B."]), {"references": ["C.", "D."]}, ["A.", "B."], [("C.", "D.")] * 2),
+        ((["a.png", "b.png"], "A."), {}, ["A.", "A."], [(), ()]),
+        ((["a.png", "b.png"], ["A.", "B."]), {"references": ["C.", "D."]}, ["A.", "B."], [("C.",), ("D.",)]),
+        ((("a.png", "A."),), {}, ["A."], [()]),
+        (({"image": "a.png", "caption": "A."},), {}, ["A."], [()]),
+        (({"image": "a.png", "caption": ["A.", "B."]},), {}, ["A.", "B."], [(), ()]),
+    ],
+)
+def test_one_of_something_goes_with_several_of_another(
+    args: tuple[Any, ...], columns: dict[str, Any], captions: list[str], references: list[tuple[str, ...]]
+) -> None:
+    held = as_samples(*args, spec=VELA, **columns)
+    assert [(s.candidate, s.references) for s in held.samples] == list(zip(captions, references, strict=True))
+    assert all(sample.image in ("a.png", "b.png") for sample in held.samples)
+
+
+def test_metrics_of_words_take_texts() -> None:
+    scorer, wanted = load_scorer("unigram"), [1.0, 0.0]
+    for table in (
+        scorer.score(["A star.", "A dog."], ["A star.", "Night."]),
+        scorer.score(["A star.", "A dog."], references=[["A star."], ["Night."]]),
+        scorer.score(predictions=["A star.", "A dog."], references=["A star.", "Night."]),
+    ):
+        assert table.scores[:, 0].tolist() == wanted
+    assert load_scorer("length_avg").score("A red star.").mean() == 3
+    assert MetricReward("length").score(captions=["A red star."]).mean() == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "columns", "message"),
+    [
+        ((CAPTIONS, PATHS), {}, r"captions\[0\] is '0.png', an image: images come first"),
+        (([("A.", "a.png")],), {}, r"put the image first, \(image, caption\)"),
+        ((PATHS,), {}, r"captions are missing.*score\(images, captions\)"),
+        ((PICTURES[0],), {}, r"captions are missing.*score\(images, captions\)"),
+        ((CAPTIONS,), {}, r"metric 'vela' looks at images, and there are none: score\(images, captions\)"),
+        ((PATHS, CAPTIONS[:2]), {}, "got 3 images and 2 captions"),
+        ((PATHS, [CAPTIONS] * 3), {}, r"captions\[0\] holds 3 captions of one image: call score\(image, captions\)"),
+        ((PATHS, CAPTIONS), {"references": ["One."]}, r"references of 1 captions for 3.*references=\[\[...\]"),
+        ((PATHS, CAPTIONS), {"batchsize": 8}, "score takes no 'batchsize'"),
+        (([{"shot": "a.png", "caption": "A."}],), {}, "image_column="),
+        (([3, 4],), {}, r"row 0 is a int.*score\(images, captions\)"),
+        ((__file__,), {}, "capreward score"),
+        ((DatasetDict({"train": Dataset.from_list(BY_PATH)}),), {}, "the splits train: score one of them"),
+        ((["a.png"], [" "]), {}, "nothing can be scored: candidate is empty"),
+    ],
+)
+def test_mistakes_are_told_with_the_right_call(args: tuple[Any, ...], columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSampleError, match=message):
+        as_samples(*args, spec=VELA, **columns)
+
+
+def test_rows_without_a_caption_keep_their_place() -> None:
+    frame = pd.DataFrame({"caption": ["A red star.", None, "", "A star."]}, index=["a", "b", "c", "d"])
+    table = load_scorer("length").score(frame)
+    assert table["length"].tolist() == pytest.approx([3, np.nan, np.nan, 2], nan_ok=True)
+    assert (table.mean(), len(table), list(table.errors)) == (2.5, 4, [1, 2])
+    assert frame.join(table.to_pandas())["reward"].tolist()[::3] == [3, 2]
+    assert pd.DataFrame(table)["error"].notna().tolist() == [False, True, True, False]
+    assert "2 of them without a score" in repr(table)
+    assert "row 1: candidate must be" in repr(table)
+    assert len(repr(load_scorer("length").score(["A star."] * 1000)).splitlines()) < 15
+
+
+def test_the_reward_of_a_table_has_the_weights_of_its_metric() -> None:
+    scorer = load_scorer("vela")
+    table = scorer.score(PICTURES, CAPTIONS, references=REFERENCES)
+    assert table["reward"] == pytest.approx(table.combine(scorer.spec.default_weights), nan_ok=True)
+
+
+def test_a_caption_has_two_names() -> None:
+    assert CaptionSample(caption="A star.").candidate == CaptionSample("A star.").caption
+    with pytest.raises(InvalidSampleError, match="two names"):
+        CaptionSample("A star.", caption="A dog.")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("CLIPScore", r'load_scorer\("clipscore"\)'),
+        ("ClipScorer", r'load_scorer\("clipscore"\)'),
+        ("BLEU4Reward", r'MetricReward\("bleu4"\)'),
+        ("list_metric", "list_metrics"),
+    ],
+)
+def test_a_name_that_is_not_there_names_what_is(name: str, message: str) -> None:
+    with pytest.raises(ImportError, match=message):
+        exec(f"from reward import {name}")
+    assert not hasattr(reward, name)
+    with pytest.raises(AttributeError, match=message):
+        getattr(reward, name)
+
+
+def test_names_of_other_packages_and_modules_are_found() -> None:
+    from reward import BestOfN, rerank, samples
+
+    assert rerank(["A star.", "A red star."], reward="length") == [1, 0]
+    assert BestOfN.__module__.startswith("integrations")
+    assert samples is sys.modules["reward.samples"]
