@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from integrations.hf_generate.best_of_n import BestOfN
+    from integrations.hf_generate.best_of_n import BestOfN as BestOfN
     from reward.decoding.selection import rerank
     from reward.functions.combining import CombinedReward, WeightedReward
     from reward.functions.metric_reward import MetricReward
@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncReward": "reward.functions.wrappers",
     "BeitScoreReward": "reward.functions.named_rewards",
-    "BestOfN": "integrations.hf_generate.best_of_n",  # the one name from above; only who asks for it loads it
+    "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
     "CaptionSample": "reward.samples",
     "CombinedReward": "reward.functions.combining",
     "FleurReward": "reward.functions.named_rewards",
@@ -56,7 +56,6 @@ _HOMES = {
 __all__ = [
     "AsyncReward",
     "BeitScoreReward",
-    "BestOfN",
     "CaptionSample",
     "CombinedReward",
     "FleurReward",
@@ -101,7 +100,7 @@ def _instead(name: str) -> str:
     if metric is not None:
         load = f'MetricReward("{metric}")' if plain.endswith("reward") else f'load_scorer("{metric}")'
         return f"Metrics are loaded by name: from reward import {load.partition('(')[0]}; {load}"
-    close = difflib.get_close_matches(name, __all__, n=3, cutoff=0.5) or ["load_scorer", "MetricReward"]
+    close = difflib.get_close_matches(name, _HOMES, n=3, cutoff=0.5) or ["load_scorer", "MetricReward"]
     return f'Names like it: {", ".join(close)}. A metric is loaded by its name: load_scorer("vela")'
 
 

@@ -103,9 +103,10 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         rows: list[Any] = _rows_of_values(given)
     else:
         rows, index = _rows_of_data(data, chosen)
+        rows = [_read_row(row, place) for place, row in enumerate(rows)]
         if given:  # such as references beside a list of dicts
             added = _rows_of_values(given, len(rows))
-            rows = [row | more if isinstance(row, dict) else row for row, more in zip(rows, added, strict=True)]
+            rows = [{**row, **more} if isinstance(row, Mapping) else row for row, more in zip(rows, added, strict=True)]
     return _made(rows, chosen, spec, index)
 
 
@@ -218,12 +219,14 @@ def _rows_of_data(data: Any, chosen: Mapping[str, Any]) -> tuple[list[Any], Any]
         return data.to_dict("records"), data.index
     if hasattr(data, "collect"):  # polars, lazy
         data = data.collect()
-    custom = getattr(data, "format", None)
-    is_transformed = isinstance(custom, dict) and custom.get("type") == "custom"
-    for name in ("to_dicts", "to_pylist", "to_list"):  # polars; Arrow; `datasets`, whose images stay encoded so
-        if hasattr(data, name) and (hasattr(data, "columns") or hasattr(data, "column_names")) and not is_transformed:
-            return getattr(data, name)(), None
-    if not is_list(data) and not is_transformed and not hasattr(data, "column_names"):
+    if hasattr(data, "to_dicts"):
+        return data.to_dicts(), None
+    if hasattr(data, "to_pylist"):  # Arrow
+        return data.to_pylist(), None
+    if hasattr(data, "column_names"):  # of `datasets`; images stay encoded, but a transform is applied
+        form = getattr(data, "format", None)
+        return list(data) if form is None or form.get("type") == "custom" else data.to_list(), None
+    if not is_list(data):
         raise InvalidSampleError(f"captions are missing, or {type(data).__name__} holds none: give {_FORMS}")
     return list(data), None
 
@@ -245,22 +248,26 @@ def _is_picture(value: Any) -> bool:
     return isinstance(value, (bytes, os.PathLike)) or any(hasattr(value, name) for name in ("getbands", "read", "ndim"))
 
 
+def _read_row(row: Any, place: int) -> CaptionSample | Mapping[str, Any] | None:
+    """A row of a known kind; another stops everything, since those after it will be like it."""
+    if _is_pair(row):
+        if _is_picture(row[1]) and not _is_picture(row[0]):
+            raise InvalidSampleError(f"row {place} is (caption, image): put the image first, (image, caption)")
+        return dict(zip(("image", "candidate", "references"), row, strict=False))
+    if not isinstance(row, (CaptionSample, Mapping, type(None))):
+        raise InvalidSampleError(
+            f"row {place} is of type {type(row).__name__}, no image with its caption: give {_FORMS}"
+        )
+    return row
+
+
 def _made(rows: list[Any], chosen: Mapping[str, str], spec: MetricSpec | None, index: Any) -> HeldData:
-    """Samples of rows; the first that is of no known kind stops everything, since the others will be like it."""
-    read: list[Any] = []
-    for place, row in enumerate(rows):
-        if _is_pair(row):
-            if _is_picture(row[1]) and not _is_picture(row[0]):
-                raise InvalidSampleError(f"row {place} is (caption, image): put the image first, (image, caption)")
-            row = dict(zip(("image", "candidate", "references"), row, strict=False))
-        if not isinstance(row, (CaptionSample, Mapping, type(None))):
-            raise InvalidSampleError(f"row {place} is a {type(row).__name__}, no image with its caption: give {_FORMS}")
-        read.append(row)
-    columns = list(dict.fromkeys(name for row in read if isinstance(row, Mapping) for name in row))
+    """The samples of rows."""
+    columns = list(dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row))
     names = _names(columns, chosen, spec) if columns else {}
     samples: list[CaptionSample] = []
     errors: dict[int, str] = {}
-    for place, row in enumerate(read):
+    for place, row in enumerate(rows):
         try:
             samples.append(row if isinstance(row, CaptionSample) else _sample(row, names))
         except InvalidSampleError as error:

@@ -130,7 +130,7 @@ def test_metrics_of_words_take_texts() -> None:
         ((PATHS, CAPTIONS), {"references": ["One."]}, r"references of 1 captions for 3.*references=\[\[...\]"),
         ((PATHS, CAPTIONS), {"batchsize": 8}, "score takes no 'batchsize'"),
         (([{"shot": "a.png", "caption": "A."}],), {}, "image_column="),
-        (([3, 4],), {}, r"row 0 is a int.*score\(images, captions\)"),
+        (([3, 4],), {}, r"row 0 is of type int.*score\(images, captions\)"),
         ((__file__,), {}, "capreward score"),
         ((DatasetDict({"train": Dataset.from_list(BY_PATH)}),), {}, "the splits train: score one of them"),
         ((["a.png"], [" "]), {}, "nothing can be scored: candidate is empty"),
