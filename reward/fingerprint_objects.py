@@ -8,7 +8,7 @@ import re
 import sys
 import types
 import uuid
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from reward.fingerprints import fingerprint_code, fingerprint_network, tensor_su
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["fingerprint_object", "fingerprint_scorer", "is_told"]
+__all__ = ["fingerprint_object", "fingerprint_scorer", "is_told", "names_in_code"]
 
 _LIBRARIES = {"torch", "transformers", "open_clip", "peft", "timm"}  # whose networks are known by config and weights
 _UNTOLD = "without a fingerprint"
@@ -62,6 +62,16 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     return f"{kind.__qualname__} {digest.hexdigest()[:16]}"
 
 
+def names_in_code(code: types.CodeType) -> Iterator[str]:
+    """Names that compiled code uses, and the texts in it, with those of the functions inside it."""
+    yield from (*code.co_names, *code.co_varnames)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names_in_code(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
 def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
     """Adds a value to a digest, and all that it holds."""
     kind = type(value)
@@ -93,6 +103,9 @@ def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
             feed(each)
     elif isinstance(value, types.FunctionType):
         feed([value.__code__, value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]])
+        if not hasattr(sys.modules.get(value.__module__), "__file__"):  # of a notebook, where no file holds the rest
+            known = sorted(set(names_in_code(value.__code__)) & set(value.__globals__))
+            feed({name: value.__globals__[name] for name in known})
     elif isinstance(value, (type, types.BuiltinFunctionType, types.ModuleType)):
         digest.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use

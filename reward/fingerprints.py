@@ -312,7 +312,7 @@ def _file_of(module: str) -> Path | None:
 def _hub_commit(source: str, revision: str | None) -> str | None:
     """Commit of a Hub id; None for what is not on the Hub."""
     source = source.removeprefix("hf-hub:")
-    if source.count("/") != 1 or Path(source).exists() or source.startswith((".", "~", "/")):
+    if source.count("/") != 1 or ":" in source or Path(source).exists() or source.startswith((".", "~", "/")):
         return None
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HFValidationError, HTTPError

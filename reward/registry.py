@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,11 +15,14 @@ from reward.checkpoints import CONFIG_FILE, OPEN_CLIP_CONFIG, check_revision, ch
 from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, nearest
 from reward.json_files import read_json
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
+from reward.metrics.function import FunctionScorer
+from reward.metrics.function_places import load_function, names_function
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
 __all__ = [
     "COLUMN",
     "MetricSource",
+    "as_scorer",
     "check_caching",
     "check_loading",
     "is_address",
@@ -42,7 +45,7 @@ class MetricSource:
 
     Args:
         name: name of the metric or the column.
-        source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id.
+        source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id; or the place of a function.
         revision: of a Hub id.
         is_column: whether it is a column.
     """
@@ -55,6 +58,8 @@ class MetricSource:
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> MetricSource:
         """Reads NAME, NAME=CHECKPOINT, a checkpoint (see `metric_of`) or column:NAME. A Hub id may have @REVISION.
+
+        A function is file.py:function or module:function, or NAME=file.py:function, see `load_function`.
 
         Raises:
             ConfigError: a name or a checkpoint is empty, or there is a colon behind the name.
@@ -71,6 +76,10 @@ class MetricSource:
         if text.startswith(COLUMN):
             return cls(text[len(COLUMN) :], is_column=True)
         name, equals, source = text.partition("=")
+        if name.isidentifier() and names_function(source):
+            return cls(name, source)
+        if names_function(text):
+            return cls(load_function(text).spec.name, text)
         if "/" in name or (not equals and _known(name) is None and os.path.exists(name)):
             source, revision = _split_revision(text)
             return cls(metric_of(source, revision), source, revision)
@@ -87,6 +96,8 @@ class MetricSource:
         cls, metric: str | os.PathLike[str], source: str | os.PathLike[str] = "embedded", revision: str | None = None
     ) -> MetricSource:
         """What `load_scorer` is given: all in one text, see `parse`, or a name with its source beside it."""
+        if names_function(source):
+            return cls(os.fspath(metric), source)
         if source != "embedded":
             return cls(metric_spec(metric).name, source, revision)  # type: ignore[arg-type]
         one = cls.parse(metric)
@@ -97,6 +108,8 @@ class MetricSource:
         """As on the command line."""
         if self.is_column:
             return COLUMN + self.name
+        if names_function(self.source):
+            return self.checkpoint if self.checkpoint.endswith(f":{self.name}") else f"{self.name}={self.checkpoint}"
         return self.name if self.source == "embedded" else f"{self.name}={self.checkpoint}"
 
     @property
@@ -107,7 +120,8 @@ class MetricSource:
     @property
     def spec(self) -> MetricSpec:
         """Facts about the metric, as far as they are known without loading it."""
-        return metric_spec(self.name)
+        is_function = names_function(self.source)
+        return load_function(self.checkpoint, self.name).spec if is_function else metric_spec(self.name)
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
@@ -227,12 +241,16 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]", "", name.lower())
 
 
-def load_scorer(name: str | os.PathLike[str], source: str | os.PathLike[str] = "embedded", **options: Any) -> Scorer:
+def load_scorer(
+    name: str | os.PathLike[str] | Callable[..., Any], source: str | os.PathLike[str] = "embedded", **options: Any
+) -> Scorer:
     """Loads the scorer of a metric.
 
     Args:
         name: registry name, such as `"vela"`; `"vela_avg"` is the mean over the sentences of a caption. A checkpoint
             that says which metric it is for needs no name, and both may be one text: `"my-vela"`, `"vela=my-vela"`.
+            Or a function of one's own, or its place, as in `"my_metric.py:length"`, see
+            `reward.metrics.function.FunctionScorer`.
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
             service that serves the metric (`"http://..."`), see `reward.RemoteReward`.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, cache, ...).
@@ -246,8 +264,14 @@ def load_scorer(name: str | os.PathLike[str], source: str | os.PathLike[str] = "
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
-    given = MetricSource.of(name, source, options.get("revision"))
+    if isinstance(function := as_scorer(name), FunctionScorer):
+        check_caching(function.spec, options)
+        return function
+    given = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = given.source
+    if names_function(source):
+        check_caching(given.spec, options)
+        return load_function(given.checkpoint, given.name)
     if given.revision is not None:
         options["revision"] = given.revision
     spec, is_mean = _find(given.name)
@@ -268,11 +292,21 @@ def is_address(source: str | os.PathLike[str]) -> bool:
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
-def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
-    """The scorer of a metric behind a service, which alone knows what the service serves; else what was given.
+def as_scorer(metric: Any) -> Any:
+    """The scorer of a function; whatever else names or is a metric is given back.
+
+    Example:
+        >>> as_scorer(lambda samples: [1.0] * len(samples)).spec.name, as_scorer("length")
+        ('function', 'length')
+    """
+    return FunctionScorer(metric) if callable(metric) and not hasattr(metric, "spec") else metric
+
+
+def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
+    """The scorer of a function, or of a metric behind a service, which alone know their facts; else what was given.
 
     Args:
-        metric: name or scorer.
+        metric: name, scorer or function.
         source, options: see `load_scorer`.
 
     Raises:
@@ -282,8 +316,10 @@ def loaded_if_remote(metric: str | Scorer, source: str | os.PathLike[str], **opt
         >>> loaded_if_remote("length", "embedded")
         'length'
     """
-    is_remote = isinstance(metric, str) and (metric_spec(metric).is_remote or is_address(source))
-    return load_scorer(metric, source, **options) if is_remote else metric  # type: ignore[arg-type]
+    if not isinstance(metric, str):
+        return as_scorer(metric)
+    is_known = any(map(names_function, (metric, source))) or is_address(source) or metric_spec(metric).is_remote
+    return load_scorer(metric, source, **options) if is_known else metric
 
 
 def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
@@ -341,6 +377,8 @@ def check_loading(source: Any, device: Any = None, *, metric: str | None = None)
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
+    if names_function(source):
+        return
     if isinstance(device, str) and device != "cpu":
         import torch  # imported here because listing metrics must not load torch
 

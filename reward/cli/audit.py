@@ -61,12 +61,12 @@ def audit(
     from reward.audit.run import audit as run
     from reward.audit.run import read_rows, scene_rows
     from reward.metaeval.report import check_report
-    from reward.registry import MetricSource, metric_spec
+    from reward.registry import MetricSource
 
     if output is not None:
         check_report(output)  # before hours of scoring
     sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
-    specs = [metric_spec(source.name) for source in sources]
+    specs = [source.spec for source in sources]
     located = {**vars(columns), "candidate_column": candidate_column}
     rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, specs, limit=images, **located)
     settings = vars(device).copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from abc import ABC, abstractmethod
@@ -13,6 +14,8 @@ import numpy as np
 from reward.errors import ConfigError, InvalidSampleError
 from reward.functions.names import check_one_name, different_names, log_rows
 from reward.functions.wrappers import function_name, is_asynchronous, load_reward, rates_captions
+from reward.metrics.function_places import names_function
+from reward.registry import list_metrics
 from reward.samples import CaptionSample
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ class Combination(ABC):
     """The base of rewards that are made of other rewards; a completion to which a part gives None gets None.
 
     Args:
-        parts: reward functions, at least one; see `WeightedReward`.
+        parts: reward functions, names of metrics or functions of samples, at least one; see `WeightedReward`.
         kind: begins the default name.
         name: the name in the trainer's logs (`__name__`). Default: the kind and the names of the parts. Two rewards
             of one trainer must not share a name.
@@ -152,6 +155,9 @@ def range_of(part: Any) -> tuple[float, float]:
 
 
 def _checked_part(part: Any, place: int) -> Any:
+    """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
+    if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
+        return rates_captions(part)
     torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
     if not callable(part) or isinstance(part, type) or (torch is not None and isinstance(part, torch.nn.Module)):
         raise TypeError(
@@ -161,4 +167,10 @@ def _checked_part(part: Any, place: int) -> Any:
         raise TypeError(
             f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
+    try:
+        inspect.signature(part).bind_partial(prompts=(), completions=())
+    except TypeError:  # no call of a trainer
+        return rates_captions(part)
+    except ValueError:  # some of those written in C have no signature
+        pass
     return part

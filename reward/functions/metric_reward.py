@@ -20,7 +20,7 @@ from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.held_data import as_samples
 from reward.metrics.base import Scorer
-from reward.registry import MetricSource, check_loading, load_scorer
+from reward.registry import MetricSource, as_scorer, check_loading, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
@@ -44,14 +44,15 @@ class MetricReward(OwnInEachProcess):
     - None, which trainers leave out of the loss, if the data are at fault: no image, an unreadable image, several
       images, or no completion;
     - the lowest value of the metric, if the policy wrote no word (no letter and no number). With None instead, a policy
-      could avoid a low reward by writing nothing.
+      could avoid a low reward by writing nothing. Where the metric has no lowest value, it is the lowest of the call.
 
     Rows without a score are counted in `failures` by kind, and the first, tenth, hundredth, ... of each kind is logged.
     If the data are at fault in every row of the first call, that call raises.
 
     Args:
         metric: a registry name, such as `"vela"`; a checkpoint that says which metric it is for, such as `"my-vela"`;
-            or a scorer that is loaded already (which is then pickled along).
+            a scorer that is loaded already (which is then pickled along); or a function, or its place, such as
+            `"my_metric.py:length"`, see `reward.metrics.function.FunctionScorer`.
         source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name.
         weights: {aspect or alias: weight}, normalised to sum to 1; None takes the metric's own, which are mostly equal.
         name: the name in the trainer's logs (`__name__`), used unchanged. The default is the metric's name, followed by
@@ -91,7 +92,7 @@ class MetricReward(OwnInEachProcess):
 
     def __init__(
         self,
-        metric: str | os.PathLike[str] | Scorer,
+        metric: str | os.PathLike[str] | Scorer | Callable[..., Any],
         source: str | os.PathLike[str] = "embedded",
         weights: Mapping[str, float] | None = None,
         *,
@@ -111,7 +112,7 @@ class MetricReward(OwnInEachProcess):
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
-        scorer: Any = metric if hasattr(metric, "spec") else None
+        scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
         if scorer is None:
             given = MetricSource.of(metric, source, revision)  # type: ignore[arg-type]
             source, revision = given.source, given.revision
@@ -342,6 +343,8 @@ class MetricReward(OwnInEachProcess):
         used = weights != 0  # an aspect without weight must not spread its NaN
         combined = table.scores[:, used] @ weights[used]
         lowest, _ = weighted_range(weights, [self.spec.range] * len(weights))
+        if not math.isfinite(lowest):  # no wordless caption beats another of its call
+            lowest = min(combined[np.isfinite(combined)], default=math.nan)
         rewards = [float(lowest if row.is_wordless else value) for row, value in zip(rows, combined, strict=True)]
         return [value if math.isfinite(value) else None for value in rewards]
 

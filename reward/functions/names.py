@@ -10,6 +10,7 @@ from typing import Any
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
+from reward.metrics.function_places import names_function
 from reward.registry import is_address
 
 __all__ = ["check_one_name", "default_name", "different_names", "log_rows"]
@@ -48,7 +49,7 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
         'vela_photos_rel2_flu1'
     """
     parts = [spec.name]
-    if os.fspath(source) != "embedded" and not is_address(source):
+    if os.fspath(source) != "embedded" and not is_address(source) and not names_function(source):
         last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
         parts.append(re.sub(r"[^\w.-]+", "_", last))
     if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():

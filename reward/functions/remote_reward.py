@@ -63,7 +63,7 @@ class RemoteReward(MetricReward):
     ) -> None:
         settings, options = split_options(RemoteScorer, options)
         self.scorer = RemoteScorer(url, metric, **settings)
-        super().__init__(self.scorer, weights=weights, **options)  # type: ignore[arg-type]  # its spec cannot be set
+        super().__init__(self.scorer, weights=weights, **options)
         self.source = ",".join(self.scorer.urls)
 
     def _start_empty(self) -> None:

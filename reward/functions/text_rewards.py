@@ -67,7 +67,7 @@ class LengthReward(MetricReward):
         if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
             raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
         scorer = _TextScorer("length_band", _Band(least, most, margin, relative, tokenizer), relative)
-        super().__init__(scorer, name=name, **options)  # type: ignore[arg-type]  # it is neither loaded nor saved
+        super().__init__(scorer, name=name, **options)
 
 
 class _Band:
@@ -120,7 +120,7 @@ class RepetitionReward(MetricReward):
         if n < 1 or window < n:
             raise ConfigError(f"a RepetitionReward needs 1 <= n <= window, got n={n}, window={window}")
         scorer = _TextScorer("repetition", _Variety(n, window, relative), relative)
-        super().__init__(scorer, name=name, **options)  # type: ignore[arg-type]  # it is neither loaded nor saved
+        super().__init__(scorer, name=name, **options)
 
 
 class _Variety:

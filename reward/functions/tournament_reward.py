@@ -93,7 +93,7 @@ class TournamentReward(MetricReward):
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, seed)
         # the scorer is made from a judge, and is neither loaded nor saved
-        super().__init__(self.tournament, pairwise.judge.name, **options)  # type: ignore[arg-type]
+        super().__init__(self.tournament, pairwise.judge.name, **options)
 
     def load(self) -> Self:
         """Loads the judge now, see `MetricReward.load`."""

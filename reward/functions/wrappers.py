@@ -26,8 +26,6 @@ __all__ = [
     "strips_thinking",
 ]
 
-_GIVEN = ("prompts", "completions", "image", "images", "references")
-
 
 class AsyncReward:
     """Runs a reward function in a thread of its own and lets a trainer go on meanwhile.
@@ -61,6 +59,10 @@ class AsyncReward:
         """Calls the reward function with the same arguments, in a thread of its own."""
         return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
 
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Rewards of samples, waited for; see `rates_captions`."""
+        return rates_captions(self.reward).rewards(samples)
+
     def load(self) -> Self:
         """Loads the reward's model now, see `MetricReward.load`."""
         load_reward(self.reward)
@@ -93,13 +95,11 @@ def rates_captions(reward: Any) -> RatesCaptions:
             - an object with `rewards(samples)`, such as `VelaReward()`, is given back;
             - a metric's name or a scorer, such as `"vela"` or `load_scorer("vela")`, becomes a `MetricReward`, which
               weighs the aspects as the metric does by default;
-            - a reward function with a trainer's call gets `completions` (strings), `images` (lists of one), `image` and
-              `references`, if its signature accepts them. `prompts` holds None for each caption, since there are no
-              prompts. A function that needs other columns, or token ids, is refused.
+            - a function of samples, or a reward function with a trainer's call that needs no more than captions have,
+              becomes one as well, see `reward.metrics.function.FunctionScorer`.
 
     Raises:
-        ConfigError: none of these, a class instead of an object, or a function that is asynchronous or needs what
-            captions do not have.
+        ConfigError: none of these, a class instead of an object, or a function that needs what captions do not have.
         UnknownMetricError: no metric has that name.
 
     Example:
@@ -117,16 +117,13 @@ def rates_captions(reward: Any) -> RatesCaptions:
         for part in getattr(reward, "parts", ()):  # those of a combination
             rates_captions(part)
         return reward
-    if isinstance(reward, str) or (hasattr(reward, "spec") and hasattr(reward, "score")):
-        return MetricReward(reward)
-    if not callable(reward) or (torch is not None and isinstance(reward, torch.nn.Module)):
+    is_scorer = hasattr(reward, "spec") and hasattr(reward, "score")
+    is_network = torch is not None and isinstance(reward, torch.nn.Module) and not is_scorer
+    if is_network or not (is_scorer or callable(reward) or isinstance(reward, str)):
         raise ConfigError(
-            "reward must be a reward such as VelaReward(), a metric's name, a scorer or a reward function, "
-            f"got {reward!r:.80}"
+            f"reward must be a reward such as VelaReward(), a metric's name, a scorer or a function, got {reward!r:.80}"
         )
-    if is_asynchronous(reward):
-        raise ConfigError(f"reward {reward!r:.80} is asynchronous, which only trainers await: give a plain function")
-    return _RewardFunction(reward)
+    return MetricReward(reward)
 
 
 def strips_thinking(reward: Any) -> bool:
@@ -157,38 +154,6 @@ def function_name(function: Callable[..., Any]) -> str:
     """The name of a function, of what a `functools.partial` calls, or of the class of an object."""
     function = _inner(function)
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-class _RewardFunction:
-    """Calls a trainer's reward function for captions."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        parameters = inspect.signature(function).parameters.values()
-        named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        needed = [
-            p.name
-            for p in parameters
-            if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) and p.name not in _GIVEN
-        ]
-        if needed:
-            raise ConfigError(
-                f"the reward function {function_name(function)} needs {', '.join(needed)}, and captions come with "
-                f"{', '.join(_GIVEN)} only. Give an object with a method rewards(samples) that knows the rest"
-            )
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.function = function
-        self.columns = [name for name in _GIVEN if takes_all or name in named]
-
-    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        given: dict[str, list[Any]] = {
-            "prompts": [None] * len(samples),
-            "completions": [sample.candidate for sample in samples],
-            "image": [sample.image for sample in samples],
-            "images": [[] if sample.image is None else [sample.image] for sample in samples],
-            "references": [list(sample.references) for sample in samples],
-        }
-        values = self.function(**{name: given[name] for name in self.columns})
-        return [None if value is None else float(value) for value in values]
 
 
 def _inner(function: Any) -> Any:

@@ -16,7 +16,7 @@ from reward.errors import ConfigError, UnknownMetricError, WeightsError, nearest
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity, source_stamp
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import MetricSource, check_caching, loaded_if_remote, metric_spec, takes_option
+from reward.registry import MetricSource, as_scorer, check_caching, loaded_if_remote, metric_spec, takes_option
 from reward.weights import checked_weight, sum_to_one
 
 __all__ = [
@@ -106,7 +106,7 @@ class SeveralSpec(MetricSpec):
         for name, weight in (weights or {}).items():
             aspect = self.aliases.get(name, name)
             if aspect not in owners:
-                if _is_one_of(metrics, name):
+                if _one_of(metrics, name):
                     continue
                 close = ", ".join(nearest(str(name), [*metrics, *self.aspects, *self.aliases]))
                 raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
@@ -191,7 +191,7 @@ Scoring: TypeAlias = "MetricSource | Scorer | Several"  # what scores a data set
 
 
 def scoring_of(
-    scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
+    scorer: Any,
     source: str | os.PathLike[str] = "embedded",
     *,
     weights: Mapping[str, float] | None = None,
@@ -200,7 +200,7 @@ def scoring_of(
     """What a user chose to score with. Nothing is loaded but metrics behind a service, which alone knows their facts.
 
     Args:
-        scorer: name of a metric, a scorer, or several of them, see `score_dataset`.
+        scorer: name of a metric, a scorer, a function, or several of them, see `score_dataset`.
         source, options: see `load_scorer`; several metrics have their sources beside their names.
         weights: those of several metrics, {metric: weight}, make the reward of all; others are left to the specs.
 
@@ -214,7 +214,7 @@ def scoring_of(
     """
     if not isinstance(scorer, (list, tuple)):
         is_text = isinstance(scorer, (str, os.PathLike))
-        one: Any = MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer  # type: ignore[arg-type]
+        one: Any = MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer
         return _known(one, options)
     if source != "embedded" or options.get("revision") is not None:
         raise ConfigError(
@@ -226,7 +226,7 @@ def scoring_of(
     if len(known) == 1:
         return known[0]
     names = [part.spec.name for part in known]
-    given = {metric_spec(name).name: weight for name, weight in (weights or {}).items() if _is_one_of(names, name)}
+    given = {_one_of(names, name): weight for name, weight in (weights or {}).items() if _one_of(names, name)}
     if given and (bare := [name for name in names if name not in given]):
         told = ",".join(f"{name}={weight}" for name, weight in given.items())
         raise WeightsError(
@@ -235,20 +235,21 @@ def scoring_of(
     return Several(known, [given[name] for name in names] if given else None)
 
 
-def _is_one_of(metrics: Sequence[str], name: Any) -> bool:
-    """Whether a weight is of a metric as a whole."""
+def _one_of(metrics: Sequence[str], name: Any) -> str:
+    """The metric that a weight is of as a whole; empty for that of an aspect."""
     with suppress(UnknownMetricError):
-        return metric_spec(name).name in metrics
-    return False
+        name = name if name in metrics else metric_spec(name).name
+    return name if name in metrics else ""
 
 
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
     if isinstance(part, MetricSource):
         asked = loaded_if_remote(part.name, part.source, **options)
         return part if isinstance(asked, str) else asked
+    part = as_scorer(part)
     if not isinstance(getattr(part, "spec", None), MetricSpec):
         raise ConfigError(
-            f"scorer must be the name of a metric, a scorer, or a list of them, got {type(part).__name__}"
+            f"scorer must be the name of a metric, a scorer, a function, or a list of them, got {type(part).__name__}"
         )
     return part
 

@@ -16,7 +16,7 @@ from PIL import Image
 from transformers import TrainerState
 
 from integrations.hf_generate import rerank
-from reward import AsyncReward, CaptionSample, MetricReward, WeightedReward, load_scorer
+from reward import CaptionSample, MetricReward, WeightedReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.functions.wrappers import rates_captions
 from tests.toy_scorer import ToyScorer
@@ -233,9 +233,6 @@ def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: A
         (3, ConfigError, "got 3"),
         (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
         (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
-        (later, ConfigError, "is asynchronous"),
-        (functools.partial(later), ConfigError, "is asynchronous"),
-        (AsyncReward(MetricReward("length")), ConfigError, "is asynchronous"),
         (needs_more, ConfigError, "needs_more needs solution, completion_ids, and captions come with prompts, comp"),
         (WeightedReward([(MetricReward("length"), 1), (needs_more, 1)]), ConfigError, "needs_more needs solution"),
         ("no such metric", UnknownMetricError, "no such metric"),

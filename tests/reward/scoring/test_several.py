@@ -207,7 +207,7 @@ def test_a_batch_has_the_same_columns(tmp_path: Path) -> None:
         (["vela", "length"], {"weights": {"vela": math.nan, "length": 1}}, "metric 'vela' must be a finite number"),
         (["vela", "length"], {"weights": {"vela": 1, "length": -1}}, "weights must sum to a positive number"),
         (["vela=", "length"], {}, "'vela=' is not a metric: write NAME, or NAME=CHECKPOINT"),
-        (["length", 3], {}, "scorer must be the name of a metric, a scorer, or a list of them, got int"),
+        (["length", 3], {}, "scorer must be the name of a metric, a scorer, a function, or a list of them, got int"),
         (["vela", "length"], {"source": "runs/a"}, "write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"),
         (["unigram", "length"], {"weights": {"f1": 1}}, "which is no metric and no aspect here; nearest: unigram_f1"),
         (["unigram", "length"], {"cache": "c"}, "metric 'unigram' keeps nothing on disk: leave out cache="),

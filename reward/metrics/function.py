@@ -1,0 +1,283 @@
+"""A function of one's own as a metric; `reward.metrics.function_places` finds one by its file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from reward.errors import ConfigError, ImageError
+from reward.fingerprint_objects import fingerprint_object, names_in_code
+from reward.fingerprints import fingerprint_code
+from reward.images import load_image
+from reward.judges.background import BackgroundLoop
+from reward.metrics.base import MetricSpec, Scorer, TakesData
+from reward.samples import CaptionSample
+from reward.score_table import ScoreTable
+
+__all__ = ["FunctionScorer"]
+
+_FORMS = (
+    "a metric is function(samples), or function(prompts, completions, **columns) as trainers call it, and gives a list "
+    "with one number (or None) for each caption"
+)
+
+
+class FunctionScorer(TakesData):
+    """A metric that is a function; it runs no faster and no slower than the function does.
+
+    A function that names `image` or `images` anywhere in its code needs images, and gets each as a PIL image of mode
+    RGB. For others no image is opened; `function.needs_image = True` or `False` overrules what its code seems to say.
+
+    Args:
+        function: gives a list (or array) of N finite numbers, None where a caption has none; larger is better. It is
+            called in one of these ways, by the names of its parameters:
+
+            - `function(samples)`: N `CaptionSample`, under any name;
+            - `function(prompts, completions, **columns)`, as trainers call a reward: those that it names of prompts
+              (None for each caption), completions (texts), image, images (lists of at most one) and references (lists);
+            - `function(images, captions)`, the same with plain lists; `function(image, caption)`, caption by caption;
+            - an object with `rewards(samples)`, such as a `CombinedReward`. A class is called without arguments first.
+
+            It may be asynchronous. An exception in it ends the scoring, since it is a fault of the code.
+        name: of the metric and of its one aspect; default: that of the function.
+        place: `file.py:function`, by which another process finds it; None for a function that can be pickled.
+
+    Raises:
+        ConfigError: it cannot be called in any of these ways; in a call: it raised, or gave something else.
+
+    Example:
+        >>> def brevity(samples):
+        ...     return [-float(len(sample.candidate)) for sample in samples]
+        >>> FunctionScorer(brevity).score([CaptionSample("A star.")]).scores.tolist()
+        [[-7.0]]
+    """
+
+    def __init__(self, function: Any, *, name: str | None = None, place: str | None = None) -> None:
+        inner = _innermost(function)
+        name = name or str(getattr(inner, "__name__", type(inner).__name__))
+        name = name if name.isidentifier() else "function"  # a lambda
+        if isinstance(function, type):
+            try:
+                function = function()
+            except TypeError as error:
+                raise ConfigError(
+                    f"the class {name} cannot be called without arguments ({error}): give an object of it, such as one "
+                    f"that the file makes by `metric = {name}(...)`"
+                ) from error
+        self.function, self.place = function, place
+        self._call = _way_to_call(getattr(function, "rewards", function), name)
+        needs_image = getattr(function, "needs_image", None)
+        if needs_image is None:
+            names = _names(function, getattr(inner, "__module__", None), set())
+            needs_image = not {"image", "images"}.isdisjoint(names)
+        self.spec = MetricSpec(
+            name,
+            scorer=f"{__name__}:FunctionScorer",
+            aspects=(name,),
+            needs_image=bool(needs_image),
+            range=(-math.inf, math.inf),
+            paper="none: a function of one's own",
+        )
+        module = getattr(inner, "__module__", None) or ""
+        self._code = fingerprint_code(module) if module in sys.modules else ""  # as it was when the function was made
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the file of the function, and with all that the function holds."""
+        return fingerprint_object(self, leave_out=("place", "_call"))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str],
+        *,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> Scorer:
+        """The function of a place, see `load_function`; it minds none of the options."""
+        from reward.metrics.function_places import load_function
+
+        return load_function(os.fspath(source))
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Refuses: nothing in a checkpoint runs code."""
+        raise ConfigError(f"{self.spec.name} is a function, and nothing in a checkpoint runs code: keep its file")
+
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        """Scores (N, 1); the function gets at most `batch_size` samples at a time."""
+        scores, errors = np.full((len(samples), 1), np.nan), dict[int, str]()
+        ready = _with_images(samples, self.spec, errors) if self.spec.needs_image else dict(enumerate(samples))
+        rows, step = list(ready), batch_size or len(ready) or 1
+        for start in range(0, len(rows), step):
+            part = rows[start : start + step]
+            for row, value in zip(part, self._numbers([ready[row] for row in part]), strict=True):
+                if value is None or not math.isfinite(value):
+                    errors[row] = f"{self.spec.name} gave {'None' if value is None else value}"
+                else:
+                    scores[row] = value
+        return ScoreTable(scores, self.spec.aspects, dict(sorted(errors.items())))
+
+    def _numbers(self, samples: list[CaptionSample]) -> list[float | None]:
+        name = self.spec.name
+        try:
+            values = self._call(samples)
+            if inspect.isawaitable(values):
+                values = BackgroundLoop().run(_awaited(values))
+        except Exception as error:
+            raise ConfigError(f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)})") from error
+        values = values.tolist() if hasattr(values, "tolist") else values
+        if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
+            raise ConfigError(f"{name} gave {values!r:.80} for {len(samples)} captions: {_FORMS}")
+        values = list(values)
+        if len(values) != len(samples):
+            raise ConfigError(f"{name} gave {len(values)} numbers for {len(samples)} captions: {_FORMS}")
+        try:
+            return [value if value is None else value.__float__() for value in values]  # a text has no such method
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            odd = next(value for value in values if value is not None and not isinstance(value, (int, float)))
+            raise ConfigError(f"{name} gave {odd!r:.80} ({type(odd).__name__}) for a caption: {_FORMS}") from None
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.function if self.place is None else None, self.spec.name, self.place)
+
+    def __repr__(self) -> str:
+        return f"FunctionScorer({self.place or self.spec.name})"
+
+
+def _restored(function: Any, name: str, place: str | None) -> Scorer:
+    """What was pickled; of a function that has a place only that, since its module has a name of this process."""
+    from reward.metrics.function_places import load_function
+
+    return FunctionScorer(function, name=name) if place is None else load_function(place, name)
+
+
+def _way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any]:
+    """How a function is given samples, by the names of its parameters."""
+    if not callable(function):
+        raise ConfigError(f"{name} is {function!r:.80}, and no function: {_FORMS}")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some of those written in C
+        return function
+    named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    free = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in free]
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if "caption" in needed:
+        lists = _of_one
+    elif named & {"prompts", "completions"} or (takes_all and not needed):
+        lists = _of_trainer
+    elif named & {"captions"}:
+        lists = _of_lists
+    elif len(needed) > 1 or not parameters:
+        raise ConfigError(f"{name} takes ({', '.join(needed)}): {_FORMS}")
+    else:
+        return function
+    known = list(lists([]))
+    if missing := [each for each in needed if each not in known]:
+        raise ConfigError(
+            f"the reward function {name} needs {', '.join(missing)}, and captions come with {', '.join(known)} only: "
+            "give it to the trainer itself, or an object with a method rewards(samples) that knows the rest"
+        )
+    wanted = [each for each in known if takes_all or each in named]
+    if lists is _of_one:
+        return lambda samples: [_called(function, wanted, _of_one([sample])) for sample in samples]
+    return lambda samples: _called(function, wanted, lists(samples))
+
+
+def _called(function: Any, wanted: list[str], given: dict[str, Any]) -> Any:
+    return function(**{name: given[name] for name in wanted})
+
+
+def _of_trainer(samples: list[CaptionSample]) -> dict[str, Any]:
+    """What a trainer hands to a reward; there are no prompts."""
+    return {
+        "prompts": [None] * len(samples),
+        "completions": [sample.candidate for sample in samples],
+        "image": [sample.image for sample in samples],
+        "images": [[] if sample.image is None else [sample.image] for sample in samples],
+        "references": [list(sample.references) for sample in samples],
+    }
+
+
+def _of_lists(samples: list[CaptionSample]) -> dict[str, Any]:
+    images, references = [sample.image for sample in samples], [list(sample.references) for sample in samples]
+    return {"images": images, "captions": [sample.candidate for sample in samples], "references": references}
+
+
+def _of_one(samples: list[CaptionSample]) -> dict[str, Any]:
+    """What `_of_lists` gives for one sample, without the lists; of no sample only the names."""
+    first = [each[0] if each else None for each in _of_lists(samples).values()]
+    return dict(zip(("image", "caption", "references"), first, strict=True))
+
+
+def _with_images(samples: list[CaptionSample], spec: MetricSpec, errors: dict[int, str]) -> dict[int, CaptionSample]:
+    """Samples by row, with images decoded, each object once; those without a readable one go to `errors`."""
+    decoded: dict[int, Any] = {}
+    ready = {}
+    for row, sample in enumerate(samples):
+        if sample.image is None:
+            errors[row] = f"metric {spec.name!r} needs an image, but the sample has none"
+            continue
+        try:
+            if id(sample.image) not in decoded:
+                decoded[id(sample.image)] = load_image(sample.image)
+            ready[row] = replace(sample, image=decoded[id(sample.image)])
+        except ImageError as error:
+            errors[row] = str(error)
+    return ready
+
+
+def _names(function: Any, module: str | None, seen: set[int]) -> Iterator[str]:
+    """Names in the code of a function, of what it is made of, and of what it uses of its own module."""
+    if id(function) in seen:
+        return
+    seen.add(id(function))
+    parts: list[Any] = list(getattr(function, "parts", ()))  # of a combination of rewards
+    if isinstance(getattr(function, "spec", None), MetricSpec):
+        yield from ["image"] * function.spec.needs_image
+    elif isinstance(function, types.FunctionType):
+        names = list(names_in_code(function.__code__))
+        yield from names
+        parts = [function.__globals__.get(name) for name in names]
+        parts += [cell.cell_contents for cell in function.__closure__ or ()]
+    elif isinstance(function, functools.partial):
+        parts = [function.func, *function.args]
+    elif isinstance(function, types.MethodType):
+        parts = [function.__func__, function.__self__]
+    elif isinstance(function, type):
+        parts = list(vars(function).values())
+    else:
+        parts.append(type(function))
+    for part in parts:
+        if getattr(part, "__module__", None) == module or hasattr(part, "rewards"):
+            yield from _names(part, module, seen)
+
+
+def _innermost(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+async def _awaited(values: Any) -> Any:
+    return await values
+
+
+def _place_of(error: Exception, scorer: FunctionScorer) -> str:
+    """Where the user's code raised: the last line of the traceback that is in its file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(getattr(_innermost(scorer.function), "__code__", None), "co_filename", None)
+    own = [frame for frame in frames if frame.filename == file] or frames
+    return f"{own[-1].filename}, line {own[-1].lineno}"

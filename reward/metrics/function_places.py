@@ -1,0 +1,116 @@
+"""Where functions stand: `file.py:function` and `module:function`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import types
+import zlib
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ConfigError, did_you_mean
+from reward.metrics.base import Scorer, installed_specs
+from reward.metrics.function import FunctionScorer
+
+__all__ = ["load_function", "names_function"]
+
+_PLACE = re.compile(r"(?P<home>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def names_function(text: Any) -> bool:
+    """Whether a text is the place of a function, `file.py:function` or `module:function`; a file alone is, too.
+
+    Example:
+        >>> [names_function(text) for text in ("my metric.py:length", "pack.metrics:length", "vela:flu", "vela")]
+        [True, True, False, False]
+    """
+    if not isinstance(text, str) or "://" in text:
+        return False
+    found = _PLACE.fullmatch(text)
+    return text.endswith(".py") if found is None else found["home"] not in installed_specs()
+
+
+def load_function(place: str, name: str | None = None) -> Scorer:
+    """The scorer of a function by its place; a scorer that stands there is given itself.
+
+    The file runs once in a process, and again once it was edited. Its folder is put on Python's path, as for a script.
+
+    Args:
+        place: `file.py:function`, from the current folder, or `module:function`.
+        name: of the metric; None is that of the function.
+
+    Raises:
+        ConfigError: no such file, module or function, or the file cannot be run.
+    """
+    found = _PLACE.fullmatch(place)
+    home = place if found is None else found["home"]
+    module = _run_file(home) if home.endswith(".py") else _import(home)
+    functions = [key for key, each in vars(module).items() if _is_of(module, each) and not key.startswith("_")]
+    if found is None:
+        raise ConfigError(f"{place!r} is a file: name a function in it, such as {place}:{(functions or ['length'])[0]}")
+    value: Any = module
+    for part in found["name"].split("."):
+        if not hasattr(value, part):
+            known = f" It has: {', '.join(functions)}" if functions else ""
+            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)}{known}")
+        value = getattr(value, part)
+    if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
+        return value
+    place = f"{os.path.abspath(home)}:{found['name']}" if home.endswith(".py") else place
+    return FunctionScorer(value, name=name or found["name"].rpartition(".")[2], place=place)
+
+
+def _is_of(module: types.ModuleType, value: Any) -> bool:
+    return callable(value) and getattr(value, "__module__", None) == module.__name__
+
+
+def _run_file(home: str) -> types.ModuleType:
+    path = Path(home).absolute()
+    if not path.is_file():
+        beside = [each.name for each in path.parent.glob("*.py")]
+        raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, beside)}")
+    facts = path.stat()
+    return _run(path, facts.st_mtime_ns, facts.st_size)
+
+
+@functools.lru_cache(maxsize=32)
+def _run(path: Path, *stamp: int) -> types.ModuleType:
+    name = f"capreward_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{zlib.crc32(os.fsencode(path)):08x}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    _put_on_path(path.parent)
+    try:
+        # not `exec_module`: compiled code is kept by the second, and an edit within one would not be seen
+        exec(compile(path.read_bytes(), path, "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ConfigError(f"{path} cannot be run: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _import(home: str) -> types.ModuleType:
+    _put_on_path(Path.cwd())
+    try:
+        return importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{home}.".startswith(f"{error.name}."):  # it is there, and imports what is not
+            raise ConfigError(f"the module {home} cannot be imported: {error}") from error
+        hint = did_you_mean(home, installed_specs())
+        raise ConfigError(
+            f"there is no module {home!r} here: name a function as my_metric.py:length, or a metric as "
+            f"`capreward metrics` lists it.{hint}"
+        ) from None
+    except Exception as error:
+        raise ConfigError(f"the module {home} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _put_on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))

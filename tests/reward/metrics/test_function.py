@@ -1,0 +1,274 @@
+"""A function as a metric: how it is called, found, named, refused and told from its older self."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, ScoreTable, load_scorer
+from reward.decoding.selection import rerank
+from reward.errors import ConfigError
+from reward.functions.wrappers import AsyncReward, rates_captions
+from reward.metrics.base import Scorer
+from reward.metrics.function import FunctionScorer
+from reward.scoring.batch_scorer import BatchScorer
+from tests.contract import ScorerContract
+from tests.pictures import png
+
+FIELD = "image"  # named where no look at a function's code finds it
+RED = Image.new("RGB", (4, 4), "red")
+SAMPLES = [CaptionSample("a red star", png(RED), ["A star."]), CaptionSample("red", RED)]
+FILE = """
+import dataclasses
+import beside
+
+@dataclasses.dataclass
+class Words:
+    weight: float = 2.0
+    def __call__(self, samples):
+        return [self.weight * len(sample.candidate.split()) for sample in samples]
+
+def length(samples):
+    return [float(len(sample.candidate.split())) for sample in samples]
+
+def polite(prompts, completions, **columns):
+    return [float("please" in text) for text in completions]
+
+def broken(samples):
+    return [1 / 0 for sample in samples]
+
+words, number = Words(3.0), 5
+"""
+
+
+def words(samples: Any) -> list[float]:
+    return [float(len(sample.candidate.split())) for sample in samples]
+
+
+def redness(samples: Any) -> list[float]:
+    return [_red(sample) for sample in samples]
+
+
+def _red(sample: Any) -> float:
+    return float(sample.image.getpixel((0, 0))[0]) + len(sample.candidate)
+
+
+class Rater:
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = weight
+
+    def __call__(self, samples: Any) -> list[float]:
+        return [self.weight * value for value in words(samples)]
+
+    def rate(self, samples: Any) -> list[float]:
+        return self(samples)
+
+
+async def later(samples: Any) -> list[float]:
+    await asyncio.sleep(0)
+    return words(samples)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of functions in a path with a blank, which is also the current folder."""
+    folder = tmp_path / "my metrics"
+    folder.mkdir()
+    (folder / "beside.py").write_text("")
+    path = folder / "my_metric.py"
+    path.write_text(FILE)
+    monkeypatch.chdir(folder)
+    return path
+
+
+class TestContract(ScorerContract):
+    """What holds of every metric, but for saving: nothing in a checkpoint runs code."""
+
+    @pytest.fixture(scope="class")
+    def scorer(self) -> Scorer:
+        return load_scorer(redness)
+
+    def test_pickled_and_saved_scorers_score_alike(self, scorer: Scorer, tmp_path: Path) -> None:
+        copy = pickle.loads(pickle.dumps(scorer))
+        assert self.scores(copy, SAMPLES).tolist() == self.scores(scorer, SAMPLES).tolist()
+        with pytest.raises(ConfigError, match="nothing in a checkpoint runs code"):
+            scorer.save_pretrained(tmp_path)
+
+    def test_checkpoints_of_other_metrics_and_missing_ones_are_refused(self, scorer: Scorer, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="has no function 'sharpness'"):
+            load_scorer("sharpness", f"{__file__}:sharpness")
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (words, "words"),
+        (lambda samples: np.array(words(samples)), "function"),
+        (lambda samples: torch.tensor(words(samples)), "function"),
+        (lambda samples: [torch.tensor(value) for value in words(samples)], "function"),
+        (lambda samples, scale=1: (scale * value for value in words(samples)), "function"),
+        (Rater, "Rater"),
+        (Rater(), "Rater"),
+        (Rater().rate, "rate"),
+        (functools.partial(words), "words"),
+        (lambda completions, **columns: [len(text.split()) for text in completions], "function"),
+        (lambda **columns: [len(text.split()) for text in columns["completions"]], "function"),
+        (lambda captions: [len(text.split()) for text in captions], "function"),
+        (
+            lambda images, captions: [
+                len(c.split()) * (i.mode == "RGB") for i, c in zip(images, captions, strict=True)
+            ],
+            "function",
+        ),
+        (lambda caption: len(caption.split()), "function"),
+        (lambda image, caption: len(caption.split()) * (image.size == (4, 4)), "function"),
+        (later, "later"),
+        (AsyncReward(MetricReward("length")), "length"),
+        (CombinedReward(["length", words], "min"), "min_length_words"),
+    ],
+)
+def test_every_kind_of_function_is_a_metric(function: Any, name: str) -> None:
+    scorer = load_scorer(function)
+    assert isinstance(scorer, Scorer)
+    assert scorer.spec.name == name
+    assert scorer.spec.aspects == (name,)
+    assert scorer.score(SAMPLES).scores.tolist() == [[3.0], [1.0]]
+    assert scorer.score(SAMPLES, batch_size=1).scores.tolist() == [[3.0], [1.0]]
+
+
+def test_whatever_takes_the_name_of_a_metric_takes_a_function(file: Path) -> None:
+    for given in (words, "my_metric.py:length", "my_metric:length", f"{file}:length"):
+        assert MetricReward(given).rewards(SAMPLES) == [3.0, 1.0]
+        assert load_scorer(given).score(SAMPLES).scores.tolist() == [[3.0], [1.0]]
+        assert rates_captions(given).rewards(SAMPLES) == [3.0, 1.0]
+        assert rerank(["red", "a red star"], reward=given) == [1, 0]
+        scored = BatchScorer(["unigram", given] if callable(given) else given, added_only=True)(
+            {"caption": ["a red star"], "references": [["a star"]]}
+        )
+        assert scored["words_reward" if callable(given) else "reward"] == [3.0]
+    assert MetricReward("brevity", "my_metric.py:length").__name__ == "brevity"
+    mean = CombinedReward([words, "length", RepetitionReward()], "min")
+    assert mean(["Describe."] * 2, ["a red star", "red"]) == [1.0, 1.0]
+
+
+def test_what_else_stands_in_a_file(file: Path) -> None:
+    for name, reward in (("Words", 6.0), ("words", 9.0), ("polite", 0.0)):
+        scorer = load_scorer(f"my_metric.py:{name}")
+        assert scorer.spec.name == name
+        assert pickle.loads(pickle.dumps(scorer)).score(SAMPLES).scores[0, 0] == reward
+    file.write_text("from reward import load_scorer\nscorer = load_scorer('length')")
+    assert load_scorer("my_metric.py:scorer").spec.name == "length"
+
+
+def test_images_are_read_where_the_code_names_them() -> None:
+    seen: list[Any] = []
+
+    def glance(samples: Any) -> list[float]:
+        seen.extend(getattr(sample, FIELD) for sample in samples)
+        return [1.0] * len(samples)
+
+    absent = [CaptionSample("a", "absent.png"), CaptionSample("a", SAMPLES[0].image), CaptionSample("a")]
+    assert load_scorer(glance).score(absent).errors == {}
+    glance.needs_image = True  # type: ignore[attr-defined]
+    table = load_scorer(glance).score(absent)
+    assert sorted(table.errors) == [0, 2]
+    assert seen[-1].mode == "RGB"
+    assert [load_scorer(each).spec.needs_image for each in (redness, words, Rater, Rater().rate)] == [
+        True,
+        *[False] * 3,
+    ]
+
+
+def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_way_out() -> None:
+    def some(samples: Any) -> list[Any]:
+        return [{"none": None, "inf": float("inf")}.get(sample.candidate, True) for sample in samples]
+
+    table = load_scorer(some).score([CaptionSample(text) for text in ("none", "inf", "a")])
+    assert table.errors == {0: "some gave None", 1: "some gave inf"}
+    assert table.scores[2, 0] == 1.0
+    reward = MetricReward(lambda completions: [-float(len(text)) for text in completions])
+    assert reward(["Describe."] * 3, ["a star", "red", "..."]) == [-6.0, -3.0, -6.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda samples: [1.0], r"function gave 1 numbers for 2 captions: a metric is function\(samples\)"),
+        (lambda samples: 1.0, r"function gave 1.0 for 2 captions: a metric is function\(samples\)"),
+        (lambda samples: {"a": 1.0}, r"function gave \{'a': 1.0\} for 2 captions"),
+        (lambda samples: ["1.0", "a"], r"function gave '1.0' \(str\) for a caption"),
+        (lambda samples: [[1.0], [2.0]], r"function gave \[1.0\] \(list\) for a caption"),
+        (
+            lambda samples: [sample.text for sample in samples],
+            r"function raised AttributeError: .*test_function.py, line",
+        ),
+        (lambda candidate, picture: 1.0, r"function takes \(candidate, picture\): a metric is function\(samples\)"),
+        (lambda: 1.0, r"function takes \(\)"),
+        (lambda completions, solution, **columns: [1.0], "function needs solution, and captions come with prompts"),
+        (functools.partial(Rater, 2.0), r"Rater takes \(\)"),
+        (type("Needy", (), {"__init__": lambda self, model: None}), "class Needy cannot be called without arguments"),
+    ],
+)
+def test_a_function_that_is_no_metric_is_told_what_is(function: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_scorer(function).score(SAMPLES)
+
+
+def test_the_traceback_of_the_function_is_kept(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"broken raised ZeroDivisionError: .* \(.*my_metric.py, line 18\)") as caught:
+        load_scorer("my_metric.py:broken").score(SAMPLES)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("my_metrc.py:length", "there is no file my_metrc.py .*Did you mean 'my_metric.py'"),
+        ("my_metric.py:lenght", "my_metric.py has no function 'lenght'. Did you mean 'length'. It has: Words, length"),
+        ("my_metric.py", r"'my_metric.py' is a file: name a function in it, such as my_metric.py:Words"),
+        ("my_metric.py:number", "number is 5, and no function"),
+        ("no_module:length", "there is no module 'no_module' here: name a function as my_metric.py:length"),
+        ("wrong.py:length", "wrong.py cannot be run: SyntaxError"),
+        ("lacking:length", "the module lacking cannot be imported: No module named 'not_there'"),
+    ],
+)
+def test_a_place_without_a_function_is_told_what_is_there(place: str, message: str, file: Path) -> None:
+    file.with_name("wrong.py").write_text("def length(:")
+    file.with_name("lacking.py").write_text("import not_there")
+    with pytest.raises(ConfigError, match=message):
+        load_scorer(place)
+
+
+def test_an_edited_file_is_another_metric(file: Path) -> None:
+    first = load_scorer("my_metric.py:length")
+    assert load_scorer("my_metric.py:length").fingerprint == first.fingerprint
+    stamp = os.stat(file)
+    file.write_text(FILE.replace("float(len(sample.candidate.split()))", "float(len(sample.candidate))  "))
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+    second = load_scorer("my_metric.py:length")
+    assert second.fingerprint != first.fingerprint
+    assert second.score(SAMPLES).scores[0, 0] == 10.0
+
+
+def test_what_a_function_holds_and_names_is_in_its_fingerprint() -> None:
+    def prints(code: str) -> str:
+        names: dict[str, Any] = {"__name__": "a_notebook"}
+        exec(code, names)
+        return FunctionScorer(names["f"]).fingerprint
+
+    code = "def g(sample): return {}\ndef f(samples): return [g(sample) for sample in samples]"
+    assert prints(code.format(1)) == prints(code.format(1)) != prints(code.format(2))
+    assert FunctionScorer(Rater(1.0)).fingerprint != FunctionScorer(Rater(2.0)).fingerprint
+
+
+def test_an_empty_table(file: Path) -> None:
+    assert isinstance(load_scorer("my_metric.py:length").score([]), ScoreTable)
