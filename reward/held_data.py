@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import COLUMN_NAMES, CaptionSample, column_names, find_column, one_image, read_references
+from reward.samples import CaptionSample, column_names, find_column, one_image, read_references
 from reward.score_table import ScoreTable
 from reward.values import is_list, or_none, values_of
 
@@ -117,7 +117,7 @@ def _read(value: Any) -> Any:
 
 def _role(name: str) -> str:
     """The role of a keyword, such as `images` or `caption`."""
-    for role in COLUMN_NAMES:
+    for role in ("candidate", "candidates", "image", "references", "question"):
         if {name, name.removesuffix("s")} & {role, *column_names(role)}:
             return role.removesuffix("s") if role == "candidates" else role
     if name == "task":

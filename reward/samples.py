@@ -65,6 +65,11 @@ COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     "image": (("images", "image"), ("file_name", "image_path", "img"), ("photo", "picture", "filename", "path")),
     "references": (("references",), ("refs",), ("reference", "ref")),
     "question": (("question",), (), ()),
+    "rating": (
+        ("rating", "ratings"),
+        ("human_rating", "human_score", "human", "mos"),
+        ("label", "score", "winner", "preference"),
+    ),
 }
 
 

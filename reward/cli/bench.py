@@ -32,6 +32,21 @@ def bench(
     selection: options.BenchmarkOptions,
     figures: options.FigureOptions,
     device: options.DeviceOptions,
+    columns: options.InputOptions,
+    ratings: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="RATINGS", help="Captions that you have rated: a file that `score` reads, with a column of ratings."
+        ),
+    ] = None,
+    rating_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of ratings in RATINGS; repeat for a column each rater. Default: rating, score, ..."),
+    ] = None,
+    rating_map: Annotated[
+        str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
+    ] = None,
+    candidate_column: options.CandidateColumn = None,
     benchmark: Annotated[
         list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
     ] = None,
@@ -66,6 +81,8 @@ def bench(
     """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
     ```
+    capreward bench ratings.csv --metric vela=my/checkpoint --metric length
+    capreward bench ratings.csv --rating-column anna --rating-column ben --metric length
     capreward bench --benchmark scenes --metric vela --metric unigram --metric length
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl --metric vela=my/checkpoint --score-column fleur
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl --benchmark scenes --metric vela --output report
@@ -75,6 +92,10 @@ def bench(
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
     is compared with each of them, and the best row is the one with the highest mean over the aspects. Every row is
     tested against the best.
+
+    For ratings of your own there are Kendall's tau-b and tau-c, Spearman's and Pearson's correlation with the mean
+    rating, and for ratings of 0 and 1 also AUROC and average precision (AP). Two columns of captions, such as caption_a
+    and caption_b, with the better one as the rating (A, B or tie) give the share of pairs that a metric gets right.
     """
     if list_:
         _print_list(figures.json)
@@ -86,7 +107,14 @@ def bench(
     if output is not None:
         check_report(output)  # before hours of scoring
     with terminal.stdout_kept_clean():
-        benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
+        data = data or ratings
+        benchmarks: list[tuple[Benchmark, str | None]]
+        if data is not None and not benchmark:
+            own = _own_ratings(data, rating_column, rating_map, candidate_column, columns, selection)
+            benchmarks = [(own, str(data))]
+        else:
+            options.refuse({"rating_column": rating_column, "rating_map": rating_map}, "is for RATINGS of your own")
+            benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
         loaded = [each for each, _ in benchmarks]
         sources = _metric_sources(metric or [], score_column or [], loaded, figures.no_references, say)
         tables = run_bench(
@@ -105,6 +133,26 @@ def bench(
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
         terminal.console(stderr=True).print(message, style="red")
         raise typer.Exit(1)
+
+
+def _own_ratings(
+    data: Path,
+    rating_columns: list[str] | None,
+    rating_map: str | None,
+    candidate_column: str | None,
+    columns: options.InputOptions,
+    selection: options.BenchmarkOptions,
+) -> Benchmark:
+    from reward.metaeval.benchmarks.own_ratings import load_ratings
+
+    return load_ratings(
+        data,
+        rating_columns=rating_columns or (),
+        rating_map=options.parse_map(rating_map),
+        candidate_column=candidate_column,
+        limit=selection.limit,
+        **{**vars(columns), "image_root": columns.image_root or selection.images},
+    )
 
 
 def _printer(quiet: bool) -> Callable[[str], None]:

@@ -312,6 +312,26 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
     return None if text is None else _read_by("reward.weights:parse_weights", text, "--weights")
 
 
+def parse_map(text: str | None) -> dict[str, float]:
+    """Reads `poor=1,good=2`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_map("A is slightly better=1, tie=0")
+        {'A is slightly better': 1.0, 'tie': 0.0}
+    """
+    words = {}
+    for part in (text or "").split(",") if text else ():
+        word, equals, number = part.rpartition("=")
+        try:
+            words[word.strip()] = float(number if equals else "")
+        except ValueError:
+            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
+    return words
+
+
 # Benchmarks
 
 

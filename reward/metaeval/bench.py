@@ -192,7 +192,7 @@ def _rank(table: BenchTable, permutations: int, seed: int) -> None:
     table.best = rows[best]
     p_values: dict[str, float] = {}
     for label in evaluations:
-        if label == best:
+        if label == best or np.isnan(values[label]):
             continue
         try:
             compared = compare(
@@ -203,6 +203,8 @@ def _rank(table: BenchTable, permutations: int, seed: int) -> None:
             )
         except ValueError:  # no item that both have scored
             continue
-        p_values[label] = compared.p_values[table.headline]
+        p_values[label] = compared.p_values[compared.headline]
     for label, adjusted in holm(p_values).items():
         rows[label].p, rows[label].p_adjusted = p_values[label], adjusted
+    if table.benchmark.spec.statistics:  # one's own ratings: best first, without a figure last
+        table.rows.sort(key=lambda row: np.nan_to_num(-values.get(row.metric.label, np.nan), nan=np.inf))

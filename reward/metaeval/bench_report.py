@@ -45,7 +45,8 @@ def table_grid(table: BenchTable) -> Grid:
         counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
         time = "-" if row.run is None else milliseconds(row.run.seconds)
         rows.append((row.metric.label, *cells, *counts, time, _p(row, table)))
-    statistics = [f"{row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
+    statistic = "agreement" if table.benchmark.spec.statistics else None
+    statistics = [f"{statistic or row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
     figures = statistics[0] if statistics else "no figures"
     title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
     test = f"p ({table.headline})" if table.headline else "p"
@@ -115,6 +116,8 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     for table in tables:
         for row in table.rows:
             where = f"{row.metric.label} on {title_of(table.benchmark)}"
+            if row.evaluation is not None and math.isnan(row.evaluation.estimates[table.headline].value):
+                yield f"{where}: no figures, because all scores or all ratings are equal"
             if row.left_out:
                 yield f"{where}: left out, because {row.problem}"
             elif row.errors:

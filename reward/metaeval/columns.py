@@ -71,9 +71,11 @@ class Column:
     clusters: np.ndarray
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
-        """The statistic on resamples (R, K) of clusters, (R,)."""
+        """The statistic on resamples (R, K) of clusters, (R,); NaN where all scores, or all ratings, are equal."""
         if self.targets is None:
             return resampled_mean(self.values, weights, self.clusters)
+        if not np.ptp(self.values) or not np.ptp(self.targets):
+            return np.full(len(weights), np.nan)
         return _RESAMPLED[self.statistic](self.values, self.targets, weights, clusters=self.clusters)
 
     def joined(self, other: Column, clusters: int) -> Column:
@@ -206,6 +208,9 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table
         counts[aspect] = len(places)
         ties[aspect] = _share_of_equal(scores[aspect][rows, 0])
     averaged = tuple(columns) if len(columns) > 1 else ()
+    if benchmark.spec.statistics and not averaged:
+        (own,) = columns.values()
+        columns = {name: replace(own, statistic=statistic) for name, statistic in benchmark.spec.statistics.items()}
     return Table(
         columns=columns,
         averaged=averaged,

@@ -194,6 +194,7 @@ def compare(
         >>> compare(scenes, human, chance, resamples=99, permutations=99).p_values["mean"]
         0.01
     """
+    benchmark = replace(benchmark, spec=replace(benchmark.spec, statistics={}))  # a test has one statistic
     if permutations < 1:
         raise ValueError(f"permutations must be at least 1, got {permutations}")
     given = [

@@ -101,6 +101,7 @@ class BenchmarkSpec:
         form: class of its items.
         statistic: what papers on it report first: of rated captions `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`,
             of pairs `"accuracy"`, `"auc"`, `"ap"` or `"agreement"`, of quadruples `"group"`, `"text"` or `"image"`.
+        statistics: {column: statistic} of rated captions with one aspect, where several are reported; the first ranks.
         load: reads the published files, called with (path, part, images) of `load_benchmark`. None if the benchmark is
             read from the common JSONL form only, which `load_benchmark` reads for every benchmark.
         refine: called with (items, path, part) on what was read in either form; checks or changes the items.
@@ -126,6 +127,7 @@ class BenchmarkSpec:
     title: str
     form: type[RatedCaption] | type[PreferencePair] | type[Quadruple]
     statistic: str
+    statistics: Mapping[str, str] = field(default_factory=dict)
     load: Load | None = None
     refine: Refine | None = None
     judgments: str = "single"
