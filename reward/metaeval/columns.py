@@ -71,11 +71,9 @@ class Column:
     clusters: np.ndarray
 
     def resampled(self, weights: np.ndarray) -> np.ndarray:
-        """The statistic on resamples (R, K) of clusters, (R,); NaN where all scores, or all ratings, are equal."""
+        """The statistic on resamples (R, K) of clusters, (R,)."""
         if self.targets is None:
             return resampled_mean(self.values, weights, self.clusters)
-        if not np.ptp(self.values) or not np.ptp(self.targets):
-            return np.full(len(weights), np.nan)
         return _RESAMPLED[self.statistic](self.values, self.targets, weights, clusters=self.clusters)
 
     def joined(self, other: Column, clusters: int) -> Column:
@@ -210,6 +208,9 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table
     averaged = tuple(columns) if len(columns) > 1 else ()
     if benchmark.spec.statistics and not averaged:
         (own,) = columns.values()
+        assert own.targets is not None
+        if not np.ptp(own.values) or not np.ptp(own.targets):  # nothing can be said of equal scores
+            own = replace(own, values=np.full(len(own.values), np.nan), targets=None)
         columns = {name: replace(own, statistic=statistic) for name, statistic in benchmark.spec.statistics.items()}
     return Table(
         columns=columns,
