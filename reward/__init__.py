@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,6 +77,16 @@ __all__ = [
     "rerank",
     "vela_reward",
 ]
+
+
+# A folder `integrations` of the user's is not run; it hides ours from who imports that, or asks for BestOfN.
+_other = find_spec("integrations")
+if (
+    _other is not None
+    and _other.origin
+    and not Path(_other.origin).samefile(f"{__path__[0]}/../integrations/__init__.py")
+):
+    warnings.warn(f"the package 'integrations' of capreward is hidden by {_other.origin}: rename that", stacklevel=2)
 
 
 def __getattr__(name: str) -> Any:

@@ -69,3 +69,32 @@ def test_the_demo_loads_its_models_from_the_wheel(unpacked: Path, tmp_path: Path
         "print(integrations.__file__, reward.__file__)"
     )
     assert run(code, unpacked, tmp_path).count(str(unpacked)) == 2
+
+
+NAMES = "from capreward import VelaReward, __version__; import capreward; print(capreward.load_scorer, __version__)"
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "message"),
+    [
+        (None, NAMES, "function load_scorer"),
+        ("reward.py", NAMES, "'reward' of capreward is hidden by "),
+        ("reward/__init__.py", "import integrations.trl", "'reward' of capreward is hidden by "),
+        ("reward.py", "import runpy; runpy.run_module('capreward', run_name='__main__')", "hidden by "),
+        ("integrations/__init__.py", "from reward import VelaReward", "'integrations' of capreward is hidden by "),
+    ],
+)
+def test_a_file_of_the_user_that_hides_ours_is_named(
+    unpacked: Path, tmp_path: Path, file: str | None, code: str, message: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(code)
+    if file is not None:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("raise SystemExit('it was run')")
+        message += str(tmp_path / file)
+    done = subprocess.run(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": str(unpacked)}, capture_output=True, text=True
+    )
+    assert message in done.stdout + done.stderr
+    assert (done.returncode == 0) == (file is None or file.startswith("integrations"))

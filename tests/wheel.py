@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("reward", "integrations")
+PACKAGES = ("capreward", "reward", "integrations")
 
 
 def build_wheel(folder: Path) -> Path:

@@ -1,0 +1,17 @@
+"""The public names of `reward`, under the name that pip knows: `from capreward import VelaReward`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reward import *  # noqa: F403
+
+_found = find_spec("reward")  # a file of the user's is not run
+_place = None if _found is None else _found.origin
+if not _place or not Path(_place).samefile(Path(__file__).parents[1] / "reward" / "__init__.py"):
+    raise ImportError(f"the package 'reward' of capreward is hidden by {_place}: rename that, such as to my_reward.py")
+
+from reward import __all__, __dir__, __getattr__, __version__  # noqa: E402, F401
