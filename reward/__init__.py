@@ -80,13 +80,9 @@ __all__ = [
 
 
 # A folder `integrations` of the user's is not run; it hides ours from who imports that, or asks for BestOfN.
-_other = find_spec("integrations")
-if (
-    _other is not None
-    and _other.origin
-    and not Path(_other.origin).samefile(f"{__path__[0]}/../integrations/__init__.py")
-):
-    warnings.warn(f"the package 'integrations' of capreward is hidden by {_other.origin}: rename that", stacklevel=2)
+_other = getattr(find_spec("integrations"), "origin", None)
+if _other and not Path(_other).samefile(Path(__file__).parents[1] / "integrations" / "__init__.py"):
+    warnings.warn(f"the package 'integrations' of capreward is hidden by {_other}: rename that", stacklevel=2)
 
 
 def __getattr__(name: str) -> Any:
