@@ -61,7 +61,7 @@ _TOKENIZER_FILES = (
 _ASSETS = Path(__file__).parent / "assets"
 # What a checkpoint needs, in its own folder and not below it. Python files and pickles of a repository are not fetched,
 # nor weights in another layout or precision, such as `consolidated.safetensors`.
-HUB_WEIGHTS = ("model.safetensors", "model*-of-*.safetensors", "adapter_model*.safetensors")
+HUB_WEIGHTS = ("model.safetensors", "model*-of-*.safetensors", "adapter_model*.safetensors", "value_head.safetensors")
 HUB_FILES = (*HUB_WEIGHTS, "*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*.md")
 NOT_HUB_FILES = ("*/*",)
 _loading = threading.RLock()
@@ -76,13 +76,16 @@ if hasattr(os, "register_at_fork"):  # a thread that was loading in the parent d
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path:
+def resolve_checkpoint(
+    source: str | os.PathLike[str], *, metric: str, revision: str | None = None, subfolders: bool = False
+) -> Path:
     """Finds the folder of a checkpoint, and downloads it from the Hub if needed.
 
     Args:
         source: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
         metric: name of the metric, for the embedded folder and for messages.
         revision: branch, tag or commit of a Hub id.
+        subfolders: whether files below a repository's own folder are fetched, too: JSON and weights in safetensors.
 
     Returns:
         A local folder. `read_config` and `load_strict` check its files.
@@ -98,7 +101,8 @@ def resolve_checkpoint(source: str | os.PathLike[str], *, metric: str, revision:
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         _warn_embedded()
         return folder
-    return local_folder(source, metric=metric, revision=revision) or _download(text, metric, revision)
+    files = ((*HUB_FILES, "*/model.safetensors"), ()) if subfolders else (HUB_FILES, NOT_HUB_FILES)
+    return local_folder(source, metric=metric, revision=revision) or _download(text, metric, revision, *files)
 
 
 def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
@@ -237,7 +241,13 @@ def _warn_embedded() -> None:
         )
 
 
-def _download(repo_id: str, metric: str, revision: str | None, files: Sequence[str] = HUB_FILES) -> Path:
+def _download(
+    repo_id: str,
+    metric: str,
+    revision: str | None,
+    files: Sequence[str] = HUB_FILES,
+    without: Sequence[str] = NOT_HUB_FILES,
+) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -250,7 +260,7 @@ def _download(repo_id: str, metric: str, revision: str | None, files: Sequence[s
 
     at = repo_id if revision is None else f"{repo_id} at revision {revision}"
     try:
-        wanted, below = list(files), list(NOT_HUB_FILES)
+        wanted, below = list(files), list(without)
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, ignore_patterns=below))
     except GatedRepoError as error:
         reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"

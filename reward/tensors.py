@@ -50,12 +50,13 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
 
 
-def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def load_tensors(path: str | os.PathLike[str], *, begin: str | tuple[str, ...] = "") -> dict[str, Tensor]:
     """Reads named tensors onto the CPU without running any code of the file.
 
     Args:
         path: `.safetensors`, or a PyTorch file (`.pt`, `.pth`, `.bin`), which may hold nothing but tensors and plain
             containers. The state dict may be under the key `state_dict` or `model`.
+        begin: only tensors whose names begin so are read.
 
     Raises:
         CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
@@ -64,15 +65,15 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"weights file {str(path)!r} does not exist")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors import SafetensorError, safe_open
 
         try:
-            return load_file(path)
+            with safe_open(path, "pt") as file:
+                return {key: file.get_tensor(key) for key in file.keys() if key.startswith(begin)}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
     if path.suffix in (".pt", ".pth", ".bin"):
-        return _load_pickled(path)
+        return {key: value for key, value in _load_pickled(path).items() if key.startswith(begin)}
     raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")
 
 

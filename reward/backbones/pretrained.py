@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from reward.errors import CheckpointError, ConfigError
 from reward.tensors import read_header, refuse_stored_integers
 
 __all__ = [
+    "REWARD_HEADS",
     "build_decoder",
     "load_network",
     "load_pretrained",
@@ -27,9 +29,12 @@ __all__ = [
     "refuse_left_over",
     "refuse_missing",
     "usable_device",
+    "weight_files",
 ]
 
-
+# The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
+REWARD_HEADS = ("v_head.summary.", "score.")
+_VALUE_HEAD = "value_head.safetensors"
 _COUNTED = (".position_ids", ".inv_freq")  # older files have them; they are computed, not learned
 
 
@@ -42,6 +47,7 @@ def load_pretrained(
     dtype: torch.dtype | str | None = None,
     trust_remote_code: bool = False,
     strict: bool = False,
+    apart: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
     """Loads a model of transformers, see `load_network`, with its tokenizer or processor.
 
@@ -52,13 +58,13 @@ def load_pretrained(
         kind: name of the model in messages.
         dtype: dtype of the weights.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
-        strict: whether weights that the network does not have are refused.
+        strict, apart: see `load_network`.
 
     Raises:
         CheckpointError: the source needs to run code and is not trusted, or its files do not fit each other.
     """
     trust = bool(trust_remote_code)
-    model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict)
+    model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict, apart=apart)
     with foreign_errors(
         f"{kind} {os.fspath(source)!r}: its tokenizer or processor (tokenizer*.json, *processor*.json, "
         "chat_template.jinja)"
@@ -75,6 +81,7 @@ def load_network(
     dtype: torch.dtype | str | None = None,
     trust_remote_code: bool = False,
     strict: bool = False,
+    apart: tuple[str, ...] = (),
     **options: Any,
 ) -> Any:
     """Loads a model of transformers, and makes sure that all its weights come from the source.
@@ -86,6 +93,7 @@ def load_network(
         dtype: dtype of the weights.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
         strict: whether weights that the network does not have are refused.
+        apart: how the names of weights begin that may be in the source or in the network alone: those of another head.
         options: further arguments of `from_pretrained`.
 
     Raises:
@@ -102,20 +110,23 @@ def load_network(
             _refuse_kernels(plain, where)
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
     if Path(source).is_dir() and not trust and not hasattr(config, "quantization_config"):
-        _refuse_much_larger(config, model_class, _weights_of(source), where)
+        _refuse_much_larger(config, model_class, weight_files(source), where)
     # this also reads generation_config.json, and some values of config.json for the first time
-    with foreign_errors(f"{where}: its weights, config.json or generation_config.json"), unsharded_loading():
+    reading = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
+    with reading, unsharded_loading(), _without_report() if apart else nullcontext():
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
-    refuse_missing(where, report["missing_keys"])
+    refuse_missing(where, [name for name in report["missing_keys"] if not name.startswith(apart)])
     is_quantised = hasattr(config, "quantization_config")
     if not is_quantised:  # transformers knows how to read what its quantisation wrote
-        refuse_stored_integers(_weights_of(source), model, where=where)
+        refuse_stored_integers(weight_files(source), model, where=where)
     if strict:
         # quantisation keeps more than one tensor for a weight, and transformers reads them
         owners = tuple({name.rpartition(".")[0] + "." for name in model.state_dict()}) if is_quantised else ()
-        left = [name for name in report["unexpected_keys"] if not (name.startswith(owners) or name.endswith(_COUNTED))]
+        beside = Path(source) / _VALUE_HEAD
+        names = [*report["unexpected_keys"], *(read_header(beside).shapes if beside.is_file() else ())]
+        left = [name for name in names if not (name.startswith(owners + apart) or name.endswith(_COUNTED))]
         refuse_left_over(where, left)
     dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
     if dropped:
@@ -124,6 +135,19 @@ def load_network(
             "refusing to use a part of a network"
         )
     return model
+
+
+@contextmanager
+def _without_report() -> Iterator[None]:
+    """Context in which transformers does not list the weights that are missing and left over, for who expects them."""
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
 
 
 def _refuse_two_sets(folder: Path, where: str) -> None:
@@ -162,14 +186,20 @@ def _refuse_much_larger(config: Any, model_class: Any, files: Iterable[Path], wh
         )
 
 
-def _weights_of(source: str | os.PathLike[str]) -> list[Path]:
-    """The files of weights that transformers has loaded from a folder or from its copy of a Hub repository."""
+def weight_files(source: str | os.PathLike[str], *, value_head: bool = False) -> list[Path]:
+    """The files of weights that transformers has loaded from a folder or from its copy of a Hub repository.
+
+    Args:
+        source: folder or Hub id.
+        value_head: whether the file of a value head beside them is one.
+    """
     from transformers.utils import cached_file
 
     config = Path(source) / "config.json" if Path(source).is_dir() else cached_file(source, "config.json")
     assert config is not None  # it has been read
     folder = Path(config).parent
-    return sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    return [*files, *folder.glob(_VALUE_HEAD)] if value_head else files
 
 
 def refuse_missing(where: str, names: Iterable[str]) -> None:
@@ -186,9 +216,11 @@ def refuse_left_over(where: str, names: Iterable[str]) -> None:
     """Raises CheckpointError if the list is not empty."""
     left = sorted(names)
     if left:
+        is_head = any(name.startswith(REWARD_HEADS) for name in left)
+        hint = ". With such a head it is a reward model: -m vlmreward=FOLDER" if is_head else ""
         raise CheckpointError(
             f"{where} has {len(left)} weights that the network of its config.json has no place for "
-            f"({', '.join(left[:5])}); refusing to leave them out"
+            f"({', '.join(left[:5])}); refusing to leave them out{hint}"
         )
 
 

@@ -13,7 +13,7 @@ import torch
 
 from reward.backbones.language import pad_rows
 from reward.backbones.states import can_share, rows_of
-from reward.errors import ImageError
+from reward.errors import ImageError, first_line
 from reward.images import load_image
 from reward.judges.prompts import Prompt, PromptWriter
 
@@ -53,12 +53,14 @@ class PromptReader:
         model: from `AutoModelForImageTextToText`, in eval mode.
         writer: of its prompts.
         batch_size: most prompts of a forward pass.
+        head: reads the last state (b, d) of the model's base in place of the head that gives logits: `State.logits` is
+            then what it says, such as the value of a reward model.
     """
 
-    def __init__(self, model: Any, writer: PromptWriter, *, batch_size: int) -> None:
-        self.model, self.writer, self.batch_size = model, writer, batch_size
+    def __init__(self, model: Any, writer: PromptWriter, *, batch_size: int, head: Any = None) -> None:
+        self.model, self.writer, self.batch_size, self.head = model, writer, batch_size, head
         parameters = inspect.signature(model.forward).parameters
-        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters and head is None else {}
         self._counts = "position_ids" in parameters
         config = model.config.get_text_config()
         self.limit = int(getattr(config, "max_position_embeddings", None) or 2**31)
@@ -137,7 +139,15 @@ class PromptReader:
             except ImageError as error:
                 failures[index] = str(error)
         while images:
-            inputs = self._inputs([prompts[index].text for index in images], list(images.values()))
+            try:
+                inputs = self._inputs([prompts[index].text for index in images], list(images.values()))
+            except ValueError as error:  # some processors refuse an image of two by 600 pixels
+                if len(images) == 1:
+                    failures[next(iter(images))] = f"the model's processor: {first_line(error)}"
+                    return
+                for index in images:
+                    yield from self._read_whole(prompts, [index], failures, keep_cache)
+                return
             lengths = inputs["attention_mask"].sum(1).tolist()
             too_long = [(index, length) for index, length in zip(images, lengths, strict=True) if length > self.limit]
             if not too_long:
@@ -187,7 +197,8 @@ class PromptReader:
     ) -> State:
         if positions is not None:
             rest["position_ids"] = positions
-        output = self.model(
+        network = self.model if self.head is None else self.model.base_model
+        output = network(
             input_ids=ids,
             attention_mask=mask,
             past_key_values=cache,
@@ -196,7 +207,8 @@ class PromptReader:
             **self._last_only,
         )
         last = None if positions is None else positions[..., -1:]
-        return State(output.logits[:, -1].float(), getattr(output, "past_key_values", None), mask, last)
+        logits = output.logits[:, -1] if self.head is None else self.head(output.last_hidden_state[:, -1].float())
+        return State(logits.float(), getattr(output, "past_key_values", None), mask, last)
 
     # Shared beginnings
 
@@ -214,7 +226,7 @@ class PromptReader:
             return None
         try:
             inputs = self._inputs([prompts[group[0]].text], [load_image(prompts[group[0]].image)])
-        except ImageError:
+        except (ImageError, ValueError):
             return None  # reading them whole reports it for each
         expanded = _Expansion(self.writer.ids(prompts[group[0]].text), inputs["input_ids"][0].tolist())
         rows = [(index, expanded.of(self.writer.ids(prompts[index].text))) for index in group]
@@ -332,6 +344,7 @@ def _alike(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _gathered(states: Iterator[tuple[list[int], State]]) -> torch.Tensor:
-    """Distributions (N, V) of all prompts, in order."""
+    """Distributions (N, V) of all prompts, in order; of a head with one number, the numbers (N, 1) by the largest."""
     rows = {index: row for indices, state in states for index, row in zip(indices, state.logits, strict=True)}
-    return torch.stack([rows[index] for index in sorted(rows)]).softmax(-1)
+    logits = torch.stack([rows[index] for index in sorted(rows)])
+    return logits.softmax(-1) if logits.shape[1] > 1 else logits / logits.abs().max().clamp(min=1)

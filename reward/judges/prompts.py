@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from reward.errors import JudgeError
 from reward.judges.base import Question, token_text
 
-__all__ = ["Prompt", "PromptWriter"]
+__all__ = ["PlainTexts", "Prompt", "PromptWriter"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +23,30 @@ class Prompt:
     image_key: str | None = None
     temperature: float = 0.0
     seed: int = 0
+
+
+class PlainTexts:
+    """Makes control tokens that are written out in a text, such as an end-of-turn mark, harmless.
+
+    Each gets a space after its first character, so that the tokenizer reads it as plain text.
+
+    Args:
+        processor: with a tokenizer, or a tokenizer.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        added = getattr(processor, "tokenizer", processor).added_tokens_decoder.values()
+        markers = {token.content for token in added if token.special or re.fullmatch(r"[<\[].+[>\]]", token.content)}
+        markers.update(
+            value for name in ("image_token", "video_token") if isinstance(value := getattr(processor, name, None), str)
+        )
+        longest_first = sorted((marker for marker in markers if len(marker.strip()) > 1), key=len, reverse=True)
+        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+    def __call__(self, text: str) -> str:
+        while self._markers.search(text):
+            text = self._markers.sub(lambda marker: f"{marker[0][0]} {marker[0][1:]}", text)
+        return text
 
 
 class PromptWriter:
@@ -42,49 +66,41 @@ class PromptWriter:
             raise JudgeError(f"{type(processor).__name__} has no tokenizer; a judge needs a vision-language processor")
         if not (getattr(processor, "chat_template", None) or getattr(self.tokenizer, "chat_template", None)):
             raise JudgeError("the model's processor has no chat template; a judge needs a model tuned for chat")
-        added = self.tokenizer.added_tokens_decoder.values()
-        markers = {token.content for token in added if token.special or re.fullmatch(r"[<\[].+[>\]]", token.content)}
-        markers.update(
-            value for name in ("image_token", "video_token") if isinstance(value := getattr(processor, name, None), str)
-        )
-        longest_first = sorted((marker for marker in markers if len(marker.strip()) > 1), key=len, reverse=True)
-        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._plain = PlainTexts(processor)
 
     def text(self, question: Question) -> str:
         """The prompt of a question, opened for the answer.
 
-        Control tokens written out in a question's texts, such as an image placeholder or an end-of-turn mark in a
-        caption, get a space after their first character, so that they are read as plain text. Where the template has
-        no place for a system message, the message opens the first turn of the user.
+        Where the template has no place for a system message, the message opens the first turn of the user.
         """
-        messages = []
-        waiting = question.image is not None
-        for role, text in question.turns(with_system=question.system is None or self._has_system):
+        with_system = question.system is None or self._has_system
+        return self.chat(question.turns(with_system=with_system), with_image=question.image is not None)
+
+    def chat(self, turns: Iterable[tuple[str, str]], *, with_image: bool = False) -> str:
+        """A conversation by the template, opened for an answer where its last turn is no answer.
+
+        Args:
+            turns: (role, text); control tokens in a text are made harmless, see `PlainTexts`.
+            with_image: whether an image is shown before the first text of the user.
+        """
+        messages: list[dict[str, Any]] = []
+        for role, text in turns:
             parts: list[dict[str, str]] = [{"type": "text", "text": self._plain(text)}]
-            if waiting and role == "user":
+            if with_image and role == "user":
                 parts.insert(0, {"type": "image"})
-                waiting = False
+                with_image = False
             messages.append({"role": role, "content": parts})
-        return self._render(messages)
-
-    def _render(self, messages: list[dict[str, Any]]) -> str:
-        return str(self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
-
-    def _plain(self, text: str) -> str:
-        while self._markers.search(text):
-            text = self._markers.sub(lambda marker: f"{marker[0][0]} {marker[0][1:]}", text)
-        return text
+        opened = messages[-1]["role"] != "assistant"
+        return str(self.processor.apply_chat_template(messages, add_generation_prompt=opened, tokenize=False))
 
     @cached_property
     def _has_system(self) -> bool:
         from jinja2 import TemplateError
 
-        turns = [("system", "rubric"), ("user", "question")]
         try:
-            text = self._render([{"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns])
+            return "rubric" in self.chat([("system", "rubric"), ("user", "question")])
         except TemplateError:  # how templates say that they know no such role
             return False
-        return "rubric" in text
 
     def ids(self, text: str) -> list[int]:
         """Token ids of a prompt as the processor cuts it, with the image's placeholder not yet expanded."""

@@ -1,13 +1,18 @@
-"""How scorers are saved and loaded: those that are trained with this library, and formulas without weights."""
+"""How scorers are saved and loaded: trained with this library, on a model of another one, and without weights."""
 
 from __future__ import annotations
 
+import copyreg
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from reward.checkpoints import check_revision, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
+from reward.errors import CheckpointError
+from reward.fingerprint_objects import fingerprint_object
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
 from reward.publishing import HUB_ID, push_checkpoint
 
@@ -15,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-__all__ = ["TrainedScorer", "WeightlessScorer"]
+__all__ = ["BorrowedScorer", "TrainedScorer", "WeightlessScorer"]
 
 
 class TrainedScorer(NetworkScorer):
@@ -79,6 +84,77 @@ from reward import load_scorer
 load_scorer("{self.spec.name}", "{HUB_ID}")
 ```
 """
+
+
+class BorrowedScorer(NetworkScorer):
+    """Base of the metrics that use a model of another library as it is; their checkpoints name it, without its weights.
+
+    Attributes:
+        settings: names of the options that belong in a checkpoint: arguments of `_load`, and attributes.
+        needs: what to give as source, for messages.
+        subfolders: whether a checkpoint on the Hub has files in folders of its own.
+        origin: `{"model", "revision"}` of what `from_pretrained` can load again.
+
+    A derived `from_pretrained` calls `_borrow`, which calls `_load(folder, name=, device=, dtype=, **settings)`.
+    """
+
+    from_pretrained: ClassVar[Callable[..., Any]]
+    _load: ClassVar[Callable[..., Any]]
+    settings: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[str]
+    subfolders: ClassVar[bool] = False
+    origin: dict[str, Any] | None = None
+    _placed: Mapping[str, Any] = {}  # the device and dtype that were asked for
+
+    @classmethod
+    def _borrow(
+        cls, source: str | os.PathLike[str], *, revision: str | None, device: Any, dtype: Any, **settings: Any
+    ) -> Self:
+        """What `from_pretrained` does. Settings that are None are those of the checkpoint, else the class's own."""
+        from reward.backbones.pretrained import parse_dtype, usable_device
+
+        name, metric = os.fspath(source), cls.spec.name
+        if name == "embedded":
+            raise CheckpointError(f"no model for {metric} is shipped with this package; give {cls.needs}")
+        settings = {key: value for key, value in settings.items() if value is not None}
+        if named_metric(name) is not None:
+            saved = read_config(name, metric=metric)
+            name, revision = saved["model"], revision or saved["revision"]
+            settings = {key: saved[key] for key in cls.settings if key in saved} | settings
+        placed, dtype = usable_device(device), None if dtype == "auto" else dtype
+        folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
+        scorer: Self = cls._load(folder, name=name, device=placed, dtype=parse_dtype(dtype), **settings)
+        name = str(Path(name).absolute()) if Path(name).is_dir() else name
+        scorer.origin = {"model": name, "revision": revision}
+        scorer._placed = {"device": device, "dtype": dtype}
+        return scorer
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes a folder that names the model and the settings, without the weights.
+
+        Raises:
+            CheckpointError: the scorer was made without `origin`, or the folder cannot be written.
+        """
+        if self.origin is None:
+            raise CheckpointError(f"this {self.spec.name} scorer does not know where its model came from: set .origin")
+        card = f"# {self.spec.name}\n\nOn the model {self.origin['model']}. Source: {self.spec.paper}.\n"
+        config = {"metric": self.spec.name, **self._settings(), **self.origin}
+        save_checkpoint(folder, config=config, tensors={}, card=card)
+
+    @property
+    def fingerprint(self) -> str:
+        """Names model, settings and code, wherever the model came from; see `CaptionScorer.fingerprint`."""
+        return fingerprint_object(self, leave_out=("caches", "token_budget", "origin", "_placed", "reader", "writer"))
+
+    def __reduce__(self) -> Any:
+        """Pickled as what to load again, since networks that have run carry hooks which cannot be pickled."""
+        if self.origin is None:
+            return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
+        source, revision = self.origin["model"], self.origin["revision"]
+        return partial(type(self).from_pretrained, source, revision=revision, **self._placed, **self._settings()), ()
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.settings}
 
 
 class WeightlessScorer(CaptionScorer):

@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows, token_budget_batches
-from reward.backbones.pretrained import load_network, parse_dtype, usable_device
-from reward.checkpoints import named_metric, read_config, resolve_checkpoint, save_checkpoint
-from reward.errors import CheckpointError, ConfigError
+from reward.backbones.pretrained import load_network
+from reward.errors import ConfigError
 from reward.metrics.bertscore import SPEC
 from reward.metrics.groups import Group
-from reward.metrics.scorer import CandidateScores, NetworkScorer
+from reward.metrics.saving import BorrowedScorer
+from reward.metrics.scorer import CandidateScores
 
 __all__ = ["BertScorer", "greedy_matches"]
 
@@ -28,7 +28,7 @@ _LAYERS = {"bert-base-uncased": 9, "bert-large-uncased": 18, "roberta-base": 10,
 _TOKENS_PER_PASS, _TOKENS_PER_PASS_CPU = 8192, 512
 
 
-class BertScorer(NetworkScorer):
+class BertScorer(BorrowedScorer):
     """BERTScore, without weights of rare words and without rescaling; of each aspect, the best reference counts.
 
     Scores are those of the authors' package, bert-score 0.3.13. Texts that are too long are cut and flagged.
@@ -37,23 +37,24 @@ class BertScorer(NetworkScorer):
         model: a BERT or RoBERTa of transformers; its layers after `layer` are dropped.
         tokenizer: its tokenizer.
         layer: whose states are compared, from 1 on.
-        origin: `{"model", "revision"}` of what `from_pretrained` can load again, for `save_pretrained`.
 
     Raises:
         ConfigError: the model has no such layer, or is of another kind.
     """
 
     spec = SPEC
+    settings = ("layer",)
+    needs = "a BERT or RoBERTa, such as 'FacebookAI/roberta-large'"
     window_size = 128  # the states of all tokens of a window are in memory
 
-    def __init__(self, model: Any, tokenizer: Any, *, layer: int, origin: dict[str, Any] | None = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any, *, layer: int) -> None:
         kind, layers = model.config.model_type, model.config.num_hidden_layers
         if kind not in ("bert", "roberta"):
             raise ConfigError(f"bertscore needs a BERT or RoBERTa, such as 'FacebookAI/roberta-large', got a {kind!r}")
         if not 1 <= layer <= layers:
             raise ConfigError(f"layer must be from 1 to {layers}, the layers of this model, got {layer}")
         model.encoder.layer = model.encoder.layer[:layer]
-        self.model, self.tokenizer, self.layer, self.origin = model, tokenizer, layer, origin
+        self.model, self.tokenizer, self.layer = model, tokenizer, layer
         roberta = kind == "roberta"  # which reads words with the space before them, and does not use two positions
         self._space = " " * roberta
         self._most_tokens = min(tokenizer.model_max_length, model.config.max_position_embeddings - 2 * roberta)
@@ -83,16 +84,12 @@ class BertScorer(NetworkScorer):
             CheckpointError: the source is missing or incomplete, or belongs to another metric.
             ConfigError: the layer is neither given nor known, or see the class.
         """
+        return cls._borrow(source, revision=revision, device=device, dtype=dtype, layer=layer)
+
+    @classmethod
+    def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, layer: int | None = None) -> BertScorer:
         from transformers import AutoModel, AutoTokenizer
 
-        name = os.fspath(source)
-        if name == "embedded":
-            raise CheckpointError("no BERT is shipped with this package; give one, such as 'FacebookAI/roberta-large'")
-        if named_metric(name) is not None:
-            saved = read_config(name, metric=SPEC.name)
-            name, revision, layer = saved["model"], revision or saved["revision"], layer or saved["layer"]
-        device, dtype = usable_device(device), parse_dtype(dtype)
-        folder = resolve_checkpoint(name, metric=SPEC.name, revision=revision)
         layer = layer or _LAYERS.get(Path(name).name.lower())
         if layer is None:
             raise ConfigError(
@@ -104,19 +101,7 @@ class BertScorer(NetworkScorer):
         model = load_network(folder, AutoModel, "BERT", dtype=dtype, add_pooling_layer=False)
         with foreign_errors(f"{name!r}: its tokenizer (tokenizer*.json, vocab.*)"):
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        name = str(Path(name).absolute()) if Path(name).is_dir() else name
-        return cls(model.to(device), tokenizer, layer=layer, origin={"model": name, "revision": revision})
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a folder that names model and layer, without the weights.
-
-        Raises:
-            CheckpointError: the scorer was made without `origin`, or the folder cannot be written.
-        """
-        if self.origin is None:
-            raise CheckpointError("this bertscore scorer does not know where its model came from: pass origin=")
-        card = f"# bertscore\n\nLayer {self.layer} of {self.origin['model']}. Source: {SPEC.paper}.\n"
-        save_checkpoint(folder, config={"metric": SPEC.name, "layer": self.layer} | self.origin, tensors={}, card=card)
+        return cls(model.to(device), tokenizer, layer=layer)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 3)."""

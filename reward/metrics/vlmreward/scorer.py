@@ -1,0 +1,155 @@
+"""VlmRewardScorer: the value that a reward model gives to a question, an image, and a caption as the answer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from reward.backbones.pretrained import REWARD_HEADS, load_pretrained, weight_files
+from reward.errors import CheckpointError, JudgeError
+from reward.judges.prefixes import PromptReader
+from reward.judges.prompts import Prompt, PromptWriter
+from reward.metrics.groups import Group
+from reward.metrics.saving import BorrowedScorer
+from reward.metrics.scorer import CandidateScores
+from reward.metrics.vlmreward import SPEC
+from reward.tensors import load_strict, load_tensors
+
+__all__ = ["VlmRewardScorer"]
+
+_BATCH_SIZE = 16
+
+
+class VlmRewardScorer(BorrowedScorer):
+    """A reward model: the head's number at the last token of the chat of `prompt`, image and caption.
+
+    The chat is written by the model's own template, with the caption as the assistant's turn. What captions of one
+    image share goes through the model once, see `reward.judges.prefixes.PromptReader`.
+
+    Args:
+        model: from `AutoModelForImageTextToText`; its own head is not used.
+        processor: its processor, with a chat template.
+        head: gives numbers (b, 1) for the last states (b, d) of the model's base, in float32.
+        prompt: what the user says beside the image.
+        max_characters: longer captions are cut and flagged.
+        ignored_end: a token at the end of the chat that the head does not read, as `...ForSequenceClassification` does
+            not read the token that also pads.
+
+    Raises:
+        CheckpointError: an encoder-decoder, a model without a base, or a processor without chat template.
+    """
+
+    spec = SPEC
+    settings = ("prompt", "max_characters")
+    needs = "a vision-language model with a score head, as a folder or a Hub id"
+    decodes_images = False  # the reader does, when their turn comes
+    window_size = 256
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        head: nn.Module,
+        *,
+        prompt: str = "Describe the image.",
+        max_characters: int = 4000,
+        ignored_end: str | None = None,
+    ) -> None:
+        if model.config.is_encoder_decoder or model.base_model is model:
+            raise CheckpointError(f"vlmreward needs a decoder with a base and a head, got {type(model).__name__}")
+        try:
+            self.writer = PromptWriter(processor)
+        except JudgeError as error:
+            raise CheckpointError(f"vlmreward writes chats, but {error}") from error
+        self.model, self.processor, self.head = model.eval(), processor, head.float().eval()
+        self.prompt, self.max_characters, self.ignored_end = prompt, max_characters, ignored_end
+        self.reader = PromptReader(model, self.writer, batch_size=_BATCH_SIZE, head=self.head)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str] = "embedded",
+        *,
+        revision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        prompt: str | None = None,
+        max_characters: int | None = None,
+    ) -> VlmRewardScorer:
+        """Loads the model and its head.
+
+        Args:
+            source: folder or Hub id of a vision-language model with the weights `score.*` (as
+                `Gemma3ForSequenceClassification` has them) or `v_head.summary.*` (TRL's value head, also in a file
+                value_head.safetensors), or a folder that `save_pretrained` wrote.
+            revision: branch, tag or commit of a Hub id.
+            device: the GPU if there is one, by default.
+            dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
+            prompt, max_characters: see the class.
+
+        Raises:
+            CheckpointError: there is no such model, it has no head of one number, or it needs code of its own.
+        """
+        settings = {"prompt": prompt, "max_characters": max_characters}
+        return cls._borrow(source, revision=revision, device=device, dtype=dtype, **settings)
+
+    @classmethod
+    def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        apart = (*REWARD_HEADS, "lm_head.")
+        parts = (AutoModelForImageTextToText, AutoProcessor)
+        model, processor = load_pretrained(
+            folder, *parts, "reward model", dtype=dtype or "auto", strict=True, apart=apart
+        )
+        kind, head = _read_head(folder, where=f"reward model {name!r}")
+        model.set_output_embeddings(nn.Identity())  # it may have come without weights, and is not used
+        padding = model.config.get_text_config().pad_token_id
+        if kind == "score" and padding is not None:
+            settings["ignored_end"] = processor.tokenizer.decode([padding])
+        return cls(model.to(device), processor, head.to(device), **settings)
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        """Scores (K, 1)."""
+        prompts: list[Prompt] = []
+        for group in groups:
+            for candidate in group.rows:
+                turns = [("user", self.prompt), ("assistant", candidate.strip()[: self.max_characters])]
+                text = self.writer.chat(turns, with_image=True)
+                while self.ignored_end and text.endswith(self.ignored_end):
+                    text = text.removesuffix(self.ignored_end)
+                prompts.append(Prompt(text, group.image, group.image_key))
+        cut = [len(candidate.strip()) > self.max_characters for group in groups for candidate in group.rows]
+        scores, failures = np.full((len(prompts), 1), np.nan), dict[int, str]()
+        self.reader.batch_size = batch_size or _BATCH_SIZE
+        for indices, state in self.reader.read(prompts, failures):
+            scores[indices] = state.logits.cpu().numpy()
+        return CandidateScores(scores, cut, failures)
+
+
+def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
+    """Name and network of the head of a reward model.
+
+    Raises:
+        CheckpointError: there is none, or it does not give one number.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for file in weight_files(folder, value_head=True):
+        found |= load_tensors(file, begin=REWARD_HEADS)
+    heads = {name.rpartition(".")[0] for name in found}
+    if len(heads) != 1:
+        raise CheckpointError(
+            f"{where} has {', '.join(sorted(heads)) or 'no head for scores'}; vlmreward needs one of score.weight and "
+            "v_head.summary.weight. A model that answers in words is a judge: -m vqascore=FOLDER"
+        )
+    kind = heads.pop()
+    tensors = {name.rpartition(".")[2]: value for name, value in found.items()}
+    width = tensors["weight"].shape[-1] if "weight" in tensors else 0
+    head = nn.utils.skip_init(nn.Linear, width, 1, bias="bias" in tensors)
+    load_strict(head, tensors, where=f"{where}: its head {kind!r}, which must give one number,")
+    return kind, head
