@@ -33,6 +33,7 @@ __all__ = [
     "image_stamp",
     "metric_identity",
     "source_stamp",
+    "split_sources",
     "tensor_sums",
 ]
 
@@ -138,6 +139,8 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
     downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
     """
     text = str(source)
+    if len(several := split_sources(text)) > 1:
+        return ";".join(fingerprint_source(each, revision) for each in several)
     path = Path(text.removeprefix("local-dir:"))
     if path.exists():
         hashes = [_fingerprint(each) for each in _places(path)]
@@ -146,6 +149,17 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
     if commit is None:
         return text + (f"@{revision}" if revision else "")
     return ";".join([f"{text}@{commit}", *_named_on_hub(_hub_config(text, commit))])
+
+
+def split_sources(source: str | os.PathLike[str]) -> list[str]:
+    """The sources in a text that names several, separated by commas; a path that is there is one.
+
+    Example:
+        >>> split_sources("name/one,http://localhost:8000/v1#two")
+        ['name/one', 'http://localhost:8000/v1#two']
+    """
+    text = os.fspath(source)
+    return [text] if os.path.exists(text) else [each.strip() for each in text.split(",") if each.strip()]
 
 
 def source_stamp(source: Any) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -70,6 +71,8 @@ COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
         ("human_rating", "human_score", "human", "mos"),
         ("label", "score", "winner", "preference"),
     ),
+    "rubric": (("rubric", "criteria"), ("checklist", "rubrics"), ()),
+    "questions": (("questions",), ("qa", "qas", "qa_pairs"), ()),
 }
 
 
@@ -84,6 +87,8 @@ class CaptionSample:
             would read it as a list of one-letter references.
         question: what the candidate answers, if it is an answer and not a caption; read by metrics whose spec says so.
         task: what the candidate is, such as `"referring"`; None leaves it to the metric. Read by `harmoniceval` alone.
+        columns: {name: cell} of further columns of its row that a metric needs (`MetricSpec.columns`), such as
+            `{"rubric": ["It names the dog."]}`. The metric checks them.
         caption: another name of `candidate`.
 
     Raises:
@@ -99,6 +104,7 @@ class CaptionSample:
     references: Sequence[str] = ()
     question: str | None = None
     task: str | None = None
+    columns: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -107,13 +113,14 @@ class CaptionSample:
         references: Sequence[str] = (),
         question: str | None = None,
         task: str | None = None,
+        columns: Mapping[str, Any] | None = None,
         *,
         caption: str | None = None,
     ) -> None:
         if candidate is not None and caption is not None:
             raise InvalidSampleError("candidate and caption are two names of one text: give one of them")
         given = {"candidate": caption if candidate is None else candidate, "image": image, "references": references}
-        for name, value in {**given, "question": question, "task": task}.items():
+        for name, value in {**given, "question": question, "task": task, "columns": columns or {}}.items():
             object.__setattr__(self, name, value)
         self._check()
 

@@ -8,15 +8,14 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from reward.checkpoints import named_metric, read_config, save_checkpoint
-from reward.errors import CheckpointError, JudgeError
+from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.fingerprint_objects import fingerprint_scorer
-from reward.fingerprints import fingerprint_code
+from reward.fingerprints import fingerprint_code, split_sources
 from reward.judges.base import Judge
 from reward.judges.wording import pad_to_square
 from reward.metrics.groups import Group, windows
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["JudgedCaption", "JudgedScorer", "ask"]
 
 logger = logging.getLogger(__name__)
+
+_SERVER_SETTINGS = {"api_key_env", "concurrency", "timeout", "retries", "prices", "top_logprobs", "extra_body"}
 
 
 class JudgedCaption:
@@ -62,24 +63,29 @@ class JudgedScorer(CaptionScorer):
     """Base of the metrics that ask a judge: derive, set `spec`, and write `rate` and `_saved_settings`.
 
     Args:
-        judge: the model that answers.
+        judge: the model that answers; a list of several where `asks_several`.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
         pad_images: whether images are padded to squares before the judge sees them.
     """
 
     window_size = 256
+    asks_several: ClassVar[bool] = False
 
-    def __init__(self, judge: Judge, *, max_characters: int = 4000, pad_images: bool = False) -> None:
-        if not isinstance(judge, Judge):
-            name = type(self).__name__
-            raise TypeError(
-                f"{name} needs a judge, got {type(judge).__name__}: pass a LocalJudge or a ServerJudge of "
-                f"reward.judges, or load a vision-language model with {name}.from_pretrained(folder or Hub id)"
-            )
+    def __init__(self, judge: Judge | Sequence[Judge], *, max_characters: int = 4000, pad_images: bool = False) -> None:
+        self.judges: tuple[Judge, ...] = tuple(judge) if isinstance(judge, (list, tuple)) else (judge,)  # type: ignore[assignment]
+        for each in self.judges:
+            if not isinstance(each, Judge):
+                name = type(self).__name__
+                raise TypeError(
+                    f"{name} needs a judge, got {type(each).__name__}: pass a LocalJudge or a ServerJudge of "
+                    f"reward.judges, or load a vision-language model with {name}.from_pretrained(folder or Hub id)"
+                )
+        if len(self.judges) != 1 and not (self.asks_several and self.judges):
+            raise ConfigError(f"metric {self.spec.name!r} asks one judge, got {len(self.judges)}")
         if max_characters < 1:
             raise ValueError(f"max_characters must be at least 1, got {max_characters}")
-        self.judge = judge
+        self.judge = self.judges[0]
         self.max_characters = max_characters
         self.pad_images = pad_images
         self.decodes_images = pad_images
@@ -94,18 +100,21 @@ class JudgedScorer(CaptionScorer):
         device: Any = None,
         dtype: Any = None,
         judge: Judge | None = None,
+        cache: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Self:
-        """Loads the scorer with a judge on this machine.
+        """Loads the scorer with a judge on this machine, or behind a server.
 
         Args:
-            source: folder or Hub id of a vision-language model that `AutoModelForImageTextToText` knows, or a folder
-                that `save_pretrained` wrote.
+            source: folder or Hub id of a vision-language model that `AutoModelForImageTextToText` knows; the address
+                of an OpenAI-compatible server and a model of it, as in `"http://localhost:8000/v1#name/model"`; several
+                of both, separated by commas, for the mean; or a folder that `save_pretrained` wrote.
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            settings: arguments of the class, which replace saved ones.
+            cache: file for a server's answers, see `ServerJudge`.
+            settings: arguments of the class, which replace saved ones, and of `ServerJudge`.
 
         Raises:
             CheckpointError: there is no such folder or model, it belongs to another metric, or none is given: no
@@ -116,29 +125,31 @@ class JudgedScorer(CaptionScorer):
         if os.fspath(source) == "embedded":
             raise CheckpointError(
                 f"no judge for {metric} is shipped with this package. Give a vision-language model, as a folder or a "
-                f"Hub id: load_scorer({metric!r}, 'name/model'). For a server: {cls.__name__}(ServerJudge(...)), see "
-                "reward.judges."
+                f"Hub id: load_scorer({metric!r}, 'name/model'), or -m {metric}=name/model. For a server: "
+                f"-m {metric}=http://localhost:8000/v1#name/model, or {cls.__name__}(ServerJudge(...)) of reward.judges"
             )
         saved = _saved_config(source, metric)
-        origin: dict[str, Any] = {"source": str(source), "revision": revision}
+        origin: dict[str, Any] = {"source": os.fspath(source), "revision": revision}
         if saved is not None:
-            settings = {**cls._settings_of(saved), **settings}
+            settings = {**{name: value for name, value in saved.items() if name not in ("metric", "judge")}, **settings}
             origin = saved.get("judge") or {}
+        told: Any = judge
         if judge is None:
             if not origin:
                 raise CheckpointError(
                     f"{os.fspath(source)!r} was saved with a judge that cannot be loaded from files; give one: "
                     f"{cls.__name__}.from_pretrained({os.fspath(source)!r}, judge=...)"
                 )
-            from reward.judges import LocalJudge
-
-            judge = LocalJudge.from_pretrained(
-                origin["source"], revision=origin.get("revision"), device=device, dtype=dtype
-            )
-        scorer = cls(judge, **settings)
+            server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
+            server |= {} if cache is None else {"cache": cache}
+            local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
+            told = [_load_judge(each, local, server) for each in split_sources(origin["source"])]
+        scorer = cls(told, **settings)
         if origin:
-            folder = Path(origin["source"])
-            scorer._origin = {**origin, "source": str(folder.absolute()) if folder.is_dir() else origin["source"]}
+            places = [
+                os.path.abspath(each) if os.path.isdir(each) else each for each in split_sources(origin["source"])
+            ]
+            scorer._origin = {**origin, "source": ",".join(places)}
         return scorer
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -150,8 +161,8 @@ class JudgedScorer(CaptionScorer):
         config = {"metric": self.spec.name, "judge": self._origin, **self._saved_settings()}
         config |= {"max_characters": self.max_characters, "pad_images": self.pad_images}
         card = (
-            f"# {self.spec.name}\n\nPrompt and settings of a metric that asks a judge: {self.judge.name}. There are no "
-            f"weights here.\n\nSource: {self.spec.paper}.\n"
+            f"# {self.spec.name}\n\nPrompt and settings of a metric that asks a judge: {self.judge_names}. No weights "
+            f"are here.\n\nSource: {self.spec.paper}.\n"
         )
         save_checkpoint(folder, config=config, tensors={}, card=card)
 
@@ -160,14 +171,18 @@ class JudgedScorer(CaptionScorer):
         """Names judge, wording, settings and code; a resumed run continues only if they are unchanged."""
         code = fingerprint_code(*(each.__module__ for each in type(self).__mro__))
         settings = {
-            "judge": fingerprint_scorer(self.judge),
+            "judge": [fingerprint_scorer(each) for each in self.judges],
             "code": code,
             "max_characters": self.max_characters,
             **self._saved_settings(),
         }
         settings["pad_images"] = self.pad_images
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-        return f"{self.judge.name} {digest[:16]}"
+        return f"{self.judge_names} {digest[:16]}"
+
+    @property
+    def judge_names(self) -> str:
+        return ", ".join(each.name for each in self.judges)
 
     @abstractmethod
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
@@ -215,11 +230,6 @@ class JudgedScorer(CaptionScorer):
     def _saved_settings(self) -> dict[str, Any]:
         """Settings for config.json, as plain values."""
 
-    @classmethod
-    def _settings_of(cls, config: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of the class from a saved config."""
-        return {name: value for name, value in config.items() if name not in ("metric", "judge")}
-
 
 def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) -> tuple[Any, dict[int, str]]:
     """Calls a method of a judge. Failures of single questions are returned, not raised.
@@ -233,6 +243,27 @@ def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) ->
         if not error.failures:
             raise
         return error.results, error.failures
+
+
+def _load_judge(place: str, local: dict[str, Any], server: dict[str, Any]) -> Judge:
+    """The judge of one source: at an address, by the model behind `#` or the only one there, else on this machine."""
+    from reward.judges import LocalJudge, ServerJudge
+
+    if not place.startswith(("http://", "https://")):
+        if server:
+            raise ConfigError(
+                f"{', '.join(server)} is for a judge behind a server, as in http://localhost:8000/v1#{place}"
+            )
+        return LocalJudge.from_pretrained(place, **local)
+    address, _, model = place.partition("#")
+    if not model:
+        asked = ServerJudge("", address, **server)
+        models = asked.models()
+        asked.close()
+        if len(models) != 1:
+            raise ConfigError(f"name the model behind {place}, as in {place}#{(models or ['name/model'])[0]}")
+        (model,) = models
+    return ServerJudge(model, address, **server)
 
 
 def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any] | None:

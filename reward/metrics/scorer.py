@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from reward.backbones.evaluating import evaluating
-from reward.errors import ImageError
+from reward.errors import ImageError, InvalidSampleError
 from reward.fingerprint_objects import fingerprint_object
 from reward.images import THREADS, KeyedImage, load_image
 from reward.metrics.base import MetricSpec, TakesData
@@ -103,6 +103,14 @@ class CaptionScorer(TakesData):
             batch_size: most captions of a forward pass; None leaves it to the metric.
         """
 
+    def context(self, sample: CaptionSample) -> Hashable:
+        """What its score depends on beside caption, image and references, as `Group.context`; None for nothing.
+
+        Raises:
+            InvalidSampleError: it is not as it should be; the sample then has no score, and this reason.
+        """
+        return None
+
     def preprocess(self, image: Image.Image) -> Any:
         """What `encode_images` needs of a decoded image; called in several threads at a time.
 
@@ -128,6 +136,7 @@ class CaptionScorer(TakesData):
     ) -> ScoreTable:
         results = _Results(self.spec.name, len(samples), len(self.spec.aspects))
         images = _Images(self, batch_size)
+        contexts = [self._context(sample) for sample in samples] if contexts is None else contexts
         groups = group_samples(
             samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
         )
@@ -151,8 +160,16 @@ class CaptionScorer(TakesData):
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         return windows(groups, self.window_size)
 
+    def _context(self, sample: CaptionSample) -> Hashable | InvalidSampleError:
+        try:
+            return self.context(sample)
+        except InvalidSampleError as error:
+            return error
+
     def _lack(self, group: Group) -> str | None:
         """What a group lacks for this metric, as a reason."""
+        if isinstance(group.context, InvalidSampleError):
+            return str(group.context)
         if self.spec.needs_image and group.image is None:
             return f"metric {self.spec.name!r} needs an image, but the sample has none"
         if self.spec.needs_references and not group.references:

@@ -47,7 +47,8 @@ class ColumnPlan:
         references: holds the list of references; None when there are none.
         many: whether a row has several candidates.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
-        context: (what, column) of a candidate's "question" and "task", and of its image's "box", see `BoxedImage`.
+        context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
+            what else its metric needs, see `MetricSpec.columns`.
         strip_thinking: whether captions are scored without their reasoning, see `reward.thinking`.
     """
 
@@ -141,6 +142,10 @@ def find_columns(
     found = {
         what: find_column(what, columns, name, option=f"--{what}-column") for what, name in (context or {}).items()
     }
+    for role in spec.columns:
+        by = _needing(part for part in spec.parts if role in part.columns)
+        name = found.get(role)
+        found[role] = find_column(role, columns, name, option=f"--{role}-column", needed_by=by)
     if spec.reads_questions and "question" not in found:
         by = f"metric {spec.name!r} with this task"
         found["question"] = find_column("question", columns, option="--question-column", needed_by=by)
@@ -303,6 +308,8 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         image_problem = str(error)
     cells = {what: or_none(row.get(column)) for what, column in plan.context}
     context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
+    if further := {role: context.pop(role, None) for role in spec.columns}:
+        context["columns"] = further
     box = listed(context.pop("box", None))
     if box is not None and image is not None:
         image = BoxedImage(image, box)

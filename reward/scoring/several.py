@@ -66,6 +66,7 @@ class SeveralSpec(MetricSpec):
             needs_references=any(spec.needs_references for spec in metrics),
             needs_corpus=any(spec.needs_corpus for spec in metrics),
             texts=tuple(f"{spec.name}_{text}" for spec in metrics for text in spec.texts),
+            columns=tuple(dict.fromkeys(role for spec in metrics for role in spec.columns)),
             reads_questions=any(spec.reads_questions for spec in metrics),
             metrics=tuple(metrics),
             shares=None if shares is None else tuple(shares),

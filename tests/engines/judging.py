@@ -12,7 +12,7 @@ import pytest
 from reward import CaptionSample
 from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.judges import Judge
-from reward.metrics.one_question.scorer import ClairScorer
+from reward.metrics.judge_metric.scorer import ClairScorer
 
 __all__ = ["CAPTIONS", "check_scores", "check_verdicts", "check_written", "samples"]
 

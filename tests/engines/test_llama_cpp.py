@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from reward.judges import LocalJudge, ServerJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
-from reward.metrics.one_question.scorer import VqaScorer
+from reward.metrics.judge_metric.scorer import VqaScorer
 from tests.engines.captions import asking, check_killed, differences
 from tests.engines.conftest import Run
 from tests.engines.environments import program

@@ -17,7 +17,7 @@ from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.judges import LocalJudge, ServerJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
-from reward.metrics.one_question.scorer import VqaScorer
+from reward.metrics.judge_metric.scorer import VqaScorer
 from tests.engines.captions import asking, check_killed, differences
 from tests.engines.conftest import ROOT, Run
 from tests.engines.environments import program

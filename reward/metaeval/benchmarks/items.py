@@ -197,7 +197,7 @@ class Benchmark:
                 pairs = [(caption, item.image) for caption in captions]
             given = () if isinstance(item, Quadruple) or not references else item.references
             given = tuple(text for text in given if not is_blank(text))
-            context = {} if isinstance(item, Quadruple) else {"question": item.question}
+            context: dict[str, Any] = {} if isinstance(item, Quadruple) else {"question": item.question}
             context |= {"task": item.category or None} if self.spec.tasks else {}
             for caption, image in pairs:
                 try:

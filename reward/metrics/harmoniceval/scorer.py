@@ -16,7 +16,7 @@ from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
 from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample
 
 __all__ = ["HarmonicScorer"]
 
@@ -87,19 +87,9 @@ class HarmonicScorer(JudgedScorer):
         aspects = tuple(dict.fromkeys((OVERALL, *self.criteria)))
         self.spec = replace(SPEC, aspects=aspects, reads_questions=self.prompt.asks_question(task))
 
-    def _score(
-        self, samples: list[CaptionSample], batch_size: int | None, progress: bool, contexts: Any = None
-    ) -> ScoreTable:
-        """Scores (N, 1 + criteria) in [1, 5].
-
-        The task of a sample is its own (or MMHE's name of it: REG, VQA, VDU, IC), else the scorer's. A sample has an
-        error if its task has questions and it has none, or the other way round.
-
-        Raises:
-            JudgeError: the judge itself fails, or has no single token for a digit.
-        """
-        asked = [(MMHE_TASKS.get(sample.task or "", sample.task or self.task), sample.question) for sample in samples]
-        return super()._score(samples, batch_size, progress, asked)
+    def context(self, sample: CaptionSample) -> tuple[str, str | None]:
+        """The task of a sample, its own (or MMHE's name of it: REG, VQA, VDU, IC) or the scorer's, and its question."""
+        return MMHE_TASKS.get(sample.task or "", sample.task or self.task), sample.question
 
     def _lack(self, group: Group) -> str | None:
         task, question = group.context

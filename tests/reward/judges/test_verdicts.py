@@ -13,7 +13,7 @@ from reward.judges import Answer, ScriptedJudge
 from reward.judges.verdicts import last_object
 from reward.metrics.fleur.parse import read_number
 from reward.metrics.fleur.scorer import FleurScorer
-from reward.metrics.one_question.scorer import ClairScorer
+from reward.metrics.judge_metric.scorer import ClairScorer
 
 RED = Image.new("RGB", (8, 8), "red")
 DRAFT, FINAL = '{"score": 100}', '{"score": 5, "reason": "no"}'

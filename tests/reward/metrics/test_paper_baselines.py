@@ -25,7 +25,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.bertscore.scorer import BertScorer
-from reward.metrics.one_question.scorer import ClairScorer, VqaScorer
+from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.contract import ScorerContract
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
 from tests.toy_judges import RecordingJudge, llava, pictures, plain_inputs, plain_pass

@@ -1,0 +1,98 @@
+"""Metrics that ask any judge in words: judge, rubric, questions, and the baselines CLAIR and VQAScore.
+
+Each is a row below and a YAML file of its name beside this one, which says what is asked and how the answer is read.
+"""
+
+from __future__ import annotations
+
+from reward.metrics.base import MetricSpec
+from reward.metrics.published import QWEN_VL_3B, QWEN_VL_7B
+
+__all__ = ["CLAIR", "JUDGE", "QUESTIONS", "RUBRIC", "SPECS", "VQASCORE"]
+
+_PLACE = "reward.metrics.judge_metric.scorer"
+_BLIND = "what its judge misses"
+
+JUDGE = MetricSpec(
+    name="judge",
+    scorer=f"{_PLACE}:JudgeScorer",
+    sources="judge",
+    aspects=("judge",),
+    suits="short, long",
+    blind_to=f"{_BLIND}, and what its prompt does not ask",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    paper="A grade by any vision-language model, in your words or ours",
+)
+RUBRIC = MetricSpec(
+    name="rubric",
+    scorer=f"{_PLACE}:RubricScorer",
+    sources="judge",
+    aspects=("rubric",),
+    columns=("rubric",),
+    suits="short, long",
+    blind_to=f"{_BLIND}, and what the criteria of the row leave out",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Gunjal, Anisha and Wang, Anthony and Lau, Elaine and Nath, Vaskar and He, Yunzhong and others",
+        "title": "Rubrics as Rewards: Reinforcement Learning Beyond Verifiable Domains",
+        "eprint": "2507.17746",
+        "archivePrefix": "arXiv",
+        "year": "2025",
+    },
+    paper="Rubrics as Rewards: Reinforcement Learning Beyond Verifiable Domains (2025)",
+)
+QUESTIONS = MetricSpec(
+    name="questions",
+    scorer=f"{_PLACE}:QuestionsScorer",
+    sources="judge",
+    aspects=("questions",),
+    columns=("questions",),
+    needs_image=False,
+    suits="long",
+    blind_to="the image; what the questions of the row leave out; style",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Xing, Long and others",
+        "title": "{CapRL}: Stimulating Dense Image Caption Capabilities via Reinforcement Learning",
+        "eprint": "2509.22647",
+        "archivePrefix": "arXiv",
+        "year": "2025",
+    },
+    paper="CapRL: Stimulating Dense Image Caption Capabilities via Reinforcement Learning (2025)",
+)
+CLAIR = MetricSpec(
+    name="clair",
+    scorer=f"{_PLACE}:ClairScorer",
+    sources="judge",
+    aspects=("clair",),
+    needs_image=False,
+    needs_references=True,
+    suits="short",
+    blind_to=f"the image; {_BLIND}",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Chan, David M. and Petryk, Suzanne and Gonzalez, Joseph E. and Darrell, Trevor and Canny, John",
+        "title": "{CLAIR}: Evaluating Image Captions with Large Language Models",
+        "booktitle": "Proceedings of EMNLP",
+        "year": "2023",
+    },
+    paper="CLAIR: Evaluating Image Captions with Large Language Models (2023)",
+)
+VQASCORE = MetricSpec(
+    name="vqascore",
+    scorer=f"{_PLACE}:VqaScorer",
+    sources="judge",
+    aspects=("vqascore",),
+    suits="short",
+    blind_to=f"{_BLIND}; what the caption leaves out; grammar",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Lin, Zhiqiu and Pathak, Deepak and Li, Baiqi and Li, Jiayao and Xia, Xide and Neubig, Graham and "
+        "Zhang, Pengchuan and Ramanan, Deva",
+        "title": "Evaluating Text-to-Visual Generation with Image-to-Text Generation",
+        "booktitle": "Proceedings of ECCV",
+        "year": "2024",
+    },
+    paper="Evaluating Text-to-Visual Generation with Image-to-Text Generation (2024)",
+)
+SPECS = (JUDGE, RUBRIC, QUESTIONS, CLAIR, VQASCORE)
