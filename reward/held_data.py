@@ -117,11 +117,11 @@ def _read(value: Any) -> Any:
 
 def _role(name: str) -> str:
     """The role of a keyword, such as `images` or `caption`."""
+    if name in ("rubric", "questions", "task"):
+        return name
     for role in ("candidate", "candidates", "image", "references", "question"):
         if {name, name.removesuffix("s")} & {role, *column_names(role)}:
             return role.removesuffix("s") if role == "candidates" else role
-    if name == "task":
-        return name
     raise InvalidSampleError(f"score takes no {name!r}: it takes images, captions, references, batch_size and progress")
 
 
@@ -282,6 +282,7 @@ def _names(columns: list[str], chosen: Mapping[str, str], spec: MetricSpec | Non
     needs = {"image": spec.needs_image, "references": spec.needs_references} if spec is not None else {}
     if spec is None or spec.reads_questions:
         needs["question"] = False
+    needs |= dict.fromkeys(spec.columns if spec is not None else (), True)
     found = {}
     try:
         for role in dict.fromkeys(("candidate", "image", "references", *needs, *chosen)):
@@ -297,4 +298,5 @@ def _sample(row: Mapping[str, Any] | None, names: Mapping[str, str]) -> CaptionS
         raise InvalidSampleError("the row is None")
     cells = {role: or_none(row.get(name)) for role, name in names.items()}
     image, references = one_image(cells.pop("image", None)), read_references(cells.pop("references", None))
-    return CaptionSample(image=image, references=references, **cells)
+    further: dict[str, Any] = {role: cells.pop(role) for role in ("rubric", "questions") if role in cells}
+    return CaptionSample(image=image, references=references, columns=further, **cells)

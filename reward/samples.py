@@ -9,10 +9,9 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Integral
-from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -104,7 +103,7 @@ class CaptionSample:
     references: Sequence[str] = ()
     question: str | None = None
     task: str | None = None
-    columns: Mapping[str, Any] = MappingProxyType({})
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     def __init__(
         self,

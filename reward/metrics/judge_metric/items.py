@@ -91,6 +91,8 @@ def weighted_share(items: tuple[Item, ...], met: list[float]) -> float:
 
 def _values(cell: Any, name: str, form: str) -> list[Any]:
     value = listed(or_none(cell))
+    if value is None:
+        raise InvalidSampleError(f"the row has no {name}; {form}")
     if isinstance(value, Mapping):
         first = next(iter(value.values()), None)
         if len(value) == 1 and (is_list(first) or isinstance(first, Mapping)):
