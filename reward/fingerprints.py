@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
+from reward.image_files import image_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -118,13 +119,15 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
         image = image[0]
     if isinstance(image, Mapping):
         image = image.get("path") if image.get("bytes") is None else None
+    if isinstance(image, int):
+        image = str(image)
     if not isinstance(image, (str, os.PathLike)):
         return ""
     path = os.fspath(image)
     if isinstance(path, str) and "://" in path:
         return ""
     try:
-        facts = os.stat(os.path.join(root, path))
+        facts = os.stat(image_file(os.path.join(root, path)))
     except (OSError, ValueError, TypeError):
         return "00000000"  # a file that comes later is another one
     return f"{zlib.crc32(f'{facts.st_size} {facts.st_mtime_ns}'.encode()):08x}"

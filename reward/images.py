@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import ImageError
+from reward.image_files import image_file
 from reward.rgb import exif_is_sound, flattened, from_array, upright
 
 if TYPE_CHECKING:
@@ -274,7 +275,7 @@ def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: 
     if isinstance(image, (bytes, bytearray, memoryview)):
         data, name = bytes(image), "image bytes"
     elif isinstance(image, (str, os.PathLike)):
-        path = os.path.abspath(Path(root or "") / os.fsdecode(image))
+        path = image_file(os.path.abspath(Path(root or "") / os.fsdecode(image)))
         name = f"image file {path!r:.300}"
         data = _file_bytes(os.fsdecode(image), path, name, max_pixels)
     elif hasattr(image, "read"):

@@ -11,7 +11,7 @@ from typing import Any
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import check_encodable, column_names, is_blank
 
-__all__ = ["check_same_images", "check_text", "read_captions", "read_json"]
+__all__ = ["check_same_images", "check_text", "parse_json", "read_captions", "read_json"]
 
 _IMAGE_KEYS, _CAPTION_KEYS = (*column_names("image"), "image_id"), column_names("candidate")
 
@@ -51,7 +51,7 @@ def _caption_lines(path: Path) -> Iterator[tuple[str, Any, Any]]:
     for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
-        row = _parsed(line, f"{path}: line {number}")
+        row = parse_json(line, f"{path}: line {number}")
         if not isinstance(row, dict):
             raise DataError(f"{path}: line {number} must be a JSON object, got {type(row).__name__}")
         values = []
@@ -101,7 +101,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     Raises:
         DataError: missing, unreadable, not JSON, or a doubled key.
     """
-    return _parsed(_text(Path(path)), str(path))
+    return parse_json(_text(Path(path)), str(path))
 
 
 def _text(path: Path) -> str:
@@ -115,7 +115,9 @@ def _text(path: Path) -> str:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _parsed(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
+    """Reads a JSON value, in which no object may have a key twice. Raises: as `read_json`, with `where` in front."""
+
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) < len(pairs):

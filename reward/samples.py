@@ -59,10 +59,10 @@ _INVISIBLE = re.compile(
 # For each role: names that are taken in this order; synonyms, of which at most one may be there; and words that mean it
 # only where no column has one of the other names, again at most one.
 COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction")),
+    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction", "response")),
     "candidates": (("candidates",), ("cands", "captions"), ()),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
-    "image": (("images", "image"), ("file_name", "image_path", "img"), ("photo", "picture", "filename", "path")),
+    "image": (("images", "image"), ("file_name", "image_path", "img"), ("photo", "picture", "filename", "image_name", "filepath", "path")),
     "references": (("references",), ("refs",), ("reference", "ref")),
     "question": (("question",), (), ()),
     "rating": (
@@ -294,14 +294,14 @@ def named(columns: Sequence[str], most: int = 30) -> str:
 
 
 def one_image(value: Any) -> Any:
-    """The image in a cell: the cell itself, or the only one of a list; None where there is none.
+    """The image in a cell: the cell itself, or the only one of a list; None where there is none. A number is a name.
 
     Raises:
         InvalidSampleError: a list of several images, since a caption is judged against one.
 
     Example:
-        >>> one_image(["a.png", None]), one_image("a.png"), one_image([])
-        ('a.png', 'a.png', None)
+        >>> one_image(["a.png", None]), one_image("a.png"), one_image([]), one_image(391895)
+        ('a.png', 'a.png', None, '391895')
     """
     value = listed(or_none(value))
     if is_list(value) and getattr(value, "ndim", 1) == 1:  # pixels have more
@@ -312,6 +312,8 @@ def one_image(value: Any) -> Any:
                 "column that holds one with image_column="
             )
         value = images[0] if images else None
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return str(value)
     return None if isinstance(value, str) and not value.strip() else value
 
 

@@ -164,8 +164,7 @@ def find_columns(
     roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]
     found_captions = (find_column(role, columns, candidate, option="--candidate-column") for role in roles)
     caption = next((name for name in found_captions if name is not None), None)
-    if caption is None:  # raises
-        find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
+    caption = caption or find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
     many = False
     if ranked is not None:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
+from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
+from reward.scoring.csv_source import CsvSource
+from reward.scoring.derived_source import with_fields
+from reward.scoring.forms import open_json, open_pictures, with_forms
 from reward.scoring.sources import BadRow, Source
-from reward.scoring.text_sources import CsvSource, JsonLinesSource, open_json
 from reward.scoring.transformed_source import dataset_source
 
 __all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
+_JSON, _TABLES = (".jsonl", ".ndjson", ".jsonlines", ".json"), (".csv", ".tsv", ".txt", ".token")
 _KINDS: dict[str, Callable[[Path], Source]] = {
-    ".jsonl": JsonLinesSource,
-    ".ndjson": JsonLinesSource,
-    ".json": open_json,
-    ".csv": CsvSource,
-    ".jsonl.gz": JsonLinesSource,
-    ".ndjson.gz": JsonLinesSource,
-    ".json.gz": open_json,
-    ".csv.gz": CsvSource,
+    **dict.fromkeys((*_JSON, *(f"{ending}.gz" for ending in _JSON)), open_json),
+    **dict.fromkeys((*_TABLES, *(f"{ending}.gz" for ending in _TABLES)), CsvSource),
     ".parquet": ParquetSource,
 }
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # of an image folder, as `datasets` reads it
@@ -57,20 +55,34 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
-def open_source(data: Any, *, split: str | None = None) -> Source:
+def open_source(
+    data: Any,
+    *,
+    split: str | None = None,
+    fields: Iterable[str | None] = (),
+    annotations: str | os.PathLike[str] | None = None,
+) -> Source:
     """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
-        data: path of a `.jsonl`, `.json`, `.csv` (each perhaps with `.gz`) or `.parquet` file; of a folder that
-            `save_to_disk` wrote, that holds Parquet files (the parts of one table), that holds images with
-            metadata.jsonl or metadata.csv, or that `datasets.load_dataset` reads; the name of a data set on the Hub,
-            `owner/name`, perhaps with a subset and a revision (`owner/name:subset@revision`); or a `datasets.Dataset`
-            or `DatasetDict`.
+        data: path of a `.jsonl`, `.json`, `.csv` or `.tsv` (each perhaps with `.gz`) or `.parquet` file, in any of the
+            forms of `reward.scoring.forms`; of a folder that `save_to_disk` wrote, that holds Parquet files (the parts
+            of one table), images with metadata.jsonl or metadata.csv, images with one data file or with a text file
+            each, or that `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a
+            subset and a revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this
+            function gave is given back.
         split: of a data set with several.
+        fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
+        annotations: a file with the names of the images, their references, or both; see `with_annotations`.
 
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
+    source = with_fields(data if isinstance(data, Source) else _open(data, split), fields)
+    return with_forms(source if annotations is None else with_annotations(source, open_source(annotations)))
+
+
+def _open(data: Any, split: str | None) -> Source:
     if "datasets" in sys.modules:
         import datasets
 
@@ -93,9 +105,11 @@ def open_source(data: Any, *, split: str | None = None) -> Source:
             raise DataError(f"there is no file {path}")
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
     if open_file is None or not path.is_file():
+        kinds = ", ".join(kind for kind in _KINDS if not kind.endswith(".gz"))
+        sheet = "; save the sheet as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
         raise DataError(
-            f"{path} is not of a kind that can be read: {', '.join(_KINDS)}, a folder of a data set, or the name of "
-            "one on the Hub"
+            f"{path} is not of a kind that can be read: {kinds} (text also with .gz), a folder of a data set, or the "
+            f"name of one on the Hub{sheet}"
         )
     if split is not None:
         raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
@@ -121,7 +135,12 @@ def _open_folder(path: Path, split: str | None) -> Source:
         return _of_splits(saved, split, name=path.name, folder=path)
     for name in _METADATA:
         if (path / name).is_file():
-            return open_source(path / name, split=split)
+            return _open(path / name, split)
+    files = [each for each in path.iterdir() if _ending(each) in _KINDS and each.suffix not in (".parquet", ".txt")]
+    if split is None and len(files) == 1:
+        return _open(files[0], None)
+    if split is None and not files and (pictures := open_pictures(path)):
+        return pictures
     parts = [part.name for part in path.glob("*.parquet")]
     if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
         return ParquetSource(path)

@@ -1,9 +1,10 @@
-"""Reads JSON Lines, JSON and CSV, also compressed by gzip: text, whose schema is known once all rows are read."""
+"""Reads text, also compressed by gzip, whose schema is known once all rows are read: JSON Lines, and rows in memory."""
 
 from __future__ import annotations
 
-import csv
+import codecs
 import gzip
+import hashlib
 import io
 import json
 import zlib
@@ -16,24 +17,27 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 from reward.errors import DataError
 from reward.fingerprints import fingerprint_file
-from reward.scoring.sources import BadRow, Source, check_names
+from reward.scoring.sources import BadRow, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CsvSource", "JsonLinesSource", "JsonSource", "json_row", "open_json"]
+__all__ = ["JsonLinesSource", "RowsSource", "TextSource", "json_row", "loaded", "opened", "without_mark"]
 
 TABLE_ROWS = 4096  # rows of a table for Parquet output
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed if its name ends in .gz."""
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file: decompressed if its name ends in .gz, and in UTF-8 if a mark says that they are UTF-16."""
     try:
         packed = path.suffix.lower() == ".gz"
         with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as file:
-            yield file
-    except (OSError, EOFError, zlib.error) as error:
+            if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # type: ignore[attr-defined]
+                yield io.BytesIO(file.read().decode("utf-16").encode())  # of Excel or PowerShell, so it is not large
+            else:
+                yield file
+    except (OSError, EOFError, zlib.error, UnicodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
@@ -91,52 +95,48 @@ class JsonLinesSource(TextSource):
         self._survey()
 
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        with _opened(self.path) as file:
-            lines = ((number, line) for number, line in enumerate(_without_mark(file), start=1) if line.strip())
+        with opened(self.path) as file:
+            lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
             for number, line in islice(lines, start, None):
                 yield json_row(line, f"line {number}")
 
 
-class JsonSource(TextSource):
-    """One JSON list of objects, which is held in memory; use JSON Lines for large data."""
+class RowsSource(TextSource):
+    """Rows that are held in memory, of a file that is read whole, or of a folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, values: Sequence[Any]) -> None:
         super().__init__(path)
-        with _opened(path) as file:
-            content = file.read().removeprefix(b"\xef\xbb\xbf")
-        try:
-            self._values: list[Any] = _loaded(content)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path} is not valid JSON: {error}") from error
+        self._values = values
+        if path.is_dir():
+            self.folder = path
         self._survey()
+
+    def fingerprint(self) -> str:
+        if self.path.is_file():
+            return super().fingerprint()
+        return hashlib.sha256(json.dumps(self._values, default=str).encode()).hexdigest()
 
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         for number, value in enumerate(self._values[start:], start=start + 1):
             yield _row(value, f"entry {number}")
 
 
-def open_json(path: Path) -> TextSource:
-    """Opens a `.json` file, which holds one list of objects or, as some tools write it, one object a line."""
-    with _opened(path) as file:
-        first = next((line.strip() for line in _without_mark(file) if line.strip()), b"")
-    return JsonSource(path) if first.startswith(b"[") else JsonLinesSource(path)
-
-
 def json_row(line: bytes, where: str) -> dict[str, Any] | BadRow:
     """The JSON object in a line; `where` names the line if it holds none."""
     try:
-        return _row(_loaded(line.strip()), where)
+        return _row(loaded(line.strip()), where)
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
         return BadRow(f"{where} is not valid JSON: {error}")
 
 
-def _without_mark(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines, without the byte order mark that some editors put in front."""
+def without_mark(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, without the byte order mark that some editors put in front."""
     for number, line in enumerate(file):
         yield line if number else line.removeprefix(b"\xef\xbb\xbf")
 
 
-def _loaded(content: bytes) -> Any:
+def loaded(content: bytes) -> Any:
+    """The JSON value in some bytes. Raises ValueError, also for text that no tokenizer takes."""
     value = json.loads(content.decode())  # given bytes, json would look for other encodings in each line
     if b"\\ud" in content.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
         json.dumps(value, ensure_ascii=False).encode()
@@ -145,68 +145,3 @@ def _loaded(content: bytes) -> Any:
 
 def _row(value: Any, where: str) -> dict[str, Any] | BadRow:
     return value if isinstance(value, dict) else BadRow(f"{where} is not a JSON object but {type(value).__name__}")
-
-
-class CsvSource(TextSource):
-    """Comma-separated values with a header line, UTF-8; every value is text and stays as it is."""
-
-    is_csv = True
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        # Long captions exceed the module's limit of 131,072 characters, which can be set only for the whole process.
-        csv.field_size_limit(max(csv.field_size_limit(), 2**27))
-        header = next(self._lines(), None)
-        if header is None:
-            raise DataError(f"{path} holds no header line")
-        if isinstance(header, BadRow):
-            raise DataError(f"the header of {path} cannot be read: {header.message}")
-        self.header = header[1]
-        check_names(self.header, path)
-        self._survey()
-        self.columns = self.header  # also where every row is bad
-
-    def _lines(self) -> Iterator[tuple[str, list[str]] | BadRow]:
-        """The place of each row in the file, and its fields; blank lines are skipped.
-
-        Raises:
-            DataError: a quote is not closed, so that the rows after it would be read as one field.
-        """
-        with _opened(self.path) as file:
-            # Bytes that are not UTF-8 come through as lone surrogates, by which the row is recognised.
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-            reader = csv.reader(text, strict=True)
-            while True:
-                first = reader.line_num + 1
-                try:
-                    fields = next(reader, None)
-                except csv.Error as error:
-                    if reader.line_num > first:
-                        raise DataError(
-                            f"{self.path}: a quote that opens in line {first} is not closed as it should be: the text "
-                            f"up to line {reader.line_num} would be one field ({error}). Close it, or double a quote "
-                            'that belongs to the text: ""'
-                        ) from error
-                    yield BadRow(f"line {first} cannot be read: {error}")
-                    continue
-                if fields is None:
-                    return
-                if fields:
-                    last = reader.line_num
-                    yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
-
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for row in islice(self._lines(), start + 1, None):  # the first is the header
-            if isinstance(row, BadRow):
-                yield row
-                continue
-            where, fields = row
-            if len(fields) != len(self.header):
-                yield BadRow(f"{where} has {len(fields)} fields, but the header has {len(self.header)}")
-                continue
-            try:
-                "".join(fields).encode()
-            except UnicodeEncodeError:
-                yield BadRow(f"{where} is not UTF-8")
-                continue
-            yield dict(zip(self.header, fields, strict=True))

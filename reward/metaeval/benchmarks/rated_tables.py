@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
+from reward.image_files import image_file
 from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
 from reward.metaeval.benchmarks.records import (
     MissingFileError,
@@ -18,7 +19,6 @@ from reward.metaeval.benchmarks.records import (
     Split,
     find_file,
     find_splits,
-    image_file,
     image_folder,
     read_table,
 )
@@ -179,7 +179,7 @@ def _image(row: Record, images: Path | None) -> ImageLike | None:
     if value is None:
         value = row.first(*_NAME)[1]
     root = image_folder(row.folder, images, *(() if images else ("images",)))
-    return None if value is None else image_file(root / str(value))
+    return None if value is None else Path(image_file(root / str(value)))
 
 
 _COMMON = "or a .jsonl file with image, candidate, references and ratings per line"

@@ -23,7 +23,6 @@ __all__ = [
     "Split",
     "find_file",
     "find_splits",
-    "image_file",
     "image_folder",
     "is_jsonl",
     "number_in",
@@ -39,7 +38,6 @@ T = TypeVar("T")
 
 JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _TABLE_ENDINGS = (".parquet", ".csv", *JSONL_ENDINGS)
-_IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp")
 _SHARD = re.compile(r"-\d+-of-\d+$")
 _KINDS = {str: "text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
@@ -273,13 +271,6 @@ def find_file(path: Path, *names: str) -> Path:
         if (path / name).is_file():
             return path / name
     raise MissingFileError(f"{path} holds no {' or '.join(names)}")
-
-
-def image_file(path: Path) -> Path:
-    """The path of an image; if its name has no ending of an image, with the ending of a file that exists."""
-    if path.suffix.lower() in _IMAGE_ENDINGS:
-        return path
-    return next((file for ending in _IMAGE_ENDINGS if (file := Path(f"{path}{ending}")).exists()), path)
 
 
 def image_folder(data: Path, images: Path | None, *names: str) -> Path:

@@ -1,0 +1,29 @@
+"""The file that an image is named by, where data leave out its ending or write its number only."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["IMAGE_ENDINGS", "image_file"]
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
+_OF_COCO = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
+
+
+def image_file(path: str | os.PathLike[str]) -> str:
+    """The path itself; if no file is there, and one is with the ending of an image, or COCO's name of a number, that.
+
+    CLIPScore's and CapArena's captions name images `image1` and `test_00731`, and COCO's results `391895`, which is
+    000000391895.jpg or COCO_val2014_000000391895.jpg.
+
+    Example:
+        >>> image_file("absent/391895")
+        'absent/391895'
+    """
+    path = os.fsdecode(path)
+    folder, name = os.path.split(path)
+    if not name or name.lower().endswith(IMAGE_ENDINGS) or os.path.exists(path):
+        return path
+    names = [name, *(f"{before}{int(name):012d}" for before in _OF_COCO)] if name.isdecimal() else [name]
+    files = (os.path.join(folder, each + ending) for each in names for ending in IMAGE_ENDINGS)
+    return next(filter(os.path.isfile, files), path)

@@ -1,0 +1,93 @@
+"""Joins captions with a file of annotations, which has the names of their images, their references, or both."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from reward.errors import DataError, InvalidSampleError
+from reward.samples import clean_references, column_names, find_column, one_image
+from reward.scoring.derived_source import DerivedSource
+from reward.scoring.sources import BadRow, Source
+
+__all__ = ["with_annotations"]
+
+_FOUND = ("file_name", "references")
+_ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
+
+
+def with_annotations(source: Source, annotations: Source) -> Source:
+    """The data with `file_name` and `references` of the annotations, as far as they have no such columns.
+
+    Args:
+        source: captions with `image_id` or the name of their image, such as COCO's results.
+        annotations: rows of images with references or captions by people, and perhaps `image_id` and `file_name`, such
+            as captions_val2014.json, or CLIPScore's `{image: [references]}`. Several rows of an image are one list.
+
+    Raises:
+        DataError: no image is named, or not one of the data is among the annotations.
+    """
+    known = _by_image(annotations)
+    names = [name for name in ("image_id", *column_names("image")) if name in source.columns]
+    if not names:
+        raise DataError(f"{source.name} has no column image_id or image, by which it could be joined: {source.columns}")
+    adds = [name for name in _FOUND if name not in source.columns and any(name in each for each in known.values())]
+    joined = DerivedSource(
+        source, f"annotations {annotations.fingerprint()}", adds, names, partial(_of_row, known, names)
+    )
+    if adds and not any(isinstance(row, dict) and any(row[name] for name in adds) for row in joined.rows(adds)):
+        raise DataError(
+            f"no image of {source.name} is in {annotations.name}, which has {', '.join(list(known)[:3])}, ...; the "
+            f"images are read from {names[0]!r}"
+        )
+    return joined
+
+
+def _by_image(annotations: Source) -> dict[str, dict[str, Any]]:
+    """{what an image may be called: its file_name, and a list of references}; empty for a name that two share."""
+    columns = annotations.columns
+    image = find_column("image", columns, option="--annotations", needed_by="a file of annotations")
+    texts = find_column("references", columns, option="--annotations")
+    texts = texts or find_column("candidate", columns, option="--annotations")
+    number = "image_id" if "image_id" in columns else "id" if texts is None and "id" in columns else str(image)
+    images: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for row in annotations.rows(columns):
+        if isinstance(row, BadRow):
+            continue
+        names = _names(row.get(number), row.get(str(image)))
+        if names:
+            _, one = images.setdefault(names[0], (names, {}))
+            if image == "file_name":
+                one["file_name"] = row.get(image)
+            if texts is not None:
+                one.setdefault("references", []).extend(clean_references(row.get(texts)) or [])
+    known: dict[str, dict[str, Any]] = {}
+    for names, one in images.values():
+        for name in _short(names):
+            known[name] = one if known.get(name, one) is one else {}
+    return known | {name: one for names, one in images.values() for name in names}
+
+
+def _of_row(
+    known: Mapping[str, Mapping[str, Any]], columns: Sequence[str], row: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    names = _names(*(row.get(column) for column in columns))
+    return next((known[name] for name in (*names, *_short(names)) if name in known), {})
+
+
+def _names(*cells: Any) -> list[str]:
+    names = []
+    for cell in cells:
+        with suppress(InvalidSampleError):
+            names.append(one_image(cell))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _short(names: Iterable[str]) -> list[str]:
+    """Names without folder and ending, and COCO's as a number."""
+    stems = [os.path.splitext(os.path.basename(name))[0] for name in names]
+    return [*stems, *(_ZEROS.sub("", stem) for stem in stems)]

@@ -1,0 +1,68 @@
+"""Where the relative image paths of a data file start: at its folder, at the working folder, or where the user says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reward.errors import DataError, InvalidSampleError
+from reward.image_files import image_file
+from reward.samples import one_image
+from reward.scoring.sources import BadRow, Source
+
+__all__ = ["image_root"]
+
+
+def image_root(source: Source, column: str | None, given: str | os.PathLike[str] | None = None) -> Path:
+    """The folder that relative image paths start from: where the first image that exists is found.
+
+    Args:
+        source: the data.
+        column: holds the images; None where none are read.
+        given: by the user, the only folder that is tried.
+
+    Raises:
+        DataError: the images are files with relative paths, and not one is there; the message has the line to type.
+    """
+    folders = [source.folder, Path()] if given is None else [Path(given)]
+    first = None
+    if column is None:
+        return folders[0]
+    for name in _names(source, column):
+        if name is None or os.path.isabs(name) or "://" in name or name.startswith("data:"):
+            return folders[0]
+        for folder in folders:
+            if os.path.exists(image_file(folder / name)):
+                return folder
+        first = first or name
+    if first is None:
+        return folders[0]
+    places = dict.fromkeys(os.path.abspath(folder) for folder in folders)
+    guess = next((found for folder in folders if (found := _below(folder, first))), "FOLDER")
+    raise DataError(
+        f"no image of {source.name} is there: {first!r} is not in {' nor in '.join(places)}. "
+        f"Name the folder that the paths start from: --image-root {guess} (image_root=)"
+    )
+
+
+def _names(source: Source, column: str) -> Iterator[str | None]:
+    """The names in the image column; None for what is no file. A row without a readable image says so later."""
+    for row in source.rows([column]):
+        if isinstance(row, BadRow):
+            continue
+        try:
+            cell: Any = one_image(row.get(column))
+        except InvalidSampleError:
+            continue
+        if isinstance(cell, dict):
+            cell = cell.get("path") if cell.get("bytes") is None else cell
+        if cell is not None:
+            yield cell if isinstance(cell, str) else None
+
+
+def _below(folder: Path, name: str) -> str | None:
+    """A folder inside this one where the image is."""
+    inside = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+    return next((str(each) for each in inside if os.path.exists(image_file(each / name))), None)
