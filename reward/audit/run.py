@@ -7,7 +7,6 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.samples import CaptionSample, is_blank
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
 from reward.scoring.columns import find_columns, row_task
+from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 
 __all__ = ["Audit", "AuditRow", "Finding", "MetricAudit", "audit", "read_rows", "scene_rows"]
@@ -156,7 +156,7 @@ def read_rows(
     Raises:
         DataError: the data cannot be read, lack a column, or have a row without caption or image.
     """
-    source = open_source(data, split=split)
+    source = open_source(data, split=split, fields=[candidate_column, image_column, references_column])
     needing = [spec.name for spec in specs if spec.needs_image or spec.needs_references]
     wanted = MetricSpec(
         needing[0] if needing else "audit",
@@ -168,7 +168,7 @@ def read_rows(
     plan = find_columns(
         source.columns, wanted, candidate=candidate_column, image=image_column, references=references_column
     )
-    root = Path(source.folder if image_root is None else image_root)
+    root = find_root(source, plan.image, image_root)
     rows: list[AuditRow] = []
     for number, row in enumerate(source.rows(plan.names)):
         if limit is not None and number >= limit:

@@ -27,8 +27,10 @@ from reward.corruptions.sampler import WORD_LEVEL, Negative, comparable
 from reward.corruptions.tagging import tag_words
 from reward.corruptions.words import corrupt_words
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
+from reward.image_files import image_file
 from reward.images import encoded_image, image_key
 from reward.samples import find_column, is_blank, one_image
+from reward.scoring.image_root import image_root
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, Source
 from reward.scoring.runs import ScoringInterrupted
@@ -201,7 +203,7 @@ class CaptionRows:
         ]
         self.columns = [str(name) for name in found]  # without the column, `find_column` raised
         self._caption, self._image = self.columns
-        self._source, self._root = source, source.folder if root is None else Path(root)
+        self._source, self._root = source, image_root(source, self._image, root)
         self.captions: list[str] = []
         self.image_ids: list[str] = []
         self.dropped: Counter[str] = Counter()
@@ -247,7 +249,7 @@ class CaptionRows:
         value = one_image(row.get(self._image))
         if isinstance(value, dict) and value.get("bytes") is None:
             value = value.get("path")
-        return self._root / value if isinstance(value, str) else value
+        return Path(image_file(self._root / value)) if isinstance(value, str) else value
 
     def records(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Columns of the rows, in order."""

@@ -20,9 +20,11 @@ from reward.decoding.endings import nearly_greedy
 from reward.decoding.pools import CandidatePools, ImageRow
 from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
+from reward.image_files import image_file
 from reward.judges import Usage
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.dataset import rerank_dataset
+from reward.scoring.image_root import image_root as find_root
 from reward.scoring.journal import Journal, OtherRunError
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, open_source
@@ -123,11 +125,11 @@ def read_images(
         return found
     if not path.exists():
         raise DataError(f"there is no folder or file {path}")
-    source = open_source(path, split=split)
+    source = open_source(path, split=split, fields=[image_column, references_column])
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
     assert image is not None
     known = find_column("references", source.columns, references_column, option="--references-column")
-    root = Path(source.folder if image_root is None else image_root)
+    root = find_root(source, image, image_root)
     rows = []
     for row in source.rows([name for name in (image, known) if name is not None]):
         if isinstance(row, BadRow):
@@ -144,7 +146,7 @@ def read_images(
         if cell is not None and not isinstance(cell, str):
             raise DataError(f"{path} holds the images themselves: save them as files, and name the folder instead")
         no_image = ImageRow(root, problem=f"the row has no image in column {image!r}")
-        rows.append(no_image if cell is None else _row(root / cell, references))
+        rows.append(no_image if cell is None else _row(Path(image_file(root / cell)), references))
     return rows
 
 

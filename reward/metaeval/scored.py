@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,10 @@ from reward.images import load_image
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, versions
 from reward.optional import require
 from reward.samples import find_column, named, one_image
+from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import Source
+from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_text
 
 if TYPE_CHECKING:
@@ -106,14 +108,14 @@ def read_scored(
         by: column of the main score; None is `reward`, `rewards`, or the first that ends so.
         candidate_column, image_column: None takes those that were scored, as the summary beside the data says, else
             finds them; see `score_dataset`.
-        image_root: where relative image paths start; None is where they started when they were scored, else the folder
-            of the data.
+        image_root: where relative image paths start; None is where they started when they were scored, else as for
+            `score_dataset`.
         examples: how many of the best and of the worst captions to keep.
 
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, summary = open_source(data), _summary_of(Path(data))
+    source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
     schema = next(source.tables()).schema
     if by is None:
         known = [name for name in schema.names if name.endswith(_REWARDS)]
@@ -140,9 +142,11 @@ def read_scored(
         caption = None  # --by names a score of the whole list
     prefix = by.removesuffix("s").removesuffix("reward")
     error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
-    root = Path(image_root or source.folder / (summary.get("image_root") or ""))
-    scored_by = summary.get("sources") or {}
-    found = ScoredSet(source, scored_by, root, by, caption, column("image", image_column, "image"), error)
+    scored_by, image = summary.get("sources") or {}, column("image", image_column, "image")
+    root = source.folder
+    with suppress(DataError):  # the page says that the pictures are not there
+        root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
+    found = ScoredSet(source, scored_by, root, by, caption, image, error)
     found.values = {name: array("d") for name in scores}
     wanted = [*scores, *(name for name in (caption, found.image, error) if name is not None)]
     for table in source.tables(list(dict.fromkeys(wanted))):
@@ -156,16 +160,6 @@ def read_scored(
     both = [_identity(row) for row in found.best]
     found.worst = [row for row in found.worst if _identity(row) not in both]
     return found
-
-
-def _summary_of(data: Path) -> dict[str, Any]:
-    """The summary beside a file that `capreward score`, `rerank` or `caption` wrote; empty without one."""
-    name = data.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
-    try:
-        found = json.loads(data.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -12,14 +12,17 @@ from typing import Any
 
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
 from reward.functions.chats import PROMPT, as_prompt, trl_prompts
+from reward.image_files import image_file
 from reward.images import image_key, load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity
+from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import BadRow, Source, open_source
 from reward.scoring.several import scoring_of
+from reward.scoring.summary import summary_beside
 from reward.values import listed, or_none, values_of
 
 __all__ = ["read_candidates"]
@@ -53,8 +56,10 @@ def read_candidates(
             one image, and of one prompt, compete. Encoded images are held in memory, each once.
         prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
         prompt_column: holds the prompt of each row, as text or as whole messages.
-        candidate_column, score_column, image_column, group_column: None finds them; see `rerank_dataset`.
-        image_root: where relative image paths start; None is the folder of the data file.
+        candidate_column, score_column, image_column, group_column: None takes those that were scored, as the summary
+            beside the data says, else finds them; see `rerank_dataset`.
+        image_root: where relative image paths start; None is where they started when they were scored, else as for
+            `score_dataset`.
         split: of a data set with several.
         prefix: put before the name of the score column, if that is not given.
         metric: scores the captions, if they have no scores; or several with weights, as for `rerank_dataset`.
@@ -69,7 +74,11 @@ def read_candidates(
     """
     if metric is None and scoring:
         raise ConfigError(f"{', '.join(scoring)}: no such argument, or one that needs metric=")
-    source = open_source(data, split=split)
+    fields = [prompt_column, candidate_column, score_column, image_column, group_column]
+    source, summary = open_source(data, split=split, fields=fields), summary_beside(data)
+    known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
+    candidate_column, image_column = candidate_column or known.get("candidate"), image_column or known.get("image")
+    group_column = group_column or known.get("group")
     ask = _ask(source, prompt, system, prompt_column)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")
     # without a metric, any that needs no further column
@@ -77,10 +86,10 @@ def read_candidates(
     plan = find_columns(
         source.columns, spec, candidate=candidate_column, image=image, group=group_column, ranked=source
     )
-    root = Path(source.folder if image_root is None else image_root)
-    known = "rewards" if plan.many else "reward"
+    root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
+    reward = "rewards" if plan.many else "reward"
     if metric is None:
-        name = score_column or prefix + known
+        name = score_column or prefix + reward
         if name not in source.columns:
             raise DataError(
                 f"{source.name} has no column {name!r} of scores: name it with --score-column (score_column=), or have "
@@ -103,8 +112,8 @@ def read_candidates(
             rerank_dataset(data, metric, file, **options, overwrite=True)
         scored = open_source(file)
         # the scored file has the same rows in the same order, but not the encoded images
-        rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + known]), strict=True)
-        return _grouped(rows, plan, prefix + known, ask, root)
+        rows = zip(source.rows(source.columns), scored.rows([plan.caption, prefix + reward]), strict=True)
+        return _grouped(rows, plan, prefix + reward, ask, root)
 
 
 def _ask(source: Source, prompt: str | None, system: str | None, column: str | None) -> Ask:
@@ -186,10 +195,9 @@ def _found(cell: Any, root: Path) -> tuple[Any, str | None, str | None]:
     if isinstance(cell, (dict, bytes)):
         image: Any = cell if isinstance(cell, dict) else {"bytes": cell, "path": None}
     else:
-        file = root / cell if isinstance(cell, str) else root
-        if not file.is_file():
+        image = os.path.abspath(image_file(root / cell)) if isinstance(cell, str) else ""
+        if not os.path.isfile(image):
             return None, "no image file where the path says", None
-        image = str(file.absolute())
     try:
         content = image_key(load_image(image))  # read here, and not in the middle of a training
     except ImageError:

@@ -19,6 +19,7 @@ from reward.registry import MetricSource
 from reward.scoring.chunks import scored_chunks
 from reward.scoring.columns import KEY_DIGITS, ColumnPlan, find_columns, row_key, row_references, row_task
 from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
+from reward.scoring.image_root import image_root
 from reward.scoring.journal import Journal, SavedRows
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.progress import progress_bar
@@ -40,13 +41,14 @@ from reward.scoring.several import (
     knows_aspects,
     load,
     options_of,
+    reads_images,
     scoring_of,
     shares_of,
     sources_of,
     with_aspects,
 )
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
-from reward.scoring.writers import check_output, write_atomically, write_jsonl, write_parquet
+from reward.scoring.writers import check_output, write_atomically, write_rows
 
 if TYPE_CHECKING:
     import datasets
@@ -99,24 +101,24 @@ def score_dataset(
     which are read once before scoring.
 
     Args:
-        data: a file (`.jsonl`, `.json`, `.csv`, each perhaps with `.gz`, or `.parquet`); a folder that `save_to_disk`
-            wrote, or of images with metadata.jsonl or metadata.csv, or that `datasets.load_dataset` reads; the name of
-            a data set on the Hub (`owner/name`, `owner/name:subset@revision`); or a `datasets.Dataset` or
-            `DatasetDict`.
+        data: a file, a folder, the name of a data set on the Hub, a `datasets.Dataset` or `DatasetDict`, or what
+            `reward.scoring.readers.open_source` gives, which says more and joins annotations.
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else its code
             and all that it holds, see `reward.fingerprint_objects.fingerprint_object`. Or a list of several: names,
             with the checkpoint of each if need be, as in `["vela", "clipscore=folder"]`, and scorers.
-        output: `.parquet` or `.jsonl` file.
+        output: `.parquet`, `.jsonl`, `.csv` or `.tsv` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
             metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their
             aspects are named as their columns are; a metric of which none is named keeps its own weights.
-        candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
-            `image` (else file_name, image_path or img) and `references` (else refs), see `reward.samples.COLUMN_NAMES`.
-            References are a list, or one string, which may write the list as JSON, Python or numpy do. A list of one
-            image is that image. Images are read only for a metric that looks at them.
+        candidate_column, image_column, references_column: a column, or `column.field` where a column holds objects.
+            None finds `candidate` (else cand or caption), `images` or `image` (else file_name, image_path or img) and
+            `references` (else refs), see `reward.samples.COLUMN_NAMES`. References are a list, or one string, which may
+            write the list as JSON, Python or numpy do. A list of one image is that image. Images are read only for a
+            metric that looks at them.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
-        image_root: where relative image paths start; None is the folder of the data file.
+        image_root: where relative image paths start; None is the folder of the data file or, if the images are there,
+            the working folder.
         split: of a data set with several.
         prefix: put before the names of the added columns.
         strip_thinking: score captions without their reasoning (`<think>...</think>`), which the summary counts.
@@ -243,12 +245,15 @@ class _Run:
         check_options(self.scorer, settings["options"])
         if knows_aspects(self.scorer):  # of another checkpoint they are known only when it is loaded
             self.spec.rewards(settings["weights"])
-        self.source: Source = open_source(data, split=split)
+        fields = [name for name in (*names.values(), *(names.get("context") or {}).values()) if isinstance(name, str)]
+        self.source: Source = open_source(data, split=split, fields=fields)
         self.plan: ColumnPlan = find_columns(
             self.source.columns, self.spec, **names, ranked=self.source if task == "rerank" else None
         )
         if knows_aspects(self.scorer):
             self._columns()
+        image = self.plan.image if reads_images(self.scorer) else None
+        self.root = image_root(self.source, image, settings["image_root"])
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         self.images_decoded, self.cache = 0, dict[str, list[int]]()
@@ -282,7 +287,6 @@ class _Run:
 
     def _manifest(self, task: str) -> dict[str, Any]:
         """What the results depend on; see `ResumableRun`."""
-        root = self.settings["image_root"]
         weights = self.settings["weights"]
         return {
             "capreward": reward.__version__,
@@ -296,7 +300,7 @@ class _Run:
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "context": dict(self.plan.context),
             **({"strip_thinking": True} if self.plan.strip_thinking else {}),
-            "image_root": None if root is None else os.path.abspath(root),
+            "image_root": None if self.root == self.source.folder else os.path.abspath(self.root),
             "prefix": self.settings["prefix"],
         }
 
@@ -341,7 +345,7 @@ class _Run:
     ) -> float:
         """Scores the rows that are not saved; returns the time at which the model was loaded."""
         size, first = ChunkSize(FIRST_CHUNK, largest=chunk_rows), saved.first_missing()
-        root = self._image_root()
+        root = self.root
         tasks = (
             row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv, root=root)
             for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
@@ -378,16 +382,11 @@ class _Run:
                 advance(len(chunk), sum(failed))
         return start
 
-    def _image_root(self) -> str | os.PathLike[str]:
-        root: str | os.PathLike[str] | None = self.settings["image_root"]
-        return self.source.folder if root is None else root
-
     def _stamps(self) -> Iterator[str]:
         """Of the image of each row, as it is now; see `image_stamp`."""
-        root = self._image_root()
         for row in self.source.rows([self.plan.image] if self.plan.image else []):
             image = row.get(self.plan.image) if self.plan.image and not isinstance(row, BadRow) else None
-            yield image_stamp(image, root)
+            yield image_stamp(image, self.root)
 
     def _stamps_digest(self) -> str:
         return hashlib.sha256("".join(f"{stamp}\n" for stamp in self._stamps()).encode()).hexdigest()
@@ -418,13 +417,8 @@ class _Run:
                 )
             return columns.build(rows, [result for _, _, result in lines], builder)
 
-        if self.output.suffix.lower() == ".parquet":
-            types, needs = columns.schema(), self.plan.texts
-            write_atomically(
-                self.output, lambda path: write_parquet(path, self.source, saved.in_order(), build, types, needs)
-            )
-        else:
-            write_atomically(self.output, lambda path: write_jsonl(path, self.source, saved.in_order(), build))
+        rows, types, needs = saved.in_order(), columns.schema(), self.plan.texts
+        write_atomically(self.output, lambda path: write_rows(path, self.source, rows, build, types, needs))
         self._images = stamps.hexdigest() if saved.has_stamps else None
         return builder.summary(
             self.output,
@@ -438,6 +432,6 @@ class _Run:
                 **({} if self.plan.group is None else {"group": self.plan.group}),
             },
             sources=sources_of(self.scorer),
-            image_root=os.path.relpath(self._image_root(), self.output.parent),
+            image_root=os.path.relpath(self.root, self.output.parent),
             groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )

@@ -15,18 +15,26 @@ from reward.scoring.sources import BadRow, Source
 __all__ = ["image_root"]
 
 
-def image_root(source: Source, column: str | None, given: str | os.PathLike[str] | None = None) -> Path:
+def image_root(
+    source: Source,
+    column: str | None,
+    given: str | os.PathLike[str] | None = None,
+    *,
+    scored_from: str | os.PathLike[str] | None = None,
+) -> Path:
     """The folder that relative image paths start from: where the first image that exists is found.
 
     Args:
         source: the data.
         column: holds the images; None where none are read.
         given: by the user, the only folder that is tried.
+        scored_from: where the paths started when the data were scored, which is tried first.
 
     Raises:
         DataError: the images are files with relative paths, and not one is there; the message has the line to type.
     """
-    folders = [source.folder, Path()] if given is None else [Path(given)]
+    others = [] if scored_from is None else [source.folder / scored_from]
+    folders = [*others, source.folder, Path()] if given is None else [Path(given)]
     first = None
     if column is None:
         return folders[0]

@@ -88,6 +88,8 @@ class ResumableRun:
         try:
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
             same = record["run"] == self.manifest and not record.get("unfinished")
+            if not record.get("summary", {}).get("scored", 1):  # say the images were not found: nothing is lost
+                return None
             result = read(record)
             facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file

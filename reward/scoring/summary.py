@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Distribution", "ScoringSummary", "SummaryBuilder"]
+__all__ = ["Distribution", "ScoringSummary", "SummaryBuilder", "summary_beside"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,19 @@ class ScoringSummary:
         known = {name: value for name, value in values.items() if name not in left_out}
         known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
         return cls(output=output, **known)
+
+
+def summary_beside(data: Any) -> dict[str, Any]:
+    """The summary beside a file that `capreward score`, `rerank` or `caption` wrote; empty without one."""
+    if not isinstance(data, (str, os.PathLike)):
+        return {}
+    path = Path(data)
+    name = path.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
+    try:
+        found = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")

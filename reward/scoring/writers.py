@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -27,8 +28,7 @@ __all__ = [
     "output_facts",
     "refuse_address",
     "write_atomically",
-    "write_jsonl",
-    "write_parquet",
+    "write_rows",
     "write_tables",
     "write_text",
 ]
@@ -44,7 +44,7 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         OutputError: an address, wrong suffix, a folder, the input itself, no place for files, or too little room.
     """
     try:
-        check_output_name(path, ".parquet", ".jsonl")
+        check_output_name(path, ".parquet", ".jsonl", ".csv", ".tsv")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
         if (place := next(each for each in path.absolute().parents if each.exists())).is_file():
@@ -146,43 +146,66 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, write)
 
 
-def write_jsonl(path: Path, source: Source, results: Iterator[Any], build: Build) -> None:
-    """One JSON object a row; numbers that are not finite become null."""
-    rows = source.records()
-    with path.open("w", encoding="utf-8") as file:
-        while chunk := list(islice(rows, ROWS)):
-            built = build(chunk, _as_many(results, chunk))
-            for position, row in enumerate(chunk):
-                whole = {} if isinstance(row, BadRow) else dict(row)
-                whole.update((name, values[position]) for name, values in built.items())
-                file.write(json_line(whole))
-
-
-def write_parquet(
+def write_rows(
     path: Path, source: Source, results: Iterator[Any], build: Build, types: Mapping[str, Any], needs: Sequence[str]
 ) -> None:
-    """One Parquet file; columns of Arrow input keep their types, those of text get the narrowest that holds all.
+    """The rows of the input with the columns of the results, as the name of the output says.
 
     Args:
+        path: a temporary name, which goes on after that of the output: `scores.csv.tmp`.
+        source: the input.
+        results: one for each row, in order.
+        build: makes the columns of some rows and their results.
         types: {column: Arrow type} of the columns that `build` gives.
         needs: columns of the input that `build` looks at.
     """
+    kind = Path(path.stem).suffix.lower()
+    if kind == ".parquet":
+        write_tables(path, _built_tables(source, results, build, types, needs))
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        if kind == ".jsonl":
+            file.writelines(json_line(row) for row in _built_rows(source, results, build))
+            return
+        there = next(source.tables()).schema.names
+        names = [*there, *(name for name in types if name not in there)]
+        writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_cell(row.get(name)) for name in names] for row in _built_rows(source, results, build))
+
+
+def _built_rows(source: Source, results: Iterator[Any], build: Build) -> Iterator[dict[str, Any]]:
+    rows = source.records()
+    while chunk := list(islice(rows, ROWS)):
+        built = build(chunk, _as_many(results, chunk))
+        for position, row in enumerate(chunk):
+            whole = {} if isinstance(row, BadRow) else dict(row)
+            yield {**whole, **{name: values[position] for name, values in built.items()}}
+
+
+def _built_tables(
+    source: Source, results: Iterator[Any], build: Build, types: Mapping[str, Any], needs: Sequence[str]
+) -> Iterator[pa.Table]:
+    """Columns of Arrow input keep their types, those of text get the narrowest that holds all."""
     import pyarrow as pa
 
     rows = source.rows(needs)
+    for table in source.tables():
+        some = list(islice(rows, table.num_rows))
+        for name, values in build(some, _as_many(results, some)).items():
+            column = pa.array(values, types[name])
+            if name in table.column_names:
+                table = table.set_column(table.column_names.index(name), name, column)
+            else:
+                table = table.append_column(name, column)
+        yield table
 
-    def built() -> Iterator[pa.Table]:
-        for table in source.tables():
-            some = list(islice(rows, table.num_rows))
-            for name, values in build(some, _as_many(results, some)).items():
-                column = pa.array(values, types[name])
-                if name in table.column_names:
-                    table = table.set_column(table.column_names.index(name), name, column)
-                else:
-                    table = table.append_column(name, column)
-            yield table
 
-    write_tables(path, built())
+def _cell(value: Any) -> Any:
+    """A value in a table of text: numbers and texts as they are, all else as JSON."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return value if value == value else None
+    return None if value is None else json_line(value).rstrip("\n")
 
 
 def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
@@ -209,8 +232,8 @@ def _as_many(results: Iterator[Any], rows: Sequence[Any]) -> list[Any]:
     return some
 
 
-def json_line(row: dict[str, Any]) -> str:
-    """A row as a line of JSON Lines; numbers that are not finite become null."""
+def json_line(row: Any) -> str:
+    """A row, or a cell, as a line of JSON Lines; numbers that are not finite become null."""
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n"
     except ValueError:

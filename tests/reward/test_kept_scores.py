@@ -124,7 +124,7 @@ def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(kept: Set, mon
     write_lines(kept.folder / "data.jsonl", rows)
     output = kept.folder / "out.jsonl"
     with monkeypatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", stop)
+        patch.setattr("reward.scoring.dataset.write_rows", stop)
         with pytest.raises(KeyboardInterrupt):
             rerank_dataset(kept.folder / "data.jsonl", scorer, output)
     kept.photo()

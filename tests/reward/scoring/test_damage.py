@@ -64,7 +64,7 @@ def unfinished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, P
         def fail(*arguments: object) -> None:
             raise RuntimeError("killed")
 
-        patch.setattr("reward.scoring.dataset.write_jsonl", fail)
+        patch.setattr("reward.scoring.dataset.write_rows", fail)
         with pytest.raises(RuntimeError, match="killed"):
             score_dataset(data, "length", output)
     return data, output, (tmp_path / "whole.jsonl").read_bytes()

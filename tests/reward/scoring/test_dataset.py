@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from reward.errors import DataError
+from reward.errors import DataError, OutputError
 from reward.samples import CaptionSample
 from reward.scoring import rerank_dataset, score_dataset
 from tests.json_lines import write_lines
@@ -79,13 +79,33 @@ def test_equal_images_share_one_object_across_chunks(folder: Path) -> None:
     assert set(scorer.batch_sizes) == {5}
 
 
-def test_image_root_replaces_the_folder_of_the_file_and_metrics_without_images_open_none(folder: Path) -> None:
-    (folder / "elsewhere").mkdir()
-    data = write_lines(folder / "elsewhere" / "data.jsonl", ROWS[:1])
-    assert score_dataset(data, PictureScorer(), folder / "a.jsonl").errors == {"image": 1}
-    assert score_dataset(data, PictureScorer(), folder / "b.jsonl", image_root=folder).errors == {}
-    summary = score_dataset(data, "length", folder / "c.jsonl")
+def test_relative_paths_start_at_the_file_or_at_the_working_folder_or_where_the_user_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "data").mkdir()
+    data = write_lines(folder / "data" / "data.jsonl", [{**ROWS[0], "image": "gone.png"}, *ROWS[1:]])
+    monkeypatch.chdir(folder / "data")
+    with pytest.raises(
+        DataError, match=rf"'gone.png' is not in {folder}/data\. .*: --image-root FOLDER \(image_root=\)"
+    ):
+        score_dataset(data, PictureScorer(), folder / "out.csv")
+    assert score_dataset(data, PictureScorer(), folder / "given.csv", image_root=folder).errors == {"image": 1}
+    monkeypatch.chdir(folder)
+    summary = score_dataset(data, PictureScorer(), folder / "found.csv")
+    assert (summary.errors, summary.image_root) == ({"image": 1}, ".")
+    names = write_lines(folder / "data" / "names.jsonl", [{"image": "0", "caption": "a"}])
+    with pytest.raises(DataError, match="--image-root grey "):
+        score_dataset(names, PictureScorer(), folder / "out.csv")
+    summary = score_dataset(names, "length", folder / "length.csv")
     assert (summary.scored, summary.images_decoded, summary.columns["image"]) == (1, 0, None)
+
+
+def test_an_output_without_a_score_does_not_block_the_corrected_run(folder: Path) -> None:
+    data, output = write_lines(folder / "data.jsonl", [{"caption": "", "other": "a b"}]), folder / "out.csv"
+    assert score_dataset(data, "length", output).scored == 0
+    assert score_dataset(data, "length", output, candidate_column="other").scored == 1
+    with pytest.raises(OutputError, match="exists already"):
+        score_dataset(data, "length", output)
 
 
 def test_references_may_be_absent_blank_or_bad(folder: Path) -> None:
@@ -111,7 +131,7 @@ def test_references_of_csv_are_a_json_list_or_one_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"text": "a", "image": "i"}, {}, "none is named candidate or cand or caption. The columns are: text, image"),
+        ({"txt": "a", "image": "i"}, {}, "none is named candidate or cand or caption. The columns are: txt, image"),
         ({"cand": "a", "caption": "b", "image": "i"}, {}, "any of cand, caption: choose one with --candidate-column"),
         ({"cand": "a"}, {}, "metric 'picture' needs a column with the image"),
         ({"cand": "a"}, {"scorer": "unigram"}, "metric 'unigram' needs a column with the references"),

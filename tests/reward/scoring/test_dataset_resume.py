@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, bytes]:
     data = make_data(folder, 40)
     score_dataset(data, PictureScorer(), folder / "out.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
+        patch.setattr("reward.scoring.dataset.write_rows", interrupt)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, PictureScorer(), folder / "cut.jsonl", chunk_rows=4)
     journal = (folder / "cut.jsonl.partial").read_bytes()
@@ -146,13 +146,16 @@ def test_a_file_of_somebody_else_is_not_replaced(name: str, message: str, tmp_pa
     [
         ({"weights": {"words": 1}}, "weights"),
         ({"candidate_column": "n"}, "columns"),
-        ({"image_root": "."}, "image_root"),
+        ({"image_root": "copy"}, "image_root"),
         ({"prefix": "p_"}, "prefix"),
         ({"data": "edited"}, "input"),
         ({"scorer": "length"}, "metric"),
     ],
 )
-def test_unfinished_run_of_other_settings_is_not_continued(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+def test_unfinished_run_of_other_settings_is_not_continued(
+    change: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(save_greys(tmp_path / "copy").parent)
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     with pytest.raises(RuntimeError):
         score_dataset(data, Stop(2, RuntimeError()), output, chunk_rows=3)
@@ -268,7 +271,7 @@ def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.Monke
         score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})
     assert not list(tmp_path.glob("out*"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", interrupt)
+        patch.setattr("reward.scoring.dataset.write_rows", interrupt)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1})
     assert score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1}).resumed_rows == 9

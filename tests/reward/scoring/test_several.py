@@ -142,7 +142,7 @@ def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_jsonl", stop)
+        patch.setattr("reward.scoring.dataset.write_rows", stop)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, scorers, output)
     journal = output.with_name("cut.jsonl.partial")
