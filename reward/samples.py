@@ -62,7 +62,11 @@ COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
     "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction", "response")),
     "candidates": (("candidates",), ("cands", "captions"), ()),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
-    "image": (("images", "image"), ("file_name", "image_path", "img"), ("photo", "picture", "filename", "image_name", "filepath", "path")),
+    "image": (
+        ("images", "image"),
+        ("file_name", "image_path", "img"),
+        ("photo", "picture", "filename", "image_name", "filepath", "path"),
+    ),
     "references": (("references",), ("refs",), ("reference", "ref")),
     "question": (("question",), (), ()),
     "rating": (

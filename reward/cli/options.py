@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
 
 __all__ = [
+    "Annotations",
     "AsJson",
     "BenchmarkOptions",
     "CandidateColumn",
@@ -145,8 +146,8 @@ Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch
 Data = Annotated[
     Path,
     typer.Argument(
-        help="A .jsonl, .json, .csv (each also with .gz) or .parquet file, a folder of a data set, or the name of one "
-        "on the Hub."
+        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
+        "of one on the Hub."
     ),
 ]
 Metrics = Annotated[
@@ -158,7 +159,13 @@ Metrics = Annotated[
         "alone, if it says which metric it is for. Repeat it for several, and weigh them by --weights.",
     ),
 ]
-ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet or .jsonl file.")]
+ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet, .jsonl, .csv or .tsv file.")]
+Annotations = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
+    ),
+]
 CandidateColumn = Annotated[
     str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
 ]
@@ -217,7 +224,9 @@ class InputOptions:
     ] = None
     image_root: Annotated[
         Path | None,
-        typer.Option(help="Folder that relative image paths start from; default: the folder of the data file."),
+        typer.Option(
+            help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
+        ),
     ] = None
     split: Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")] = None
 

@@ -26,15 +26,21 @@ __all__ = [
 ]
 
 
-def report_scores(summary: ScoringSummary, *, quiet: bool, what: str) -> None:
+_ROWS_SHOWN, _WIDTH = 20, 60
+
+
+def report_scores(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows: bool = False) -> None:
     """Prints what a scoring run did, and exits with 1 if no caption has a score.
 
     Args:
         summary: of the run.
         quiet: print only what went wrong.
         what: "scored", "reranked" or "judged".
+        shows_rows: print the first rows on stdout.
     """
     console = terminal.console(stderr=True)
+    if shows_rows and summary.scored and not quiet:
+        _print_rows(summary)
     if summary.already_done:
         print_done(summary.output, "input and settings", "scored")
     if not quiet:
@@ -91,6 +97,34 @@ def _error_lines(summary: ScoringSummary) -> str:
     return "\n".join(
         f"{count} not scored ({kind}); the first is {summary.examples[kind]}" for kind, count in summary.errors.items()
     )
+
+
+def _print_rows(summary: ScoringSummary) -> None:
+    """The first rows of the output: image, caption and numbers; of a list of candidates the best."""
+    from itertools import islice
+
+    from reward.samples import column_names
+    from reward.scoring.readers import open_source
+
+    source = open_source(summary.output)
+    image = next((name for name in column_names("image") if name in source.columns), None)
+    names = [summary.columns.get("image") or image, "best" if "best" in source.columns else summary.columns["candidate"]]
+    numbers = [name for name in source.columns if name.endswith(tuple(summary.distributions)) or name == "rewards"]
+    heads = [name for name in (*names, *numbers, "error") if name in source.columns]
+    first = (row for row in islice(source.rows(heads), _ROWS_SHOWN) if isinstance(row, dict))
+    rows = [tuple(_shown(row.get(name)) for name in heads) for row in first]
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    more = f", the first {len(rows)} of {summary.rows} rows" if summary.rows > len(rows) else ""
+    terminal.print_table(heads, rows, title=f"{summary.output.name}{more}")
+
+
+def _shown(cell: Any) -> str:
+    """A cell in a line: of a list the first, of an image its path."""
+    cell = (cell[0] if cell else None) if isinstance(cell, list) else cell
+    cell = cell.get("path") if isinstance(cell, dict) else cell
+    text = "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else " ".join(str(cell).split())
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:

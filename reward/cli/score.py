@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -25,12 +26,18 @@ Weights = Annotated[
 DataOrAddress = Annotated[
     str,
     typer.Argument(
-        help="A .jsonl, .json, .csv (each also with .gz) or .parquet file, a folder of a data set, or the name of one "
-        "on the Hub. With --engine: files, a folder or a pattern, here or at an address such as s3://bucket/folder."
+        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
+        "of one on the Hub. With --engine: files, a folder or a pattern, here or at an address such as s3://bucket/folder."
     ),
 ]
 Scores = Annotated[
-    str, typer.Option("--output", "-o", help="A .parquet or .jsonl file; with --engine, a folder or its address.")
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="A .parquet, .jsonl, .csv or .tsv file; with --engine, a folder or its address. Default: a table here, "
+        "and DATA.scores.parquet beside the data (DATA.ranked.parquet of `rerank`).",
+    ),
 ]
 CandidatesColumn = Annotated[
     str | None,
@@ -49,13 +56,14 @@ GroupColumn = Annotated[
 def score(
     data: DataOrAddress,
     metric: options.Metrics,
-    output: Scores,
     checkpoint: options.CheckpointOptions,
     layout: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
     run: options.RunOptions,
     scale: EngineOptions,
+    output: Scores = None,
+    annotations: options.Annotations = None,
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
     strip_thinking: options.StripThinking = False,
@@ -63,7 +71,7 @@ def score(
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
     ```
-    capreward score captions.jsonl -m clipscore=ViT-L-14:openai -o scores.parquet
+    capreward score captions.csv -m clipscore=ViT-L-14:openai
     capreward score captions.jsonl -m vela=my-vela -m clipscore=ViT-L-14:openai \\
         -o scores.parquet
     ```
@@ -78,18 +86,23 @@ def score(
     {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
     ```
 
-    Other forms of data, with the same columns:
+    Other forms of data:
 
     ```
-    captions.csv              also .json, .parquet, .csv.gz, .jsonl.gz
-    photos/                   images with metadata.jsonl or metadata.csv
+    captions.csv              also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
+    captions.json             {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog runs.", "A dog."]}
+    results.json --annotations captions_val2014.json   COCO's [{"image_id": 1, "caption": "A dog."}]
+    chats.jsonl               messages or conversations, whose last answer is the caption
+    photos/                   images with metadata.jsonl, metadata.csv or captions.json, or with 1.txt beside 1.jpg
     saved/ --split test       any folder that load_dataset reads
     owner/name --split test   on the Hub; also owner/name:subset
     ```
 
-    Image paths start at the folder of the file. A row that cannot be scored keeps its place and says why in `error`.
-    After Ctrl-C or a kill, run the same command again to continue; no row is lost or written twice. Until then the
-    scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
+    A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
+    file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
+    keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
+    lost or written twice. Until then the scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the
+    output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
     addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
@@ -105,16 +118,18 @@ def score(
     score_on = scale.chosen()
     arguments = {**vars(layout), **vars(device)}
     if score_on is None:
-        arguments |= speed.given()
+        arguments |= {"output": _output(output, data, "scores"), **speed.given(), **_joined(data, annotations, layout)}
     else:
+        if output is None:
+            raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
+        options.refuse({"annotations": annotations}, "is for files on this machine; leave it out with an engine")
+        arguments |= {"data": data, "output": output}
         scale.check(split=layout.split, device=device.device, **speed.given())
         del arguments["split"]
         arguments |= scale.settings()
     scorer, checkpoints = checkpoint.of(metric)
     summary = (score_on or score_dataset)(
-        data,
-        scorer,
-        output,
+        scorer=scorer,
         weights=options.parse_weights(weights),
         candidate_column=candidate_column,
         strip_thinking=strip_thinking,
@@ -123,18 +138,19 @@ def score(
         **checkpoints,
         **arguments,
     )
-    report_scores(summary, quiet=run.quiet, what="scored")
+    report_scores(summary, quiet=run.quiet, what="scored", shows_rows=output is None)
 
 
 def rerank(
     data: options.Data,
     metric: options.Metrics,
-    output: options.ScoresFile,
     checkpoint: options.CheckpointOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
     run: options.RunOptions,
+    output: Scores = None,
+    annotations: options.Annotations = None,
     weights: Weights = None,
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
@@ -173,10 +189,10 @@ def rerank(
     from reward.scoring.dataset import rerank_dataset
 
     scorer, checkpoints = checkpoint.of(metric)
+    arguments = {**vars(columns), **vars(device), **speed.given(), **_joined(data, annotations, columns)}
     summary = rerank_dataset(
-        data,
-        scorer,
-        output,
+        scorer=scorer,
+        output=_output(output, data, "ranked"),
         weights=options.parse_weights(weights),
         candidates_column=candidates_column,
         group_column=group_column,
@@ -184,8 +200,21 @@ def rerank(
         overwrite=run.overwrite,
         progress=not run.quiet,
         **checkpoints,
-        **vars(columns),
-        **vars(device),
-        **speed.given(),
+        **arguments,
     )
-    report_scores(summary, quiet=run.quiet, what="reranked")
+    report_scores(summary, quiet=run.quiet, what="reranked", shows_rows=output is None)
+
+
+def _output(given: str | None, data: str | Path, what: str) -> str | Path:
+    from reward.scoring.writers import output_beside
+
+    return output_beside(data, what) if given is None else given
+
+
+def _joined(data: str | Path, annotations: Path | None, layout: options.ColumnOptions) -> dict[str, Any]:
+    """The data as an argument, with the annotations where there are any."""
+    from reward.scoring.readers import open_source
+
+    if annotations is None:
+        return {"data": data}
+    return {"data": open_source(data, split=layout.split, annotations=annotations), "split": None}

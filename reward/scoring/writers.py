@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ __all__ = [
     "check_output_name",
     "check_undamaged",
     "json_line",
+    "output_beside",
     "output_facts",
     "refuse_address",
     "write_atomically",
@@ -68,6 +70,20 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         raise OutputError(
             f"{path.parent} has {free / 1e6:,.1f} MB free, but scoring {source.name} takes about {needed / 1e6:,.1f} MB"
         )
+
+
+def output_beside(data: str | os.PathLike[str], what: str) -> Path:
+    """The output of somebody who names none: beside the data, or in the working folder for a name on the Hub.
+
+    Example:
+        >>> str(output_beside("photos/captions.jsonl.gz", "scores")), str(output_beside("owner/name:en", "scores"))
+        ('photos/captions.scores.parquet', 'name.scores.parquet')
+    """
+    path = Path(data)
+    name = path.resolve().name.removesuffix(".gz")
+    stem = name if path.is_dir() else re.sub(r"[:@].*", "", name) if not path.suffix else Path(name).stem
+    folder = path.parent if path.suffix or path.exists() else Path()
+    return (path.resolve().parent if path.is_dir() else folder) / f"{stem}.{what}.parquet"
 
 
 def check_output_name(path: Path, *suffixes: str) -> None:
