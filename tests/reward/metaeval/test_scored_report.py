@@ -88,8 +88,8 @@ def own_names(folder: Path) -> tuple[Path, Path]:
     """Rows and lists with columns of their own names, two captions an image, in a folder with a blank in its name."""
     data = folder / "my photos"
     save_greys(data)
-    rows = [{"pic": f"{row % 3}.png", "text": "a star " * (row + 1) if row else " "} for row in range(6)]
-    lists = [{"pic": f"{place}.png", "texts": [rows[place]["text"], rows[place + 3]["text"]]} for place in range(3)]
+    rows = [{"pic": f"{row % 3}.png", "said": "a star " * (row + 1) if row else " "} for row in range(6)]
+    lists = [{"pic": f"{place}.png", "texts": [rows[place]["said"], rows[place + 3]["said"]]} for place in range(3)]
     return write_lines(data / "rows.jsonl", rows), write_lines(data / "lists.jsonl", lists)
 
 
@@ -97,7 +97,7 @@ def own_names(folder: Path) -> tuple[Path, Path]:
 def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> None:  # noqa: F811
     rows, lists = own_names(tmp_path)
     scored, page = tmp_path / "scores.jsonl", tmp_path / "report.html"
-    names = ["--image-column", "pic", "--candidate-column", "texts" if form == "lists" else "text"]
+    names = ["--image-column", "pic", "--candidate-column", "texts" if form == "lists" else "said"]
     group = ["--group-column", "pic"] if form == "ranked rows" else []
     command = "score" if form == "rows" else "rerank"
     run(command, lists if form == "lists" else rows, "-m", "clipscore", "-o", scored, *names, *group)
