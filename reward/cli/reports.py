@@ -108,7 +108,10 @@ def _print_rows(summary: ScoringSummary) -> None:
 
     source = open_source(summary.output)
     image = next((name for name in column_names("image") if name in source.columns), None)
-    names = [summary.columns.get("image") or image, "best" if "best" in source.columns else summary.columns["candidate"]]
+    names = [
+        summary.columns.get("image") or image,
+        "best" if "best" in source.columns else summary.columns["candidate"],
+    ]
     numbers = [name for name in source.columns if name.endswith(tuple(summary.distributions)) or name == "rewards"]
     heads = [name for name in (*names, *numbers, "error") if name in source.columns]
     first = (row for row in islice(source.rows(heads), _ROWS_SHOWN) if isinstance(row, dict))

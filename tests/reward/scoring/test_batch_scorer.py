@@ -117,7 +117,7 @@ def test_what_cannot_be_scored_is_said_at_once() -> None:
     with pytest.raises(DataError, match="dict of numpy arrays or of lists, got list"):
         BatchScorer("length")([{"caption": "a"}])
     with pytest.raises(DataError, match=r"no column|caption"):
-        BatchScorer("length")({"text": ["a"]})
+        BatchScorer("length")({"txt": ["a"]})
     with pytest.raises(DataError, match="of one length: candidate has 1"):
         BatchScorer("unigram")({"candidate": ["a"], "references": [["a"], ["b"]]})
     with pytest.raises(DataError, match="has a column 'error' already"):

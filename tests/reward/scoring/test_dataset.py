@@ -131,7 +131,7 @@ def test_references_of_csv_are_a_json_list_or_one_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"txt": "a", "image": "i"}, {}, "none is named candidate or cand or caption. The columns are: txt, image"),
+        ({"txt": "a", "image": "i"}, {}, "The columns are: txt, image. Name it with --candidate-column"),
         ({"cand": "a", "caption": "b", "image": "i"}, {}, "any of cand, caption: choose one with --candidate-column"),
         ({"cand": "a"}, {}, "metric 'picture' needs a column with the image"),
         ({"cand": "a"}, {"scorer": "unigram"}, "metric 'unigram' needs a column with the references"),

@@ -145,8 +145,8 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     "vicr": [
         ({"vicr.csv": "image,caption\n1.jpg,a dog\n"}, "row 1 has no field 'ratings'; it has: image, caption"),
         *[
-            ({"vicr.csv": f"{VICR}\n1.jpg,a dog,{bad}\n".replace("'", "")}, f"ratings must be a number from 1 to 5, got {bad}")
-            for bad in ("6", "0.9", "'nan'", "'inf'", "'x'")
+            ({"vicr.csv": f"{VICR}\n1.jpg,a dog,{bad}\n"}, f"ratings must be a number from 1 to 5, got '?{bad}")
+            for bad in ("6", "0.9", "nan", "inf", "x")
         ],
         ({"vicr.csv": f"{VICR},rating_2\n1.jpg,a dog,5,x\n"}, "rating_2 must be a number from 1 to 5, got 'x'"),
         ({"vicr.csv": f"{VICR}\nhttp://x/,a dog,4\n"}, "image must be the address or name of a file, got 'http://x/'"),
