@@ -124,7 +124,7 @@ def test_references_of_late_rows_are_seen(folder: Path) -> None:
             ({name: bad}, f"{name} must be a whole number of at least 1, got {bad!r}")
             for name, bad in (("batch_size", "4"), ("batch_size", 0), ("batch_size", True), ("chunk_rows", 2.5))
         ],
-        ({"scorer": None}, "scorer must be the name of a metric, a scorer, a function, or a list of them, got NoneType"),
+        ({"scorer": None}, "a metric, a scorer, a function, or a list of them, got NoneType"),
         ({"output": None}, "output must be a path, got None"),
         ({"prefix": 5}, "prefix must be a text, got 5"),
         ({"image_root": 5}, "image_root must be a path, got 5"),
