@@ -22,6 +22,7 @@ COMMANDS = {
     "score": "reward.cli.score:score",
     "rerank": "reward.cli.score:rerank",
     "caption": "reward.cli.caption:caption",
+    "compare": "reward.cli.compare:compare",
     "report": "reward.cli.scored:report",
     "metrics": "reward.cli.metrics:metrics",
     "pairs": "reward.cli.pairs:pairs",

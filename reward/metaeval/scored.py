@@ -29,7 +29,7 @@ from reward.scoring.writers import check_output_name, write_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ScoredSet", "read_scored", "write_scored_report"]
+__all__ = ["ScoredSet", "read_scored", "small_picture", "write_scored_report"]
 
 _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
@@ -321,6 +321,19 @@ def _histogram(name: str, found: ScoredSet) -> str:
     return page_svg(figure)
 
 
+def small_picture(image: Any, root: Path | None = None) -> str:
+    """An image as an address that holds a small JPEG of it, for a page that needs no other file.
+
+    Raises:
+        ImageError, InvalidSampleError: it cannot be read, or there are several.
+    """
+    shown = load_image(one_image(image), root=root).copy()
+    shown.thumbnail((_SIDE, _SIDE))
+    buffer = io.BytesIO()
+    shown.save(buffer, "JPEG", quality=85)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
 def _card(row: Mapping[str, Any], found: ScoredSet) -> dict[str, Any]:
     """A row on the page; a picture that cannot be read says so in its place."""
     picture, figures = None, [f"{row['score']:.3f}", f"row {row['row']}"]
@@ -328,11 +341,7 @@ def _card(row: Mapping[str, Any], found: ScoredSet) -> dict[str, Any]:
         figures.append(f"{row['count']} rows alike")
     if row["image"] is not None:
         try:
-            shown = load_image(one_image(row["image"]), root=found.root).copy()
-            shown.thumbnail((_SIDE, _SIDE))
-            buffer = io.BytesIO()
-            shown.save(buffer, "JPEG", quality=85)
-            picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+            picture = small_picture(row["image"], found.root)
         except (ImageError, InvalidSampleError) as error:
             figures.append(f"no picture: {error}")
             found.unread.append(str(error))

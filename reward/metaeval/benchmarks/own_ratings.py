@@ -21,7 +21,7 @@ from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source
 from reward.values import is_list, listed, or_none
 
-__all__ = ["load_ratings"]
+__all__ = ["load_captions", "load_ratings"]
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
 _SPEC = BenchmarkSpec(
@@ -49,7 +49,7 @@ class _Reader:
     Args:
         source: the data.
         captions: the column of captions, or the two.
-        raters: the columns of ratings.
+        raters: the columns of ratings; empty reads captions without.
         words: {word in lower case: number}.
         roles: {role: column or None} of image, references and question.
         root: where relative image paths start.
@@ -77,7 +77,7 @@ class _Reader:
                 label = self._choice(or_none(row.get(self.raters[0])))
                 if label is not ...:
                     yield PreferencePair((captions[0], captions[1]), label, **shared)
-            elif ratings := self._ratings(row):
+            elif (ratings := self._ratings(row)) or not self.raters:
                 yield RatedCaption(captions[0], ratings, columns=self._scores(row), **shared)
 
     def _shared(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -160,11 +160,9 @@ def load_ratings(
     rating_columns: Sequence[str] = (),
     rating_map: Mapping[str, float] | None = None,
     candidate_column: str | None = None,
-    image_column: str | None = None,
-    references_column: str | None = None,
-    image_root: str | Path | None = None,
-    split: str | None = None,
     limit: int | None = None,
+    split: str | None = None,
+    **columns: Any,
 ) -> Benchmark:
     """Reads ratings of captions, or choices between two captions, as a benchmark.
 
@@ -177,8 +175,9 @@ def load_ratings(
         data: see `reward.scoring.readers.open_source`.
         rating_columns: one, or one for each rater; empty looks for known names.
         rating_map: {word: number}, whatever the case of the words.
-        candidate_column, image_column, references_column, image_root, split: see `score_dataset`.
+        candidate_column, split: see `score_dataset`.
         limit: reads only so many rated rows.
+        columns: image_column, references_column and image_root, see `score_dataset`.
 
     Raises:
         DataError: a column is missing, nothing is rated, or a rating is a word that is not in the map.
@@ -186,24 +185,49 @@ def load_ratings(
     source = open_source(data, split=split)
     names = source.columns
     captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
-    if len(captions) != 2:
-        found = find_column("candidate", names, candidate_column, option="--candidate-column", needed_by="bench")
+    raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
+    raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
+    raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
+    words = {word.strip().lower(): number for word, number in (rating_map or {}).items()}
+    reader = _reader(source, captions if len(captions) == 2 else [], raters, words, candidate_column, **columns)
+    items = tuple(islice(reader.items(), limit))
+    if not items:
+        raise DataError(f"no row of {source.name} has a rating in {', '.join(raters)}")
+    spec = _PAIRS if len(captions) == 2 else _LABELS if _are_labels(items) else _SPEC
+    return Benchmark(replace(spec, name=source.name, title=source.name), items)
+
+
+def load_captions(
+    data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
+) -> Benchmark:
+    """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
+    source = open_source(data, split=split)
+    items = tuple(_reader(source, [], [], {}, candidate_column, **columns).items())
+    return Benchmark(replace(_SPEC, name=source.name, title=source.name), items)
+
+
+def _reader(
+    source: Source,
+    captions: Sequence[str],
+    raters: Sequence[str],
+    words: Mapping[str, float],
+    candidate_column: str | None,
+    *,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    image_root: str | Path | None = None,
+) -> _Reader:
+    names = source.columns
+    if not captions:
+        found = find_column("candidate", names, candidate_column, option="--candidate-column", needed_by="scoring")
         captions = [str(found)]
     roles = {
         "image": find_column("image", names, image_column, option="--image-column"),
         "references": find_column("references", names, references_column, option="--references-column"),
         "question": find_column("question", names, option="--question-column"),
     }
-    raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
-    raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
-    raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
-    words = {word.strip().lower(): number for word, number in (rating_map or {}).items()}
     root = Path(source.folder if image_root is None else image_root)
-    items = tuple(islice(_Reader(source, captions, raters, words, roles, root).items(), limit))
-    if not items:
-        raise DataError(f"no row of {source.name} has a rating in {', '.join(raters)}")
-    spec = _PAIRS if len(captions) == 2 else _LABELS if _are_labels(items) else _SPEC
-    return Benchmark(replace(spec, name=source.name, title=source.name), items)
+    return _Reader(source, captions, raters, words, roles, root)
 
 
 def _are_labels(items: Sequence[Item]) -> bool:

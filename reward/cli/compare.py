@@ -1,0 +1,66 @@
+"""`capreward compare`: two captioners on the same images."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reward.cli import options, terminal
+from reward.cli.reports import report_figures
+
+__all__ = ["compare"]
+
+
+def compare(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FIRST SECOND", help="Captions of two captioners, or what `score` wrote; or NAME=FILE."),
+    ],
+    columns: options.InputOptions,
+    device: options.DeviceOptions,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="NAME or NAME=CHECKPOINT; repeat for several. Default: the column reward."),
+    ] = None,
+    candidate_column: options.CandidateColumn = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="An .html file: the images with the largest differences.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Images to show for each captioner.")] = 12,
+    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    json: options.AsJson = False,
+    quiet: options.QuietFigures = False,
+) -> None:
+    """Compare two captioners on the same images: mean scores, their paired difference, and how often the first wins.
+
+    ```
+    capreward compare mine.jsonl theirs.jsonl --metric vela=my/checkpoint --output compare.html
+    capreward compare before=a.scores.parquet after=b.scores.parquet
+    ```
+
+    Images are the same if their paths are, or else their file names. An image with several captions counts by their
+    mean. [low, high] are 95 % intervals of a bootstrap over images.
+    """
+    from reward.metaeval.benchmarks.own_ratings import load_captions
+    from reward.metaeval.report import plain
+    from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison
+    from reward.registry import MetricSource
+
+    named = options.named_files(files, "FIRST SECOND")
+    if len(named) != 2:
+        raise typer.BadParameter(f"compare takes two files, got {len(named)}", param_hint="FIRST SECOND")
+    with terminal.stdout_kept_clean():
+        metrics = [MetricSource.parse(text) for text in metric or ()]
+        sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]
+        drawn = {"resamples": resamples, "seed": seed}
+        found = list(compare_captioners(sides, metrics, progress=not quiet, **vars(device), **drawn))
+    names, command = list(named), terminal.command_line()
+    rows = [{**vars(each), "items": len(each.items), "scores": each.scores.mean(axis=1).tolist()} for each in found]
+    write = None if output is None else partial(write_comparison, output, names, found, command, examples)
+    notes = [] if quiet else [f"{each.metric}: {each.note}" for each in found]
+    figures = plain({"command": command, "captioners": names, **drawn, "rows": rows})
+    report_figures(figures, [comparison_grid(names, found)], notes, write, json=json, quiet=quiet)
