@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reward.errors import DataError, ImageError, InvalidSampleError
@@ -22,7 +22,7 @@ from reward.samples import (
     one_image,
 )
 from reward.thinking import without_thinking
-from reward.values import is_list, values_of
+from reward.values import is_list, or_none, values_of
 
 __all__ = [
     "CaptionRow",
@@ -56,35 +56,39 @@ class CaptionRow:
         sample: what a metric scores; None for a problem, and for a caption without a word (no letter and no number).
             The policy wrote that caption, so it is no problem of the data.
         image, references: of the row, also where there is no sample.
+        columns: {role: cell} of what else its metric needs, see `MetricSpec.columns`.
         problem: why the row cannot be scored.
-        image_from, references_from: where image and references were found, or why there are none.
+        image_from, references_from, columns_from: where they were found, or why there are none.
         thinking_cut: whether reasoning was cut from the caption.
     """
 
     sample: CaptionSample | None = None
     image: Any = None
     references: Any = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
     problem: Problem | None = None
     image_from: str = "the sample has none"
     references_from: str = "the sample has none"
+    columns_from: Mapping[str, str] = field(default_factory=dict)
     thinking_cut: bool = False
 
     @classmethod
     def of_sample(cls, sample: CaptionSample, *, strip_thinking: bool = False) -> CaptionRow:
         """The row of a sample that did not come from a trainer; what reads a caption with its reasoning cuts it."""
-        image, references = sample.image, sample.references
+        image, references, columns = sample.image, sample.references, sample.columns
         candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
         is_cut = candidate != sample.candidate
         if is_wordless(candidate):
-            return cls(None, image, references, thinking_cut=is_cut)
-        return cls(replace(sample, candidate=candidate) if is_cut else sample, image, references, thinking_cut=is_cut)
+            return cls(None, image, references, columns, thinking_cut=is_cut)
+        sample = replace(sample, candidate=candidate) if is_cut else sample
+        return cls(sample, image, references, columns, thinking_cut=is_cut)
 
     @property
     def is_wordless(self) -> bool:
         return self.sample is None and self.problem is None
 
-    def check_needs(self, spec: MetricSpec) -> CaptionRow:
-        """The row, with a problem if it lacks an image or references that the metric needs."""
+    def check_needs(self, spec: MetricSpec, scorer: Any = None) -> CaptionRow:
+        """The row, with a problem if it lacks what the metric needs, or holds it in a form that its scorer refuses."""
         if self.problem is None and spec.needs_image and self.image is None:
             message = f"metric {spec.name!r} needs an image, but {self.image_from}"
             return CaptionRow(problem=Problem("no image", message + self._hint("its column with image_column=")))
@@ -93,6 +97,16 @@ class CaptionRow:
             return CaptionRow(
                 problem=Problem("no references", message + self._hint("their column with references_column="))
             )
+        for role in spec.columns if self.problem is None else ():
+            if self.columns.get(role) is None:
+                message = f"metric {spec.name!r} needs {role}, but {self.columns_from.get(role, 'the sample has none')}"
+                message += self._hint(f"the column with {role}_column=")
+                return CaptionRow(problem=Problem(f"no {role}", message))
+        if spec.columns and self.sample is not None and hasattr(scorer, "context"):
+            try:
+                scorer.context(self.sample)
+            except InvalidSampleError as error:
+                return CaptionRow(problem=Problem(f"bad {' or '.join(spec.columns)}", str(error)))
         return self
 
     def _hint(self, what: str) -> str:
@@ -111,7 +125,7 @@ class CaptionRow:
                 image = image_key(self.image)
             except ImageError as error:
                 image = str(error)
-        return self.sample.candidate, tuple(self.sample.references), image
+        return self.sample.candidate, tuple(self.sample.references), image, repr(self.columns)
 
 
 def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
@@ -228,6 +242,7 @@ def read_rows(
     *,
     image_column: str | None = None,
     references_column: str | None = None,
+    further: Mapping[str, str | None] | None = None,
     strip_thinking: bool = True,
 ) -> list[CaptionRow]:
     """Reads one row per completion; the arguments are not changed.
@@ -242,6 +257,7 @@ def read_rows(
         completions: N completions, see `completion_text`.
         columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
         image_column, references_column: names of columns that must be there.
+        further: {role: name of its column, or None to find it} of what else the metric needs.
         strip_thinking: whether reasoning is left out of the caption, see `reward.thinking`.
 
     Raises:
@@ -254,16 +270,21 @@ def read_rows(
         raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
     read = set([image_column] if image_column else column_names("image"))
     read.update([references_column] if references_column else column_names("references"))
+    for role, name in (further or {}).items():
+        read.update([name] if name else column_names(role))
     data = {
         name: values_of(values, f"column {name!r}") if name in read else values
         for name, values in columns.items()
         if is_list(values) or (name in read and values is not None)
     }
     images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
-    for where, values in (*images.sources, *references.sources):
+    others = {role: _cells(data, role, name) for role, name in (further or {}).items()}
+    for where, values in (cells for each in (images, references, *others.values()) for cells in each.sources):
         if len(values) != count:
             raise InvalidSampleError(f"{where} has {len(values)} values for {count} completions")
-    return [_read_row(index, text, images, references, strip_thinking) for index, text in enumerate(completions)]
+    return [
+        _read_row(index, text, images, references, others, strip_thinking) for index, text in enumerate(completions)
+    ]
 
 
 @dataclass(frozen=True)
@@ -315,8 +336,17 @@ def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], give
     return _Cells([prompt, *cells.sources], cells.absent)
 
 
-def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, strip_thinking: bool) -> CaptionRow:
+def _read_row(
+    index: int,
+    completion: Any,
+    images: _Cells,
+    references: _Cells,
+    others: Mapping[str, _Cells],
+    strip_thinking: bool,
+) -> CaptionRow:
     kind, by_policy = "several images", False
+    found = {role: cells.find(index, or_none) for role, cells in others.items()}
+    columns = {role: cell for role, (cell, _) in found.items()}
     try:
         image, image_from = images.find(index, one_image)
         kind = "no caption"
@@ -329,7 +359,7 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
         sample = None
         if not is_wordless(candidate):
             try:
-                sample = CaptionSample(candidate, image, known)
+                sample = CaptionSample(candidate, image, known, columns=columns)
             except InvalidSampleError as error:
                 raise InvalidSampleError(f"{references_from}: {error}") from None
     except InvalidSampleError as error:
@@ -339,7 +369,9 @@ def _read_row(index: int, completion: Any, images: _Cells, references: _Cells, s
         sample,
         image,
         known or (),
+        columns,
         image_from=image_from,
         references_from=references_from,
+        columns_from={role: where for role, (_, where) in found.items()},
         thinking_cut=candidate != written,
     )

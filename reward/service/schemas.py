@@ -61,11 +61,12 @@ Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, or e
 
 
 class ScoreSample(_Strict):
-    """Captions of one image, with the references they share."""
+    """Captions of one image, with the references they share, and what else their metric needs."""
 
     candidates: Annotated[list[str], Field(min_length=1)]
     image: Annotated[Image | None, Field(description="A string is a data URL, or else a path.")] = None
     references: list[str] = []
+    columns: Annotated[dict[str, Any], Field(description='Such as {"rubric": ["It names the dog."]}.')] = {}
 
 
 class ScoreRequest(_Strict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -91,8 +92,8 @@ class Scoring:
                 try:
                     if isinstance(image, ImageError):
                         raise InvalidSampleError(str(image))
-                    self._check_length(candidate, *each.references)
-                    samples.append(CaptionSample(candidate, image, each.references))
+                    self._check_length(candidate, *each.references, json.dumps(each.columns))
+                    samples.append(CaptionSample(candidate, image, each.references, columns=each.columns))
                     row.append(len(samples) - 1)
                 except InvalidSampleError as error:
                     row.append(str(error))

@@ -123,6 +123,7 @@ def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[st
         "reads_images": bool(getattr(scorer, "reads_images", spec.needs_image)),
         "reads_references": bool(getattr(scorer, "reads_references", True)),
         "aliases": dict(spec.aliases),
+        "columns": list(spec.columns),
         "needs_image": spec.needs_image,
         "needs_references": spec.needs_references,
         "range": [bound if abs(bound) != float("inf") else None for bound in spec.range],  # JSON has no infinity

@@ -191,7 +191,11 @@ class RemoteScorer(TakesData):
             await self._connect()
         facts = self._facts or {}
         groups = await asyncio.to_thread(
-            group_samples, samples, use_images=facts["reads_images"], use_references=facts["reads_references"]
+            group_samples,
+            samples,
+            use_images=facts["reads_images"],
+            use_references=facts["reads_references"],
+            contexts=[_cells(sample, self._spec) for sample in samples],
         )
         aspects = self._spec.aspects
         scores = np.full((len(samples), len(aspects)), np.nan)
@@ -227,6 +231,8 @@ class RemoteScorer(TakesData):
 
     def _body(self, group: Group, candidates: list[str]) -> bytes:
         sample: dict[str, Any] = {"candidates": candidates, "references": list(group.references)}
+        if group.context is not None:
+            sample["columns"] = json.loads(group.context)
         if group.image is not None and self._facts is not None and self._facts["reads_images"]:
             sample["image"] = self._image(group.image)
         body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
@@ -299,10 +305,17 @@ def _spec(facts: dict[str, Any]) -> MetricSpec:
         aliases={str(short): str(aspect) for short, aspect in facts["aliases"].items()},
         needs_image=bool(facts["needs_image"]),
         needs_references=bool(facts["needs_references"]),
+        columns=tuple(map(str, facts.get("columns", ()))),
         range=(-math.inf if low is None else float(low), math.inf if high is None else float(high)),
         paper=str(facts["paper"]),
         default_weights=facts["default_weights"],
     )
+
+
+def _cells(sample: CaptionSample, spec: MetricSpec) -> str | None:
+    """The cells that the metric needs, as JSON."""
+    cells = {role: sample.columns.get(role) for role in spec.columns}
+    return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
 
 
 def _reason(error: Exception) -> str:
