@@ -13,7 +13,10 @@ from typing import Any
 
 from reward.checkpoints import CONFIG_FILE, OPEN_CLIP_CONFIG, check_revision, check_source, config_folder, named_metric
 from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, nearest
+from reward.fingerprints import split_sources
 from reward.json_files import read_json
+from reward.judges.base import Judge
+from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 from reward.metrics.function_places import load_function, names_function
@@ -25,6 +28,7 @@ __all__ = [
     "as_scorer",
     "check_caching",
     "check_loading",
+    "dry_scorer",
     "is_address",
     "list_metrics",
     "load_scorer",
@@ -252,7 +256,8 @@ def load_scorer(
             Or a function of one's own, or its place, as in `"my_metric.py:length"`, see
             `reward.metrics.function.FunctionScorer`.
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
-            service that serves the metric (`"http://..."`), see `reward.RemoteReward`.
+            service that serves the metric (`"http://..."`), see `reward.RemoteReward`. Of a metric that asks a judge
+            also the address of an OpenAI-compatible server, ending in /v1 and perhaps #MODEL, or a judge.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, cache, ...).
 
     Raises:
@@ -275,9 +280,11 @@ def load_scorer(
     if given.revision is not None:
         options["revision"] = given.revision
     spec, is_mean = _find(given.name)
+    if isinstance(source, Judge):
+        return spec.scorer_class()(source, **options)
     check_loading(source, options.get("device"), metric=given.name)
     check_revision(source, options.get("revision"))
-    if is_address(source) and not spec.is_remote:
+    if is_address(source) and not spec.is_remote and not _asks_there(spec, source):
         address, _, named = os.fspath(source).partition("#")
         if named not in ("", spec.name):
             raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
@@ -285,6 +292,29 @@ def load_scorer(
     check_caching(spec, options)
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
+
+
+def _asks_there(spec: MetricSpec, source: Any) -> bool:
+    """Whether a source is the server of a judge, and no reward service."""
+    return spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(source)) is not None
+
+
+def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
+    """The scorer of a metric that asks a judge, with one that answers nothing: it refuses options that cannot be.
+
+    None for any other metric.
+
+    Raises:
+        ConfigError: so it is.
+
+    Example:
+        >>> dry_scorer(metric_spec("judge"), {"scale": "1:7"}).prompt.scale
+        (1.0, 7.0)
+    """
+    if spec.sources != "judge":
+        return None
+    own, _ = split_options(spec.scorer_class(), options)
+    return spec.scorer_class()(ScriptedJudge(), **own)
 
 
 def is_address(source: str | os.PathLike[str]) -> bool:
@@ -376,7 +406,9 @@ def check_loading(source: Any, device: Any = None, *, metric: str | None = None)
         reward.errors.ConfigError: device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'
     """
     if not isinstance(source, (str, os.PathLike)):
-        raise ConfigError(f'source must be "embedded", a folder or a Hub id, got {source!r:.80}')
+        is_judge = metric is not None and _find(metric)[0].sources == "judge"
+        first, last = ("an address", "a judge of reward.judges") if is_judge else ('"embedded"', "a Hub id")
+        raise ConfigError(f"source must be {first}, a folder or {last}, got {source!r:.80}")
     if names_function(source):
         return
     if isinstance(device, str) and device != "cpu":
@@ -390,5 +422,6 @@ def check_loading(source: Any, device: Any = None, *, metric: str | None = None)
     kind = "judge" if spec is None else spec.sources
     if spec is not None and kind and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
         spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
-    if kind is not None and not is_address(source):
-        check_source(source, metric="judge" if spec is None else spec.name, kind=kind)
+    for each in split_sources(source) if kind == "judge" else [source] if kind is not None else []:
+        if not is_address(each):
+            check_source(each, metric="judge" if spec is None else spec.name, kind=kind)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,8 +20,9 @@ from reward.functions.completions import CaptionRow, Problem, check_first_call, 
 from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.held_data import as_samples
+from reward.judges.base import Judge
 from reward.metrics.base import Scorer
-from reward.registry import MetricSource, as_scorer, check_loading, load_scorer
+from reward.registry import MetricSource, as_scorer, check_caching, check_loading, dry_scorer, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
@@ -53,7 +55,9 @@ class MetricReward(OwnInEachProcess):
         metric: a registry name, such as `"vela"`; a checkpoint that says which metric it is for, such as `"my-vela"`;
             a scorer that is loaded already (which is then pickled along); or a function, or its place, such as
             `"my_metric.py:length"`, see `reward.metrics.function.FunctionScorer`.
-        source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name.
+        source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name. Of a metric that asks a
+            judge also a judge of `reward.judges`, the address of a server (`"http://localhost:8000/v1#model"`), or, of
+            `judge`, `rubric` and `questions`, a list of several for their mean.
         weights: {aspect or alias: weight}, normalised to sum to 1; None takes the metric's own, which are mostly equal.
         name: the name in the trainer's logs (`__name__`), used unchanged. The default is the metric's name, followed by
             the last part of a source other than `"embedded"` and by weights other than the metric's own, such as
@@ -69,6 +73,8 @@ class MetricReward(OwnInEachProcess):
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+        options: the metric's own, such as `prompt="my.yaml"` of `judge`; and names of further columns that it needs, as
+            in `rubric_column="checklist"`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
@@ -106,18 +112,40 @@ class MetricReward(OwnInEachProcess):
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        **options: Any,
     ) -> None:
         if on_error not in ("none", "raise"):
             raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
+        roles = [name for name in options if name.endswith("_column")]
+        self.columns = {name.removesuffix("_column"): options.pop(name) for name in roles}
         scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
+        if scorer is None and not isinstance(source, (str, os.PathLike)):
+            if isinstance(source, Judge):
+                scorer, source, options = load_scorer(metric, source, **options), source.name, {}
+            elif isinstance(source, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in source):
+                source = ",".join(map(os.fspath, source))
         if scorer is None:
             given = MetricSource.of(metric, source, revision)  # type: ignore[arg-type]
             source, revision = given.source, given.revision
             check_loading(source, device, metric=given.name)
-        self.spec = given.spec if scorer is None else scorer.spec
+            check_caching(given.spec, options)
+            dry = dry_scorer(given.spec, options)
+            if "prompt" in options:
+                options["prompt"] = dry.prompt  # its file need not be there in another process
+        elif options:
+            raise ConfigError(f"{', '.join(options)} is of a metric given by name; give it where the scorer is made")
+        self.spec = (
+            scorer.spec
+            if scorer is not None
+            else given.spec
+            if dry is None
+            else replace(dry.spec, name=given.spec.name)
+        )
+        if unknown := self.columns.keys() - set(self.spec.columns):
+            raise ConfigError(f"metric {self.spec.name!r} reads no {min(unknown)}: leave out {min(unknown)}_column=")
         if self.spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
@@ -136,7 +164,7 @@ class MetricReward(OwnInEachProcess):
         self.failures: Counter[str] = Counter()
         self.thinking_cut = 0
         self._device = device
-        self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype}
+        self._loading: dict[str, Any] = {"revision": revision, "dtype": dtype, **options}
         self._given_scorer = scorer
         self._keep_last = False
         self.goes_on = False  # after a first call without a score: true if the caller has a number for such rows
@@ -261,6 +289,7 @@ class MetricReward(OwnInEachProcess):
         """Rows and scores of a trainer's call."""
         check_one_name(self, columns.get("trainer_state"))
         options = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
+        options["further"] = {role: self.columns.get(role) for role in self.spec.columns}
         return self._rate(read_rows(prompts, completions, columns, **options), by_trainer=True)
 
     def _rate(
@@ -270,7 +299,7 @@ class MetricReward(OwnInEachProcess):
         with self._lock:  # one forward pass at a time, and the kept rows belong to the kept table
             if rows:
                 self._load()  # only the checkpoint knows what it needs
-            rows = [row.check_needs(self.spec) for row in rows]
+            rows = [row.check_needs(self.spec, self._scorer) for row in rows]
             if self._keep_last:
                 with_images = bool(getattr(self._scorer, "reads_images", True))
                 contents = [row.content(with_image=with_images) for row in rows]

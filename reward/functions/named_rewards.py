@@ -20,8 +20,6 @@ from typing import Any, ClassVar
 from reward.errors import ConfigError
 from reward.functions.metric_reward import MetricReward
 from reward.judges.base import Judge
-from reward.judges.scripted import ScriptedJudge
-from reward.registry import metric_spec, split_options
 from reward.weights import parse_weights
 
 __all__ = ["BeitScoreReward", "FleurReward", "HarmonicReward", "VelaReward", "beitscore_reward", "vela_reward"]
@@ -105,22 +103,7 @@ class _JudgeReward(MetricReward):
         weights: Mapping[str, float] | None = None,
         **options: Any,
     ) -> None:
-        scorer_class = metric_spec(self._metric).scorer_class()
-        settings, options = split_options(scorer_class, options)
-        by_name = isinstance(judge, (str, os.PathLike))
-        # by name, settings that cannot be are to be refused here, before anything is loaded
-        scorer = scorer_class(ScriptedJudge() if by_name else judge, **settings)
-        self._check_scorer(scorer)
-        if "prompt" in settings:
-            settings["prompt"] = scorer.prompt  # its file need not be there in another process
-        if by_name:
-            super().__init__(self._metric, judge, weights, **options)  # type: ignore[arg-type]
-            self._loading.update(settings)
-        else:
-            super().__init__(scorer, scorer.judge.name, weights, **options)
-
-    def _check_scorer(self, scorer: Any) -> None:
-        """Refuses settings of the metric that do not fit a reward."""
+        super().__init__(self._metric, judge, weights, **options)  # type: ignore[arg-type]
 
 
 class FleurReward(_JudgeReward):
@@ -171,9 +154,15 @@ class HarmonicReward(_JudgeReward):
 
     _metric = "harmoniceval"
 
-    def _check_scorer(self, scorer: Any) -> None:
-        if scorer.prompt.asks_question(scorer.task):
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(judge, weights, **options)
+        if self.spec.reads_questions:
             raise ConfigError(
-                f"task {scorer.task!r} rates answers to questions, which a reward function is not given; use "
+                f"task {options.get('task')!r} rates answers to questions, which a reward function is not given; use "
                 "HarmonicScorer.score with CaptionSample(..., question=...)"
             )
