@@ -99,7 +99,8 @@ class CaptionRow:
             )
         for role in spec.columns if self.problem is None else ():
             if self.columns.get(role) is None:
-                message = f"metric {spec.name!r} needs a column with the {role}, but {self.columns_from.get(role, 'the sample has none')}"
+                why = self.columns_from.get(role, "the sample has none")
+                message = f"metric {spec.name!r} needs a column with the {role}, but {why}"
                 message += self._hint(f"the column with {role}_column=")
                 return CaptionRow(problem=Problem(f"no {role}", message))
         if spec.columns and self.sample is not None and hasattr(scorer, "context"):
