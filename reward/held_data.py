@@ -87,13 +87,20 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         >>> as_samples([{"photo": "a.png", "text": "A star."}]).samples[0].caption
         'A star.'
     """
+    columns = {name: value for name, value in columns.items() if value is not None}
     if isinstance(data, list) and captions is None and not columns and any(isinstance(x, CaptionSample) for x in data):
         return HeldData(data)  # the metric says which one is no sample
     chosen = {_role(name.removesuffix("_column")): columns.pop(name) for name in list(columns) if "_column" in name}
-    given = {_role(name): _read(value) for name, value in columns.items() if value is not None}
+    given = {_role(name): _read(value) for name, value in columns.items()}
     if captions is not None:
         given["candidate"] = _read(captions)
     data, index = _read(data), None
+    if (
+        hasattr(data, "iloc")
+        and not hasattr(data, "columns")
+        and set(column_names("candidate")) & {*map(str, data.index)}
+    ):
+        data = data.to_dict()  # a row of a DataFrame
     if set(given) == {"candidate"} and _are_compared_texts(data, spec):
         given, data = {"candidate": data, "references": given["candidate"]}, None
     if data is None or "candidate" in given or _are_texts(data, spec):
@@ -206,6 +213,8 @@ def _references(value: Any, count: int | None, *, shared: bool) -> list[Any]:
 def _rows_of_data(data: Any, chosen: Mapping[str, Any]) -> tuple[list[Any], Any]:
     """The rows of a table or list, and the index of a pandas DataFrame."""
     if isinstance(data, Mapping):
+        if data and all(map(_is_picture, data)) and all(isinstance(text, str) for text in data.values()):
+            return list(data.items()), None  # {image: caption}
         if any(hasattr(value, "column_names") for value in data.values()):
             raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
         names = _names(list(data), chosen, None)
@@ -289,7 +298,9 @@ def _names(columns: list[str], chosen: Mapping[str, str], spec: MetricSpec | Non
             by = f"metric {spec.name!r}" if spec is not None and (role == "candidate" or needs.get(role)) else None
             found[role] = find_column(role, columns, chosen.get(role), option=f"{role}_column=", needed_by=by)
     except DataError as error:
-        raise InvalidSampleError(str(error)) from None
+        lists = next((name for name in column_names("candidates") if name in columns), None)
+        hint = "" if lists is None else f" For each row with several {lists}, call score(image, {lists})."
+        raise InvalidSampleError(str(error) + hint) from None
     return {role: name for role, name in found.items() if name is not None}
 
 

@@ -59,7 +59,7 @@ _INVISIBLE = re.compile(
 # For each role: names that are taken in this order; synonyms, of which at most one may be there; and words that mean it
 # only where no column has one of the other names, again at most one.
 COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction", "response")),
+    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction", "response", "mt")),
     "candidates": (("candidates",), ("cands", "captions"), ()),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
     "image": (

@@ -74,13 +74,21 @@ class ScoreTable:
         """The rows, see `__getitem__`."""
         return (self[row] for row in range(len(self)))
 
-    def __getitem__(self, key: str | int) -> Any:
-        """A column (N,) by its name, `"reward"` included; or a row by its number.
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a ScoreTable has no {name!r}: its numbers are in .scores, .reward and table[aspect] (arrays), and "
+            ".to_pandas() makes a DataFrame of it"
+        )
+
+    def __getitem__(self, key: str | int | slice) -> Any:
+        """A column (N,) by its name, `"reward"` included; or a row by its number, or rows.
 
         A row is {aspect: score, "reward": score, "truncated": bool, "error": message or None}, with its texts.
         """
         if isinstance(key, str):
             return self.reward if key == "reward" and key not in self.aspects else self.column(key)
+        if isinstance(key, slice):
+            return [self[row] for row in range(len(self))[key]]
         row = range(len(self))[key]
         scores = dict(zip(self.aspects, self.scores[row].tolist(), strict=True))
         texts = {name: column[row] for name, column in self.texts.items()}

@@ -79,7 +79,7 @@ class ScorerContract:
 
     def test_images_and_captions_are_scored_like_samples_of_them(self, scorer: Scorer) -> None:
         columns = {name: [getattr(each, name) for each in SAMPLES] for name in ("image", "candidate", "references")}
-        held = scorer(columns["image"], columns["candidate"], references=columns["references"])
+        held = scorer(*columns.values())
         assert held.scores.tolist() == self.scores(scorer, SAMPLES).tolist()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         table = scorer.score([rows[0], {**rows[1], "candidate": " "}])

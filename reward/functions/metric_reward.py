@@ -205,13 +205,13 @@ class MetricReward(OwnInEachProcess):
             self._log_shares(rows, table, log_metric)
         return self._combine(rows, table, self.weights)
 
-    def score(self, samples: Any = None, captions: Any = None, **columns: Any) -> ScoreTable:
+    def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
 
         Args:
-            samples, captions, columns: `score(images, captions)` and other forms, see `reward.held_data.as_samples`.
+            samples, captions, references, columns: as in `score(images, captions)`, see `reward.held_data.as_samples`.
         """
-        held = as_samples(samples, captions, spec=self.spec, **columns)
+        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         samples = held.samples
         if not samples:
             return ScoreTable(np.zeros((0, len(self.spec.aspects))), self.spec.aspects, aliases=self.spec.aliases)

@@ -159,6 +159,7 @@ class TakesData(ABC):
         self,
         samples: Any = None,
         captions: Any = None,
+        references: Any = None,
         *,
         batch_size: int | None = None,
         progress: bool = False,
@@ -172,7 +173,8 @@ class TakesData(ABC):
             captions: one for each image, or several for one image.
             batch_size: most captions or images of one forward pass; None leaves it to the metric.
             progress: whether to show a progress bar.
-            columns: `references=`, or what columns of the data are called, as in `image_column="shot"`.
+            references: for each caption a list of texts, or one text; for captions of one image a list that they share.
+            columns: what columns of the data are called, as in `image_column="shot"`.
 
         Returns:
             Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
@@ -182,7 +184,7 @@ class TakesData(ABC):
             InvalidSampleError: data of another kind, or not one row of them is a sample.
             ValueError: `batch_size` is not a whole number of at least 1.
         """
-        held = as_samples(samples, captions, spec=self.spec, **columns)
+        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         check_samples(held.samples, batch_size)
         table = self._score(held.samples, batch_size, progress)
         return held.spread(replace(table, default_weights=self.spec.default_weights))

@@ -84,8 +84,8 @@ class BatchScorer:
     def __init__(
         self,
         scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
-        *,
         source: str | os.PathLike[str] = "embedded",
+        *,
         weights: Mapping[str, float] | None = None,
         candidate_column: str | None = None,
         image_column: str | None = None,

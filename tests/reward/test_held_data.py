@@ -59,6 +59,8 @@ FORMS = {
         {"image_column": "a", "caption_column": "b"},
     ),
     "a dict of columns": ((COLUMNS,), {}),
+    "{image: caption}": ((dict(zip(PATHS, CAPTIONS, strict=True)),), {"references": REFERENCES}),
+    "references third": ((PATHS, CAPTIONS, REFERENCES), {}),
     "pandas": ((pd.DataFrame(BY_PATH),), {}),
     "polars": ((FrameOfPolars(),), {}),
     "Arrow": ((pa.Table.from_pylist(BY_PATH),), {}),
@@ -76,7 +78,7 @@ def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch
         picture.save(tmp_path / path)
     monkeypatch.chdir(tmp_path)
     args, columns = FORMS[form]
-    held = as_samples(*args, spec=VELA, **columns)
+    held = as_samples(*args[:2], spec=VELA, **columns, **dict(zip(["references"], args[2:], strict=False)))
     assert [sample.caption for sample in held.samples] == CAPTIONS
     assert [list(sample.references) for sample in held.samples] == REFERENCES
     shown = [Image.open(s.image) if isinstance(s.image, str) else s.image for s in held.samples]
@@ -94,6 +96,7 @@ def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch
         ((["a.png", "b.png"], ["A.", "B."]), {"references": ["C.", "D."]}, ["A.", "B."], [("C.",), ("D.",)]),
         ((("a.png", "A."),), {}, ["A."], [()]),
         (({"image": "a.png", "caption": "A."},), {}, ["A."], [()]),
+        ((pd.DataFrame(BY_PATH).iloc[0].replace("0.png", "a.png"),), {}, ["A red page."], [("Red.",)]),
         (({"image": "a.png", "caption": ["A.", "B."]},), {}, ["A.", "B."], [(), ()]),
     ],
 )
@@ -130,6 +133,7 @@ def test_metrics_of_words_take_texts() -> None:
         ((PATHS, CAPTIONS), {"references": ["One."]}, r"references of 1 captions for 3.*references=\[\[...\]"),
         ((PATHS, CAPTIONS), {"batchsize": 8}, "score takes no 'batchsize'"),
         (([{"shot": "a.png", "caption": "A."}],), {}, "image_column="),
+        (([{"image": "a.png", "captions": ["A.", "B."]}],), {}, r"call score\(image, captions\)"),
         (([3, 4],), {}, r"row 0 is of type int.*score\(images, captions\)"),
         ((__file__,), {}, "capreward score"),
         ((DatasetDict({"train": Dataset.from_list(BY_PATH)}),), {}, "the splits train: score one of them"),
@@ -148,6 +152,9 @@ def test_rows_without_a_caption_keep_their_place() -> None:
     assert (table.mean(), len(table), list(table.errors)) == (2.5, 4, [1, 2])
     assert frame.join(table.to_pandas())["reward"].tolist()[::3] == [3, 2]
     assert pd.DataFrame(table)["error"].notna().tolist() == [False, True, True, False]
+    assert [row["length"] for row in table[::3]] == [3, 2]
+    with pytest.raises(AttributeError, match=r"no 'to_csv'.*to_pandas"):
+        table.to_csv("scores.csv")
     assert "2 of them without a score" in repr(table)
     assert "row 1: candidate must be" in repr(table)
     assert len(repr(load_scorer("length").score(["A star."] * 1000)).splitlines()) < 15

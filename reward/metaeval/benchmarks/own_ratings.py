@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
+from reward.image_files import image_file
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, BenchmarkSpec, Item, PreferencePair, RatedCaption
 from reward.metaeval.benchmarks.records import number_in
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import image_identity
+from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source
 from reward.values import is_list, listed, or_none
@@ -85,7 +88,7 @@ class _Reader:
         image, question = one_image(cells["image"]), cells["question"]
         shown = {**image, "path": self.root / image["path"]} if isinstance(image, dict) and image.get("path") else image
         return {
-            "image": str(self.root / image) if isinstance(image, str) else shown,
+            "image": str(image_file(self.root / image)) if isinstance(image, str) else shown,
             "image_id": where if image is None else image_identity(image),
             "references": read_references(cells["references"]),
             "question": question if isinstance(question, str) and question.strip() else None,
@@ -227,6 +230,8 @@ def _reader(
         "question": find_column("question", names, option="--question-column"),
     }
     root = Path(source.folder if image_root is None else image_root)
+    with suppress(DataError):  # not one image is there, which matters to some metrics, and is told by them
+        root = find_root(source, roles["image"], image_root)
     return _Reader(source, captions, raters, words, roles, root)
 
 
