@@ -80,8 +80,8 @@ class MetricSource:
         if text.startswith(COLUMN):
             return cls(text[len(COLUMN) :], is_column=True)
         name, equals, source = text.partition("=")
-        if name.isidentifier() and names_function(source):
-            return cls(name, source)
+        if name.isidentifier() and (names_function(source) or is_address(source)):
+            return cls.of(name, source)
         if names_function(text):
             return cls(load_function(text).spec.name, text)
         if "/" in name or (not equals and _known(name) is None and os.path.exists(name)):
@@ -102,6 +102,8 @@ class MetricSource:
         """What `load_scorer` is given: all in one text, see `parse`, or a name with its source beside it."""
         if names_function(source):
             return cls(os.fspath(metric), source)
+        if is_address(source) and _known(str(metric)) is None:  # only the service knows it
+            return cls("remote", f"{source}#{metric}")
         if source != "embedded":
             return cls(metric_spec(metric).name, source, revision)  # type: ignore[arg-type]
         one = cls.parse(metric)

@@ -48,7 +48,7 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
         >>> default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
         'vela_photos_rel2_flu1'
     """
-    parts = [spec.name]
+    parts = [(is_address(source) and os.fspath(source).partition("#")[2]) or spec.name]
     if os.fspath(source) != "embedded" and not is_address(source) and not names_function(source):
         last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
         parts.append(re.sub(r"[^\w.-]+", "_", last))

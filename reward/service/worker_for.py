@@ -186,7 +186,7 @@ def read(body: bytes, metric: Metric) -> tuple[list[Sample], list[int]]:
 
 def image_bytes(image: Any) -> bytes:
     """The bytes of an image that came as base64 or as a data URL."""
-    text = image.get("base64", image.get("url")) if isinstance(image, dict) else image
+    text: Any = image.get("base64", image.get("url")) if isinstance(image, dict) else image
     with suppress(AttributeError, ValueError):
         head, comma, data = text.partition(",")
         found = base64.b64decode(data if comma and head.startswith("data:") else text, validate=True)

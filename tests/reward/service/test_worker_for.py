@@ -21,9 +21,9 @@ from PIL import Image
 import reward.service.worker_for as worker_for
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ServiceError
+from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
 from tests.pictures import png
-from tests.reward.cli.conftest import Run
 
 FILE = Path(worker_for.__file__)
 FUNCTIONS = """
@@ -98,16 +98,17 @@ def test_a_function_behind_it_is_a_metric_here(start: Start, python: tuple[str, 
     assert reward(["Describe."] * 2, ["a star", "..."]) == [1 / 3, 0.0]
 
 
-def test_images_references_and_several_numbers(start: Start, run: Run, tmp_path: Path) -> None:
+def test_images_references_and_several_numbers(start: Start, tmp_path: Path) -> None:
     url = start("old.py:size", "--needs", "image,references", "--aspects", "bytes,references", "--name", "polos")
     Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
     row = {"image": "a.png", "candidate": "A star.", "references": ["A red star.", "Red."]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
-    run("score", str(tmp_path / "rows.jsonl"), "-m", f"polos={url}", "-o", str(tmp_path / "scores.jsonl"))
+    score_dataset(tmp_path / "rows.jsonl", f"polos={url}", tmp_path / "scores.jsonl", prefix="polos_")
     (scored,) = read_lines(tmp_path / "scores.jsonl")
-    bytes_ = (tmp_path / "a.png").stat().st_size
-    assert (scored["bytes"], scored["references"], scored["reward"]) == (bytes_, row["references"], (bytes_ + 2) / 2)
+    assert scored["polos_bytes"] > 60
+    assert (scored["polos_references"], scored["polos_reward"]) == (2, (scored["polos_bytes"] + 2) / 2)
     red = MetricReward("red", start("old.py:red"))
+    assert red.__name__ == "red"
     assert red.rewards([CaptionSample("A star.", png(Image.new("RGB", (4, 4), "red"))), CaptionSample("A")]) == [
         255,
         None,
@@ -141,7 +142,6 @@ def test_a_request_that_comes_again_is_scored_once_and_meanwhile_others_gather(s
         ({"samples": [{"candidates": ["a"] * 1025}]}, 422, "may hold 1024 captions"),
         ({"metric": "vela", "samples": []}, 422, "metric must be 'length', got 'vela'"),
         ({"weights": {"a": 1}, "samples": []}, 422, "weights are for the client"),
-        (b" " * 32_000_001, 413, "more than 32000000 bytes"),
     ],
 )
 def test_a_wrong_request_is_told_what_is_right(start: Start, body: Any, status: int, message: str) -> None:
@@ -150,6 +150,7 @@ def test_a_wrong_request_is_told_what_is_right(start: Start, body: Any, status: 
     assert told == status
     assert message in reason
     assert ask(url, "/nothing")[0] == 404
+    assert ask(url, "/score", b"{", **{"Content-Length": "32000001"}) == (413, "the body has more than 32000000 bytes")
 
 
 def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
