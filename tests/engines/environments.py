@@ -52,6 +52,7 @@ ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has
     "object_store": None,
     # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
     "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
+    "bert_score": Engine((("bert-score==0.3.13", "transformers==4.57.6", "torch===2.13.0"),)),  # for worker_for.py
     "service": None,
     "balancer": None,  # nginx and HAProxy, by the system's packages
     # As vLLM's, with the newest vLLM whose torch is here for the CPU and which takes verl's transformers.
