@@ -78,6 +78,18 @@ def save_choosing_judge(folder: Path) -> Path:
     return _save(folder, *choosing_llava())
 
 
+def save_yes_judge(folder: Path) -> Path:
+    """Writes a LLaVA whose answer is one token: Yes, No, a letter from A to D or a digit from 1 to 5."""
+    model, processor = llava([*MERGES, ("Y", "e"), ("Ye", "s"), ("N", "o")], 4096)
+    words = ["Yes", "No", *"ABCD12345"]
+    _lead(model, processor.tokenizer, {"\u010a": words, **{word: ["<|im_end|>"] for word in words}}, {"\u010a": 0})
+    with torch.no_grad():
+        model.lm_head.weight[:, 0] = -100
+        model.lm_head.weight[processor.tokenizer.convert_tokens_to_ids(words), 0] = 100
+        model.lm_head.weight[:, 4:] *= 0.1  # no word is hopeless
+    return _save(folder, model, processor)
+
+
 def _save(folder: Path, model: Any, processor: Any) -> Path:
     model.save_pretrained(folder)
     processor.save_pretrained(folder)

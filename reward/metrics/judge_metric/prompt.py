@@ -132,7 +132,7 @@ class AskPrompt(JudgePrompt):
             values = {"ask": prompt}
         elif not isinstance(prompt, Mapping):
             name = (default or cls.name) if prompt is None else os.fspath(prompt)
-            shipped = Path(__file__).with_name(f"{name}.yaml")
+            shipped = Path(__file__).parent / f"{name}.yaml"
             values = read_wording(shipped if shipped.is_file() and not Path(name).exists() else name)
         given = {**values, **changes}
         known = [field.name for field in fields(cls)]

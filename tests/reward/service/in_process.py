@@ -15,15 +15,15 @@ from reward.service.worker import Job, JobReply, Worker
 
 
 class App:
-    """A service of some metrics, each embedded, to which requests are sent one at a time.
+    """A service of some metrics, to which requests are sent one at a time.
 
     Args:
-        metrics: names.
+        metrics: names, or NAME=FOLDER.
         settings: see ServiceSettings.
     """
 
     def __init__(self, *metrics: str, **settings: Any) -> None:
-        served = tuple(MetricSource(name) for name in metrics or ("unigram",))
+        served = tuple(MetricSource.parse(name) for name in metrics or ("unigram",))
         self.settings = ServiceSettings(served, **settings)
         self.worker = Worker(self.settings, "cpu")
         self.jobs: list[Job] = []
