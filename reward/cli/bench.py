@@ -107,6 +107,8 @@ def bench(
     if output is not None:
         check_report(output)  # before hours of scoring
     with terminal.stdout_kept_clean():
+        if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
+            ratings, benchmark = Path(benchmark[0]), None
         data = data or ratings
         benchmarks: list[tuple[Benchmark, str | None]]
         if data is not None and not benchmark:

@@ -49,10 +49,13 @@ def compare(
     from reward.metaeval.report import plain
     from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison
     from reward.registry import MetricSource
+    from reward.scoring.writers import check_output_name
 
     named = options.named_files(files, "FIRST SECOND")
     if len(named) != 2:
         raise typer.BadParameter(f"compare takes two files, got {len(named)}", param_hint="FIRST SECOND")
+    if output is not None:
+        check_output_name(output, ".html")  # before hours of scoring
     with terminal.stdout_kept_clean():
         metrics = [MetricSource.parse(text) for text in metric or ()]
         sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]

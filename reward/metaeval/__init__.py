@@ -21,6 +21,7 @@ from reward.metaeval.bench import run_bench
 from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, write_pairs
+from reward.metaeval.benchmarks.own_ratings import load_ratings
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
 from reward.metaeval.classification import roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
@@ -51,6 +52,7 @@ __all__ = [
     "kendall_tau",
     "list_benchmarks",
     "load_benchmark",
+    "load_ratings",
     "markdown_table",
     "mean_difference",
     "mean_interval",

@@ -105,6 +105,7 @@ def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
         some = f" ({having} of {len(benchmark.items)} rows have it, and all must)" if having else ""
         if having == len(benchmark.items):
             some = " with a number in it: all rows have null there"
+        known += ". Ratings are named by --rating-column" if benchmark.spec.statistics else ""
         raise DataError(f"{benchmark.spec.name} has no score column {name!r}{some}; its score columns: {known}")
     rows: list[Any] = [item.columns[name] for item in benchmark.items]
     return np.array(rows, dtype=np.float64).reshape(len(rows), benchmark.captions_per_item)

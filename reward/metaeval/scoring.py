@@ -189,7 +189,14 @@ def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec) -> tuple[li
         if isinstance(digest, ImageError):
             errors[row] = str(digest)
         else:
-            keys[row] = (sample.candidate, tuple(sample.references), digest, sample.question, sample.task)
+            keys[row] = (
+                sample.candidate,
+                tuple(sample.references),
+                digest,
+                sample.question,
+                sample.task,
+                repr(sample.columns),
+            )
     return keys, errors
 
 

@@ -18,7 +18,7 @@ from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_differen
 from reward.metaeval.report import Grid, page_html, percent, versions
 from reward.metaeval.scored import small_picture
 from reward.registry import MetricSource
-from reward.scoring.writers import check_output_name, write_text
+from reward.scoring.writers import write_text
 
 __all__ = ["Captioners", "compare_captioners", "comparison_grid", "write_comparison"]
 
@@ -134,9 +134,8 @@ def write_comparison(output: Path, names: Sequence[str], found: Sequence[Caption
     """Writes a page with the images on which the first metric sees the largest differences.
 
     Raises:
-        OutputError: it cannot be written, or is no `.html` file.
+        OutputError: it cannot be written.
     """
-    check_output_name(output, ".html")
     one, galleries = found[0], []
     for name, sign in zip(names, (1, -1), strict=True):
         gains = sign * (one.scores[0] - one.scores[1])

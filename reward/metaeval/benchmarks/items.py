@@ -31,6 +31,7 @@ class RatedCaption:
         category: task, level or system, if the benchmark has any; else empty.
         question: what the candidate answers; None for a caption.
         columns: {name: score} of scores that came with the data; NaN means no score.
+        cells: further cells that a metric needs, see `CaptionSample.columns`.
     """
 
     candidate: str
@@ -41,6 +42,7 @@ class RatedCaption:
     category: str = ""
     question: str | None = None
     columns: Mapping[str, float] = field(default_factory=dict)
+    cells: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +200,7 @@ class Benchmark:
             given = () if isinstance(item, Quadruple) or not references else item.references
             given = tuple(text for text in given if not is_blank(text))
             context: dict[str, Any] = {} if isinstance(item, Quadruple) else {"question": item.question}
+            context |= {"columns": item.cells} if isinstance(item, RatedCaption) else {}
             context |= {"task": item.category or None} if self.spec.tasks else {}
             for caption, image in pairs:
                 try:

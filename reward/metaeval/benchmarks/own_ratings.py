@@ -39,7 +39,7 @@ _SPEC = BenchmarkSpec(
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
 _PAIRS = BenchmarkSpec(name="pairs", title="", form=PreferencePair, statistic="accuracy", checked="own")
 
-_RATER = re.compile(r"(rating|rater|annotator|human|judge|score)[ _-]?(\d+|[a-z])", re.IGNORECASE)
+_RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-][a-z])", re.IGNORECASE)
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
 _WORDS = {"true": 1.0, "yes": 1.0, "correct": 1.0, "false": 0.0, "no": 0.0, "incorrect": 0.0}
 _TIES = ("tie", "both", "equal", "same", "neither", "none", "draw")
@@ -55,6 +55,7 @@ class _Reader:
         raters: the columns of ratings; empty reads captions without.
         words: {word in lower case: number}.
         roles: {role: column or None} of image, references and question.
+        cells: {role: column} of further cells that a metric may need.
         root: where relative image paths start.
     """
 
@@ -63,6 +64,7 @@ class _Reader:
     raters: Sequence[str]
     words: Mapping[str, float]
     roles: Mapping[str, str | None]
+    cells: Mapping[str, str]
     root: Path
 
     def items(self) -> Iterator[Item]:
@@ -81,7 +83,8 @@ class _Reader:
                 if label is not ...:
                     yield PreferencePair((captions[0], captions[1]), label, **shared)
             elif (ratings := self._ratings(row)) or not self.raters:
-                yield RatedCaption(captions[0], ratings, columns=self._scores(row), **shared)
+                cells = {role: listed(or_none(row.get(name))) for role, name in self.cells.items()}
+                yield RatedCaption(captions[0], ratings, columns=self._scores(row), cells=cells, **shared)
 
     def _shared(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         cells = {role: None if name is None else or_none(row.get(name)) for role, name in self.roles.items()}
@@ -185,8 +188,10 @@ def load_ratings(
     Raises:
         DataError: a column is missing, nothing is rated, or a rating is a word that is not in the map.
     """
-    source = open_source(data, split=split)
+    fields = [*rating_columns, candidate_column, columns.get("image_column"), columns.get("references_column")]
+    source = open_source(data, split=split, fields=fields)
     names = source.columns
+    rating_columns = [n for each in rating_columns for n in ([each] if each in names else each.split(","))]
     captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
     raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
     raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
@@ -204,7 +209,8 @@ def load_captions(
     data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
 ) -> Benchmark:
     """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
-    source = open_source(data, split=split)
+    fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
+    source = open_source(data, split=split, fields=fields)
     items = tuple(_reader(source, [], [], {}, candidate_column, **columns).items())
     return Benchmark(replace(_SPEC, name=source.name, title=source.name), items)
 
@@ -232,7 +238,9 @@ def _reader(
     root = Path(source.folder if image_root is None else image_root)
     with suppress(DataError):  # not one image is there, which matters to some metrics, and is told by them
         root = find_root(source, roles["image"], image_root)
-    return _Reader(source, captions, raters, words, roles, root)
+    found_cells = {role: find_column(role, names, option=f"--{role}-column") for role in ("rubric", "questions")}
+    cells = {role: name for role, name in found_cells.items() if name is not None}
+    return _Reader(source, captions, raters, words, roles, cells, root)
 
 
 def _are_labels(items: Sequence[Item]) -> bool:

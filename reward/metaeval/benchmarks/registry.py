@@ -53,6 +53,8 @@ def benchmark_spec(name: str) -> BenchmarkSpec:
     """
     known = {_plain(spec.name): spec for spec in _specs().values()}
     if _plain(name) not in known:
+        if Path(name).exists():
+            raise DataError(f"no benchmark is named {name!r}; ratings of your own are read by load_ratings({name!r})")
         raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}")
     return known[_plain(name)]
 

@@ -168,5 +168,7 @@ def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
     (row,) = json.loads(out)["benchmarks"][0]["rows"]
     assert list(row["estimates"]) == ["tau-c", "tau-b", "spearman", "pearson"]
     assert all(each["low"] <= each["value"] <= each["high"] for each in row["estimates"].values())
+    again, _ = run("bench", "-b", tmp_path / "rated.csv", "-s", "mine", "--rating-column", "anna,ben", "--json")
+    assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]
     _, err = run("bench", "--benchmark", "scenes", "--rating-column", "anna", code=2)
     assert "is for RATINGS of your own" in err

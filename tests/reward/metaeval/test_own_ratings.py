@@ -67,7 +67,9 @@ def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
         ({"mine": RATINGS}, {"rating_columns": ["mine"]}),
         ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
         ({"anna": RATINGS, "ben": [*RATINGS[:7], None]}, {"rating_columns": ["anna", "ben"]}),
+        ({"anna": RATINGS, "ben": RATINGS}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
+        ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
         ({"rating": [f"{each} Stars" for each in RATINGS]}, {"rating_map": {f"{n} stars": n for n in range(1, 6)}}),
     ],
 )
@@ -77,6 +79,11 @@ def test_ratings_come_in_one_column_or_several_as_numbers_or_words(
 ) -> None:
     own = load_ratings(written(tmp_path, name, **columns), **options)
     assert [float(np.mean(item.ratings["overall"])) for item in own.items] == RATINGS  # type: ignore[union-attr]
+
+
+def test_further_cells_that_a_metric_needs_are_kept(tmp_path: Path) -> None:
+    own = load_ratings(written(tmp_path, "r.jsonl", rating=RATINGS, rubric=[[f"It names {n} stars."] for n in WORDS]))
+    assert [sample.columns["rubric"] for sample in own.samples()] == [[f"It names {n} stars."] for n in WORDS]  # type: ignore[union-attr]
 
 
 def test_aspects_in_one_cell_have_a_column_each(tmp_path: Path) -> None:
