@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from reward import CaptionSample
-from reward.backbones.clip import ClipTokenizer, ClipTowers
+from reward.backbones.clip import ClipTokenizer, OpenClipTowers
 from reward.backbones.clip_config import build_clip
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel
@@ -117,7 +117,7 @@ def beitscore(device: FakeDevice, dtype: torch.dtype) -> tuple[BeitScoreModel, B
 
 def clip_towers(
     device: FakeDevice, dtype: torch.dtype, name: str = "ViT-L-14", *, context_length: int = 77
-) -> ClipTowers:
+) -> OpenClipTowers:
     """A CLIP of open_clip, or with 248 tokens a Long-CLIP."""
     config = open_clip.get_model_config(name)
     # by default the text ends at the largest id, which the toy tokenizer's end is not
@@ -129,7 +129,7 @@ def clip_towers(
         pad=0,
         context_length=context_length,
     )
-    return device.build(lambda: ClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
+    return device.build(lambda: OpenClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
 
 
 def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:

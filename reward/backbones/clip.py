@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,78 @@ from reward.errors import ImageError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipTokenizer", "ClipTowers", "HubClipTokenizer", "make_bpe_tokenizer"]
+__all__ = ["ClipTokenizer", "ClipTowers", "HubClipTokenizer", "OpenClipTowers", "make_bpe_tokenizer"]
 
 _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
-class ClipTowers(nn.Module):
-    """The two towers of a CLIP, with its image transform and its tokenizer.
+class ClipTowers(nn.Module, ABC):
+    """The two towers of a CLIP, with its image transform and its tokenizer, whatever library it comes from.
+
+    Attributes:
+        clip: the network.
+        tokenizer: `texts -> (ids, cut)`; it does not parse control tokens in the texts.
+        context_length: tokens that it reads of a caption.
+        embed_dim: size of the features.
+        preprocess_cfg: the settings of `preprocess`.
+        sigmoid: scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
+    """
+
+    clip: Any
+    tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]
+    context_length: int
+    embed_dim: int
+    preprocess_cfg: dict[str, Any]
+    sigmoid: tuple[float, float] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the weights."""
+        return next(self.parameters()).device
+
+    def tokenize(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""
+        return self.tokenizer(texts)
+
+    @abstractmethod
+    def preprocess(self, image: Image.Image) -> Any:
+        """Pixels (3, H, W), float32, of an RGB image; or a dict of tensors, of a network that reads several.
+
+        Raises:
+            ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
+        """
+
+    @abstractmethod
+    def encode_image(self, pixels: Any) -> torch.Tensor:
+        """Image features (B, embed_dim), not normalised, of what `stacked_on` makes of B preprocessed images."""
+
+    @abstractmethod
+    def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
+        """Text features (B, embed_dim), not normalised, of token ids (B, context_length) on any device.
+
+        Pass ids that are on the CPU: the longest caption is looked up there, and the CPU need not wait for a GPU.
+        """
+
+
+def refuse_thin(image: Image.Image) -> None:
+    """Refuses an image that is too long and thin to be scaled by its shorter side.
+
+    Raises:
+        ImageError: it is; the message names its size.
+    """
+    if max(image.size) / min(image.size) > _MOST_STRETCH:
+        raise ImageError(
+            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
+            f"factor of {_MOST_STRETCH} at most; crop it"
+        )
+
+
+class OpenClipTowers(ClipTowers):
+    """The towers of a model of open_clip.
 
     Args:
         clip: an open_clip model with `encode_image` and `encode_text`.
-        tokenizer: `texts -> (ids, cut)`; it must not parse control tokens in the texts.
+        tokenizer: see ClipTowers.
         preprocess_cfg: open_clip's preprocessing settings (size, mean, std, interpolation, resize_mode).
     """
 
@@ -49,44 +111,24 @@ class ClipTowers(nn.Module):
             transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
             *self._scale, _, self._normalize = transform.transforms  # the one between makes a tensor
             np.asarray([self._normalize.mean, self._normalize.std], dtype=float).reshape(2, 3)  # raises for others
-        self.context_length: int = getattr(clip, "text", clip).context_length
+        self.context_length = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
-    @property
-    def device(self) -> torch.device:
-        """Device of the weights."""
-        return next(self.parameters()).device
-
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, image_size, image_size), float32, of an RGB image.
-
-        Raises:
-            ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
-        """
-        ratio = max(image.size) / min(image.size)
-        if self.preprocess_cfg.get("resize_mode", "shortest") != "squash" and ratio > _MOST_STRETCH:
-            raise ImageError(
-                f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
-                f"factor of {_MOST_STRETCH} at most; crop it"
-            )
+        """Pixels (3, image_size, image_size), see `ClipTowers.preprocess`."""
+        if self.preprocess_cfg.get("resize_mode", "shortest") != "squash":
+            refuse_thin(image)
         for step in self._scale:
             image = step(image)
         return normalized_pixels(image, self._normalize.mean, self._normalize.std)
 
-    def tokenize(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
-        """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""
-        return self.tokenizer(texts)
-
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Image features (B, embed_dim), not normalised, of pixels (B, 3, image_size, image_size)."""
+        """See `ClipTowers.encode_image`."""
         features: torch.Tensor = self.clip.encode_image(pixels.to(self._dtype()))
         return features
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
-        """Text features (B, embed_dim), not normalised, of token ids (B, context_length) on any device.
-
-        Pass ids that are on the CPU: the longest caption is looked up there, and the CPU need not wait for a GPU.
-        """
+        """See `ClipTowers.encode_text`."""
         features: torch.Tensor
         if self._ends_early():
             used = int(_ends(self.clip, ids).max()) + 1

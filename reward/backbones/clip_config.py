@@ -1,19 +1,20 @@
-"""Builds CLIPs from configurations of open_clip, and refuses those that name code."""
+"""Builds and loads CLIPs of open_clip, and refuses configurations that name code."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from reward.backbones.clip import ClipTokenizer, HubClipTokenizer, OpenClipTowers, make_bpe_tokenizer
 from reward.backbones.fit import foreign_errors, on_meta
-from reward.checkpoints import OPEN_CLIP_CONFIG
+from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, unsharded_loading
 from reward.errors import CheckpointError
+from reward.tensors import refuse_stored_integers
 
-__all__ = ["OPEN_CLIP_CONFIG", "build_clip", "check_open_clip"]
+__all__ = ["build_clip", "hub_file", "is_on_hub", "load_open_clip"]
 
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
@@ -49,22 +50,14 @@ def _refuse_fetched_tower(model_cfg: dict[str, Any], where: str) -> None:
         )
 
 
-def check_open_clip(name: str, download: Callable[[str, str], Path]) -> dict[str, Any]:
-    """Reads the `model_cfg` of a folder or Hub repository; {} for built-in architectures.
-
-    Args:
-        name: `"local-dir:folder"`, `"hf-hub:org/name"`, or the name of an architecture of open_clip.
-        download: downloads a file, (repository, file name) -> path.
-
-    Raises:
-        CheckpointError: no such configuration, or a network that needs to run code.
-    """
+def _checked_config(name: str) -> dict[str, Any]:
+    """The `model_cfg` of a folder or Hub repository, once it is seen to need no code; {} for built-in architectures."""
     from transformers import AutoConfig, AutoModel
 
     scheme, _, place = name.rpartition(":")
     if not scheme:
         return {}
-    path = Path(place) / OPEN_CLIP_CONFIG if scheme == "local-dir" else download(place, OPEN_CLIP_CONFIG)
+    path = Path(place) / OPEN_CLIP_CONFIG if scheme == "local-dir" else hub_file(place, OPEN_CLIP_CONFIG)
     with foreign_errors(f"open_clip model {name!r}: its {OPEN_CLIP_CONFIG}"):
         config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
         # open_clip itself sets timm_model_pretrained, which is left in many files, to false
@@ -76,3 +69,83 @@ def check_open_clip(name: str, download: Callable[[str, str], Path]) -> dict[str
                 inner = AutoConfig.from_pretrained(config["text_cfg"]["hf_model_name"], trust_remote_code=False)
                 AutoModel.from_config(inner, trust_remote_code=False)
     return config
+
+
+def load_open_clip(source: str) -> OpenClipTowers:
+    """Loads the towers of a model of open_clip, in float32.
+
+    Args:
+        source: a folder, a Hub id with or without `hf-hub:`, or ARCHITECTURE:TAG.
+
+    Raises:
+        CheckpointError: there is no such model, its weights do not fit, or it needs to run code.
+    """
+    import open_clip
+    from open_clip.pretrained import get_pretrained_cfg
+
+    if Path(source).is_dir():
+        name, tag = f"local-dir:{source}", None
+    elif ":" not in source or source.startswith("hf-hub:"):
+        name, tag = f"hf-hub:{source.removeprefix('hf-hub:')}", None
+    else:
+        name, tag = source.split(":", 1)
+    config = _checked_config(name)
+    try:
+        with unsharded_loading():
+            # open_clip only warns if the weights were trained with the other activation
+            gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
+            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
+            # overrides tokenizer_kwargs of the configuration, which could allow code
+            trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
+            tokenizer = open_clip.get_tokenizer(name, **trust)
+    except Exception as error:  # open_clip raises many built-in errors for files that do not fit
+        raise CheckpointError(
+            f"cannot load the open_clip model {source!r}: {error}. Expected a folder or Hub repository with "
+            "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
+            "open_clip.list_pretrained()."
+        ) from error
+    if tag is None:
+        scheme, _, place = name.partition(":")
+        folder = Path(place) if scheme == "local-dir" else hub_file(place, OPEN_CLIP_CONFIG).parent
+        files = [file for file in sorted(folder.glob("open_clip_*")) if file.suffix in WEIGHT_SUFFIXES]
+        refuse_stored_integers(files, clip, where=f"open_clip model {source!r}")
+    texts: ClipTokenizer | HubClipTokenizer
+    if isinstance(tokenizer, open_clip.SimpleTokenizer):
+        texts = make_bpe_tokenizer(tokenizer)
+    else:
+        texts = HubClipTokenizer(tokenizer)
+    return OpenClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))
+
+
+def hub_file(repo_id: str, filename: str) -> Path:
+    """A file of a Hub repository, downloaded if it is not in the cache.
+
+    Raises:
+        CheckpointError: it cannot be fetched.
+    """
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(repo_id, filename))
+    except (OSError, ValueError) as error:  # every error of the client is one of these
+        raise CheckpointError(
+            f"there is no folder {repo_id!r} here, and as a Hub id its {filename} cannot be fetched: {error}. Download "
+            f"it where there is a network, `hf download {repo_id} --local-dir FOLDER`, and give the folder."
+        ) from error
+
+
+def is_on_hub(repo_id: str, filename: str) -> bool:
+    """Whether a Hub repository has a file, which is then downloaded; without a network, whether the cache has it.
+
+    Raises:
+        CheckpointError: there is no such repository, or the Hub refuses it.
+    """
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        hub_file(repo_id, filename)
+    except CheckpointError as error:
+        if isinstance(error.__cause__, EntryNotFoundError):
+            return False
+        raise
+    return True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,12 +34,14 @@ def normalized_pixels(image: Image.Image, mean: Sequence[float], std: Sequence[f
     return torch.from_numpy(pixels)
 
 
-def stacked_on(device: torch.device, images: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Images (N, 3, H, W) on a device, of N images (3, H, W) on the CPU.
+def stacked_on(device: torch.device, images: Sequence[Any]) -> Any:
+    """Images (N, 3, H, W) on a device, of N images (3, H, W) on the CPU; of N dicts of tensors, one dict.
 
     They are joined there. Joining them on the CPU first took 33 ms for four images, beside an H200 that then needed 4
     ms for all of CLIPScore.
     """
+    if isinstance(images[0], Mapping):
+        return {name: stacked_on(device, [image[name] for image in images]) for name in images[0]}
     return torch.stack([image.to(device) for image in images])
 
 

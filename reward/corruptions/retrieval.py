@@ -131,17 +131,18 @@ def clip_embeddings(
 
     Example:
         >>> from open_clip import SimpleTokenizer
-        >>> from reward.backbones.clip import ClipTowers, make_bpe_tokenizer
+        >>> from reward.backbones.clip import OpenClipTowers, make_bpe_tokenizer
         >>> from reward.backbones.clip_config import build_clip
         >>> vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
         >>> text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}
         >>> clip = build_clip({"embed_dim": 4, "vision_cfg": vision, "text_cfg": text})  # or load_clip("org/name")
-        >>> towers = ClipTowers(clip, make_bpe_tokenizer(SimpleTokenizer(context_length=9)))
+        >>> towers = OpenClipTowers(clip, make_bpe_tokenizer(SimpleTokenizer(context_length=9)))
         >>> clip_embeddings(towers, ["a star", "a ring"])[0].shape
         (2, 4)
     """
     import torch
 
+    from reward.backbones.pixels import stacked_on
     from reward.images import load_image
 
     device = next(towers.parameters()).device
@@ -151,7 +152,7 @@ def clip_embeddings(
         for batch in _batches(captions, batch_size):
             texts.append(towers.encode_text(towers.tokenize(batch)[0].to(device)).float().cpu().numpy())
         for batch in _batches(images, batch_size):
-            pixels = torch.stack([towers.preprocess(load_image(image)) for image in batch]).to(device)
+            pixels = stacked_on(device, [towers.preprocess(load_image(image)) for image in batch])
             pictures.append(towers.encode_image(pixels).float().cpu().numpy())
     return np.concatenate(texts), np.concatenate(pictures)
 

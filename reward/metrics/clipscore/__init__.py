@@ -1,4 +1,4 @@
-"""Baselines that compare CLIP's embeddings: CLIPScore, RefCLIPScore, Long-CLIPScore, PAC-S and RefPAC-S."""
+"""Baselines that compare CLIP's embeddings: CLIPScore, RefCLIPScore, Long-CLIPScore, SigLIP, PAC-S and RefPAC-S."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from reward.metrics.base import MetricSpec
 from reward.metrics.published import CheckpointFacts
 
-__all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "REF_PAC", "SPECS"]
+__all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "REF_PAC", "SIGLIP", "SPECS"]
 
 _B32: dict[str, Any] = {"weights": 151_277_313, "gflops": 6.11}
 _L14: dict[str, Any] = {"weights": 427_616_513, "gflops": 31.5}
@@ -35,9 +35,14 @@ CLIP = MetricSpec(
     },
     paper="CLIPScore: A Reference-free Evaluation Metric for Image Captioning (2021)",
     has_embedded=True,
+    model_types=(
+        *("clip", "metaclip_2", "altclip", "chinese_clip", "align", "aimv2", "flava", "clipseg", "groupvit"),
+        *("owlvit", "owlv2", "tipsv2", "vision-text-dual-encoder"),
+    ),
 )
 REF_CLIP = replace(
     CLIP,
+    model_types=(),
     name="refclipscore",
     scorer="reward.metrics.clipscore.scorer:RefClipScorer",
     aspects=("refclipscore",),
@@ -67,6 +72,28 @@ LONG_CLIP = MetricSpec(
         "booktitle": "Proceedings of ECCV",
         "year": "2024",
     },
+)
+SIGLIP = MetricSpec(
+    name="siglipscore",
+    scorer="reward.metrics.clipscore.scorer:SiglipScorer",
+    sources="clip",
+    aspects=("siglipscore",),
+    suits="short",
+    blind_to="what comes after the 64th token; word order, counts, who does what to whom; grammar",
+    checkpoints=(
+        CheckpointFacts(
+            "google/siglip2-so400m-patch14-384", "apache-2.0", download=4_544_148_936, weights=1_136_008_498
+        ),
+        CheckpointFacts("google/siglip-so400m-patch14-384", "apache-2.0", download=3_511_950_624, weights=877_960_498),
+    ),
+    citation={
+        "author": "Zhai, Xiaohua and Mustafa, Basil and Kolesnikov, Alexander and Beyer, Lucas",
+        "title": "Sigmoid Loss for Language Image Pre-Training",
+        "booktitle": "Proceedings of ICCV",
+        "year": "2023",
+    },
+    paper="Sigmoid Loss for Language Image Pre-Training (2023)",
+    model_types=("siglip", "siglip2"),
 )
 PAC = MetricSpec(
     name="pacscore",
@@ -101,4 +128,4 @@ REF_PAC = replace(
     needs_references=True,
     range=(0.0, 2 * 2.0 / 3.0),  # harmonic mean of 2 and 1
 )
-SPECS = (CLIP, REF_CLIP, LONG_CLIP, PAC, REF_PAC)
+SPECS = (CLIP, REF_CLIP, LONG_CLIP, SIGLIP, PAC, REF_PAC)

@@ -20,14 +20,14 @@ from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_chec
 from reward.errors import CheckpointError, ConfigError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
-from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC
+from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC, SIGLIP
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, NetworkScorer
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer", "RefPacScorer"]
+__all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer", "RefPacScorer", "SiglipScorer"]
 
 PREFIX = "A photo depicts "  # the authors of CLIPScore, and of PAC-S, put it before every caption and reference
 _TEXTS_PER_PASS = 64
@@ -53,6 +53,7 @@ class ClipScorer(NetworkScorer):
 
     spec: MetricSpec = CLIP
     weight: ClassVar[float] = 2.5
+    prefix: ClassVar[str] = PREFIX
     _needs: ClassVar[str] = "give a CLIP"  # what source to give, for messages
 
     def __init__(self, towers: ClipTowers, *, source: str | None = None, activation: str | None = None) -> None:
@@ -73,9 +74,10 @@ class ClipScorer(NetworkScorer):
         """Loads the CLIP.
 
         Args:
-            source: a source of `reward.backbones.load_clip`, such as `"ViT-B-32:openai"` (the paper's),
-                `"hf-hub:org/name"`, a folder, or a checkpoint file in CLIP's own layout; a folder that
-                `save_pretrained` wrote; or `"embedded"`, the CLIP of the embedded VELA, for trials on scenes.
+            source: a source of `reward.backbones.load_clip`: a Hub id or a folder of transformers or open_clip, such
+                as `"openai/clip-vit-large-patch14"`, `"ViT-B-32:openai"` (the paper's), or a checkpoint file in CLIP's
+                own layout; a folder that `save_pretrained` wrote; or `"embedded"`, the CLIP of the embedded VELA, for
+                trials on scenes.
             revision: must be None. To use another revision, download it and give the folder.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; float32 by default.
@@ -178,7 +180,7 @@ class ClipScorer(NetworkScorer):
         cut: set[str] = set()
         for start in range(0, len(texts), step):
             part = texts[start : start + step]
-            ids, too_long = self.model.tokenize([PREFIX + text for text in part])
+            ids, too_long = self.model.tokenize([self.prefix + text for text in part])
             features.update(zip(part, _unit(self.model.encode_text(ids)), strict=True))
             cut.update(text for text, long in zip(part, too_long, strict=True) if long)
         return features, cut
@@ -219,6 +221,31 @@ class RefPacScorer(RefClipScorer, PacScorer):
     """RefPAC-S and RefPAC-S++: harmonic mean of PAC-S and the largest cosine (at least 0) of caption and references."""
 
     spec = REF_PAC
+
+
+class SiglipScorer(ClipScorer):
+    """The probability that SigLIP gives to image and caption: sigmoid(scale * cos + bias), with its own two numbers.
+
+    The caption has no words before it. Cosines of SigLIP are small, so that `clipscore` of it seldom passes 0.5.
+
+    Source: Zhai et al., "Sigmoid Loss for Language Image Pre-Training", section 3.2.
+    """
+
+    spec = SIGLIP
+    prefix = ""
+    _needs = 'give a SigLIP, such as "google/siglip2-so400m-patch14-384"'
+
+    def __init__(self, towers: ClipTowers, *, source: str | None = None, activation: str | None = None) -> None:
+        super().__init__(towers, source=source, activation=activation)
+        if towers.sigmoid is None:
+            raise CheckpointError(
+                f"the CLIP {source!r} has no logit_bias, which {self.spec.name} needs: take clipscore, or {self._needs}"
+            )
+        self.scale, self.bias = towers.sigmoid
+
+    def _rate(self, image: np.ndarray, references: np.ndarray | None) -> np.ndarray:
+        scores: np.ndarray = 1 / (1 + np.exp(-(self.scale * image + self.bias)))
+        return scores
 
 
 def _unit(features: torch.Tensor) -> np.ndarray[Any, Any]:

@@ -1,0 +1,169 @@
+"""CLIP and Long-CLIP in their original layout, and what was trained on from them: PAC-S and PAC-S++."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reward.backbones.clip import OpenClipTowers, make_bpe_tokenizer
+from reward.backbones.clip_config import build_clip
+from reward.backbones.fit import check_fit, foreign_errors
+from reward.checkpoints import OPEN_CLIP_CONFIG
+from reward.errors import CheckpointError
+from reward.tensors import load_strict, load_tensors, read_header, refuse_integers
+
+__all__ = ["LONG_CLIP_FILES", "load_original"]
+
+LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
+_KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
+_NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
+_NEEDED = (
+    "visual.conv1.weight",
+    "visual.positional_embedding",
+    "visual.proj",
+    "positional_embedding",
+    "text_projection",
+    "token_embedding.weight",
+)
+_OF_LAION = "openClip_"  # how the authors of PAC-S name what they trained on from LAION's CLIP, and below from OpenAI's
+_OF_OPENAI = ("clip_ViT-", "PAC++_clip_")
+
+
+def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
+    """Loads the towers of a weight file, in float32.
+
+    Args:
+        source: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
+        activation: see `reward.backbones.load_clip`.
+
+    Raises:
+        CheckpointError: it has another layout, its weights do not fit, or its activation is not known.
+    """
+    file = Path(source)
+    with foreign_errors(repr(str(file))):
+        stored = load_tensors(file)
+        refuse_integers({key: value for key, value in stored.items() if key not in _NOT_WEIGHTS}, where=repr(str(file)))
+        tensors = _without_lora(stored)
+    if not all(key in tensors for key in _NEEDED):
+        raise CheckpointError(
+            f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
+            "name the folder that holds its open_clip_config.json"
+        )
+    metadata = read_header(file).metadata if file.suffix == ".safetensors" else {}
+    with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
+        model_cfg, state = _of_original_layout(tensors, metadata)
+        stated = _stated(file)
+        model_cfg["quick_gelu"] = _is_quick(file, stored, stated, activation)
+        shapes = {key: tuple(value.shape) for key, value in state.items()}
+        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=repr(str(file)))
+        clip = build_clip(model_cfg)
+    load_strict(clip, state, where=str(file))
+    from open_clip import SimpleTokenizer
+
+    texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
+    of_laion = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_OF_LAION) else None
+    return OpenClipTowers(clip, texts, stated.get("preprocess_cfg", of_laion))
+
+
+def _stated(file: Path) -> dict[str, Any]:
+    """The open_clip_config.json beside a file; {} if there is none."""
+    path = file.with_name(OPEN_CLIP_CONFIG)
+    config: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not isinstance(config, dict) or (config and not isinstance(config.get("model_cfg"), dict)):
+        raise CheckpointError(f"{str(path)!r} has no model_cfg")
+    return config
+
+
+def _is_quick(
+    file: Path, stored: Mapping[str, torch.Tensor], stated: Mapping[str, Any], activation: str | None
+) -> bool:
+    """Whether a checkpoint in the original layout was trained with QuickGELU: weights of both have the same names.
+
+    What is told wins, then the configuration beside the file, then what is known: Long-CLIP and OpenAI's own files,
+    which hold a second table of positions or sizes among the weights, and the files of PAC-S, by their names.
+    """
+    if activation is not None:
+        return activation == "quick_gelu"
+    if stated:
+        return bool(stated["model_cfg"].get("quick_gelu", False))
+    if "positional_embedding_res" in stored or any(name in stored for name in _NOT_WEIGHTS):
+        return True
+    if file.name.startswith((_OF_LAION, *_OF_OPENAI)):
+        return not file.name.startswith(_OF_LAION)
+    raise CheckpointError(
+        f"{str(file)!r} does not say with which activation it was trained, and with the other its scores are wrong: "
+        "give activation='quick_gelu' (OpenAI's weights and what was trained on from them) or activation='gelu' (most "
+        f"of open_clip's own). For a command, put {OPEN_CLIP_CONFIG} beside the file and name the file; "
+        '{"model_cfg": {"quick_gelu": false}} is enough in it'
+    )
+
+
+def _without_lora(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights that PAC-S++ runs with: those of attention and `conv1` get their LoRA, with alpha 1.
+
+    The others hold theirs already, as the authors' code reads its checkpoints. Without LoRA nothing changes.
+    """
+    merged = {key: value for key, value in tensors.items() if "lora_" not in key}
+    for key, weight in merged.items():
+        stem = key.replace("in_proj_weight", "in_proj_weight_").removesuffix("weight") + "lora_"
+        if f"{stem}A" in tensors and ".mlp." not in key:
+            first, second = tensors[f"{stem}A"].float(), tensors[f"{stem}B"].float()
+            rank = len(first) // (weight.shape[-1] if weight.ndim == 4 else 1)  # a convolution's has one for each row
+            merged[key] = weight.float() + (second @ first).view_as(weight) / rank
+    return merged
+
+
+def _layers(tensors: Mapping[str, torch.Tensor], prefix: str) -> int:
+    return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in tensors)
+
+
+def _of_original_layout(
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Turns a state dict in OpenAI's layout, which Long-CLIP shares, into open_clip's `model_cfg` and state dict.
+
+    Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that.
+    Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
+    reader of open_clip would round fp32 files to fp16.
+
+    Args:
+        tensors: the state dict, with or without `positional_embedding_res`.
+        metadata: may hold `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every published CLIP.
+    """
+    state = {key: value.float() for key, value in tensors.items() if key not in _NOT_WEIGHTS}
+    second = state.pop("positional_embedding_res", None)
+    if second is not None:
+        first = state["positional_embedding"]
+        if second.shape != first.shape:
+            raise CheckpointError(
+                f"positional_embedding {tuple(first.shape)} and positional_embedding_res {tuple(second.shape)} differ"
+            )
+        state["positional_embedding"] = torch.cat([first[:_KEPT_POSITIONS], second[_KEPT_POSITIONS:]])
+    vision_width, _, patch_size, _ = state["visual.conv1.weight"].shape
+    grid = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
+    context_length, text_width = state["positional_embedding"].shape
+    vision_heads = int(metadata.get("vision_heads", max(1, vision_width // 64)))
+    text_heads = int(metadata.get("text_heads", max(1, text_width // 64)))
+    model_cfg = {
+        "embed_dim": state["text_projection"].shape[1],
+        "quick_gelu": True,
+        "vision_cfg": {
+            "image_size": grid * patch_size,
+            "layers": _layers(state, "visual.transformer.resblocks."),
+            "width": vision_width,
+            "head_width": vision_width // vision_heads,
+            "patch_size": patch_size,
+        },
+        "text_cfg": {
+            "context_length": context_length,
+            "vocab_size": state["token_embedding.weight"].shape[0],
+            "width": text_width,
+            "heads": text_heads,
+            "layers": _layers(state, "transformer.resblocks."),
+        },
+    }
+    return model_cfg, state

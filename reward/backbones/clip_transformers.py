@@ -1,0 +1,176 @@
+"""CLIPs of transformers: CLIP, SigLIP and whatever else `AutoModel` gives that embeds images and captions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from reward.backbones.clip import ClipTowers, refuse_thin
+from reward.backbones.fit import foreign_errors
+from reward.backbones.language import CHARACTERS_PER_TOKEN
+from reward.backbones.pretrained import load_pretrained
+from reward.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["TRANSFORMERS_WEIGHTS", "ProcessorTokens", "TransformersTowers", "load_transformers_clip"]
+
+TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files
+
+# Networks whose features do not change with padding on the right: they may be spared it.
+_READ_NO_PADDING = ("clip", "metaclip_2", "altclip", "chinese_clip")
+_POSITIONS_COUNT = ("clip",)  # whose tokenizers may still say 77 where a longer table of positions was trained
+
+
+class ProcessorTokens:
+    """Captions in the tokens of a processor, which are those of `AutoProcessor` but for control tokens in the text.
+
+    Args:
+        tokenizer: a tokenizer of transformers. If its settings say `do_lower_case`, captions are lowered, as those of
+            SigLIP 2 were in training: its tokenizer forgets to.
+        context_length: length of every row.
+
+    Example:
+        >>> from transformers import BertTokenizer
+        >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "star"]
+        >>> tokens = ProcessorTokens(BertTokenizer({word: place for place, word in enumerate(words)}), 5)
+        >>> tokens(["A star", "a red red red star"])
+        (tensor([[2, 5, 7, 3, 0], [2, 5, 6, 6, 3]]), [False, True])
+    """
+
+    def __init__(self, tokenizer: Any, context_length: int) -> None:
+        self.tokenizer, self.context_length = tokenizer, context_length
+        self.lowers = bool(tokenizer.init_kwargs.get("do_lower_case"))
+        names = {name: token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"}
+        texts = [each for token in names.values() for each in ([token] if isinstance(token, str) else token)]
+        self.control = frozenset(tokenizer.convert_tokens_to_ids(texts))
+        whole, bare = tokenizer("a").input_ids, tokenizer("a", add_special_tokens=False).input_ids
+        at = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+        self.start, self.end = whole[:at], whole[at + len(bare) :]
+        self.pad: int = tokenizer.pad_token_id
+
+    def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        """Token ids (B, context_length), int64, and for each text whether it was cut."""
+        limit, room = CHARACTERS_PER_TOKEN * self.context_length, self.context_length - len(self.start + self.end)
+        read = [text.lower()[:limit] if self.lowers else text[:limit] for text in texts]
+        bare = self.tokenizer(read, add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
+        rows = [[token for token in row if token not in self.control] for row in bare]
+        cut = [len(row) > room or len(text) > limit for row, text in zip(rows, texts, strict=True)]
+        ids = torch.full((len(texts), self.context_length), self.pad)
+        for place, row in enumerate(rows):
+            tokens = torch.tensor([*self.start, *row[:room], *self.end])
+            where = slice(None, len(tokens)) if self.tokenizer.padding_side == "right" else slice(-len(tokens), None)
+            ids[place, where] = tokens
+        return ids, cut
+
+    def mask(self, ids: torch.Tensor) -> torch.Tensor:
+        """Mask (B, L), int64, of rows: 1 where a token is, also an end token that has the id of the padding."""
+        padded = ids == self.pad
+        own = self.pad in self.end and self.tokenizer.padding_side == "right"
+        return (padded.cumsum(1) <= own).long() if own else (~padded).long()
+
+
+class TransformersTowers(ClipTowers):
+    """The towers of a model of transformers with `get_image_features` and `get_text_features`.
+
+    Args:
+        clip: the model.
+        processor: with a tokenizer and an image processor.
+    """
+
+    def __init__(self, clip: Any, processor: Any) -> None:
+        super().__init__()
+        self.clip, self.image_processor = clip, processor.image_processor
+        self.tokenizer = self.tokens = ProcessorTokens(processor.tokenizer, _context_length(clip.config, processor))
+        self.context_length = self.tokens.context_length
+        self.preprocess_cfg = self.image_processor.to_dict()
+        self.embed_dim = _embed_dim(clip.config)
+        self.kind: str = clip.config.model_type
+
+    def preprocess(self, image: Image.Image) -> Any:
+        """See `ClipTowers.preprocess`; only a SigLIP 2 of any image size (NaFlex) needs more than pixels."""
+        if (self.preprocess_cfg.get("size") or {}).get("shortest_edge"):
+            refuse_thin(image)
+        made = {name: value[0] for name, value in self.image_processor(image, return_tensors="pt").items()}
+        return made["pixel_values"] if set(made) == {"pixel_values"} else made
+
+    def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """See `ClipTowers.encode_image`."""
+        inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
+        inputs["pixel_values"] = inputs["pixel_values"].to(self.clip.dtype)
+        return self._features(self.clip.get_image_features(**inputs))
+
+    def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
+        """See `ClipTowers.encode_text`."""
+        mask = self.tokens.mask(ids)
+        if self.kind in _READ_NO_PADDING and self.tokens.tokenizer.padding_side == "right":
+            used = int(mask.sum(1).max())
+            ids, mask = ids[:, :used], mask[:, :used]
+        reads_mask = "attention_mask" in self.tokens.tokenizer.model_input_names
+        masks = {"attention_mask": mask.to(self.device)} if reads_mask else {}
+        return self._features(self.clip.get_text_features(input_ids=ids.to(self.device), **masks))
+
+    def _features(self, output: Any) -> torch.Tensor:
+        features = getattr(output, "pooler_output", output)
+        if not isinstance(features, torch.Tensor):
+            raise CheckpointError(f"a {self.kind!r} of transformers has no embeddings that can be compared")
+        return features[:, 0] if features.ndim == 3 else features  # FLAVA maps all states, and compares the first
+
+
+def load_transformers_clip(source: str | os.PathLike[str]) -> TransformersTowers:
+    """Loads the towers of a model of transformers, in float32, without running its code.
+
+    Args:
+        source: a folder that `save_pretrained` wrote, with its processor, or a Hub id.
+
+    Raises:
+        CheckpointError: it is no such model, or its files do not fit each other.
+    """
+    from transformers import AutoModel, AutoProcessor
+
+    where = f"CLIP {os.fspath(source)!r}"
+    _check_kind(source, where)
+    clip, processor = load_pretrained(source, AutoModel, AutoProcessor, "CLIP", strict=True)
+    for part, files in (("image_processor", "preprocessor_config.json"), ("tokenizer", "tokenizer.json")):
+        if getattr(processor, part, None) is None:
+            raise CheckpointError(f"{where} has no {files}: save the whole processor beside the model")
+    with foreign_errors(where):
+        return TransformersTowers(clip, processor)
+
+
+def _check_kind(source: str | os.PathLike[str], where: str) -> None:
+    """Refuses what is no CLIP by its configuration, before its weights are read."""
+    from transformers import CONFIG_MAPPING, MODEL_MAPPING, AutoConfig, PreTrainedConfig
+
+    with foreign_errors(f"{where}: its config.json"):
+        plain, _ = PreTrainedConfig.get_config_dict(source)
+        kind = plain.get("model_type")
+        known = kind in CONFIG_MAPPING
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False) if known else None
+        network = MODEL_MAPPING.get(type(config), None) if known else None
+    if not known and plain.get("auto_map"):
+        raise CheckpointError(f"{where} is a {kind!r}, which runs code of its own; that is refused, take another CLIP")
+    if not hasattr(network, "get_image_features") or not hasattr(network, "get_text_features"):
+        raise CheckpointError(
+            f"{where} is a {kind!r}, which does not embed both images and captions; take a CLIP or a SigLIP, such as "
+            "'openai/clip-vit-large-patch14'"
+        )
+
+
+def _context_length(config: Any, processor: Any) -> int:
+    """Tokens that a CLIP reads of a caption: what its processor says, else its positions or its tokenizer's length."""
+    stated = getattr(processor, "text_kwargs", {}).get("max_length")
+    positions: int = config.text_config.max_position_embeddings
+    if config.model_type in _POSITIONS_COUNT:
+        return positions
+    return int(min(stated or positions, positions, processor.tokenizer.model_max_length))
+
+
+def _embed_dim(config: Any) -> int:
+    """Size of the features."""
+    text = config.text_config
+    return int(getattr(config, "projection_dim", None) or getattr(text, "projection_size", None) or text.hidden_size)

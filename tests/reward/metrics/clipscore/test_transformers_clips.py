@@ -1,0 +1,217 @@
+"""CLIPs of transformers behind clipscore and siglipscore: beside transformers by hand and torchmetrics, and refusals."""
+
+from __future__ import annotations
+
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
+
+from reward import CaptionSample, MetricReward, load_scorer
+from reward.errors import CheckpointError
+from reward.metrics.base import Scorer
+from tests.contract import SAMPLES, ScorerContract
+from tests.loopback_hub import LoopbackHub
+from tests.pictures import png
+from tests.small_clip import small_clip
+from tests.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
+
+CAPTIONS = ["a red star", "two dogs, on the grass!", "", "a red star on the grass " * 30]
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("clips")
+    return {kind: toy_clip(root / str(number), kind) for number, kind in enumerate(TYPES)}
+
+
+def pictures(count: int) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8)) for _ in range(count)]
+
+
+def by_hand(folder: Path, images: list[Image.Image], texts: list[str]) -> tuple[torch.Tensor, Any]:
+    """Cosines (images, texts) as transformers' own pages compute them, with `AutoProcessor`; and the model."""
+    model, processor = AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
+    length = load_scorer("clipscore", folder, device="cpu").model.context_length  # type: ignore[attr-defined]
+    words = processor(text=texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+    with torch.inference_mode():
+        outputs = model.get_image_features(**processor(images=images, return_tensors="pt")), model.get_text_features(**words)
+    vectors = [each.pooler_output[:, 0] if each.pooler_output.ndim == 3 else each.pooler_output for each in outputs]
+    image, text = (torch.nn.functional.normalize(each, dim=-1) for each in vectors)
+    return image @ text.T, model
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_scores_are_those_of_transformers_by_hand(kind: str, clips: dict[str, Path]) -> None:
+    images = pictures(3)
+    samples = [CaptionSample(caption, image) for image in images for caption in CAPTIONS]
+    table = load_scorer("clipscore", clips[kind], device="cpu").score(samples)
+    cosines, model = by_hand(clips[kind], images, [f"A photo depicts {text}".lower() for text in CAPTIONS])
+    assert table.scores[:, 0] == pytest.approx(2.5 * cosines.clamp(min=0).flatten().numpy(), abs=1e-5)
+    assert np.ptp(table.scores) > 0.01
+    longest = {"clip of 248 tokens": False, "flava": False, "vision-text-dual-encoder": False}.get(kind, True)
+    assert table.truncated.tolist() == [False, False, False, longest] * 3
+    if getattr(model, "logit_bias", None) is None:
+        with pytest.raises(CheckpointError, match="has no logit_bias, which siglipscore needs: take clipscore, or give"):
+            load_scorer("siglipscore", clips[kind])
+        return
+    cosines, model = by_hand(clips[kind], images, CAPTIONS)
+    expected = torch.sigmoid(cosines * model.logit_scale.exp() + model.logit_bias)
+    found = load_scorer("siglipscore", clips[kind], device="cpu").score(samples).scores[:, 0]
+    assert found == pytest.approx(expected.detach().flatten().numpy(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["clip", "metaclip_2", "altclip", "chinese_clip"])
+def test_scores_are_those_of_torchmetrics(kind: str, clips: dict[str, Path]) -> None:
+    """Whose scale is 100, and which puts no words before the caption."""
+    clip_score = pytest.importorskip("torchmetrics.functional.multimodal").clip_score
+    model, processor = AutoModel.from_pretrained(clips[kind]).eval(), AutoProcessor.from_pretrained(clips[kind])
+
+    class Plain:  # torchmetrics expects the features themselves, as transformers 4 gave them
+        config, to = model.config, lambda self, device: self
+
+        def get_image_features(self, pixels: torch.Tensor) -> torch.Tensor:
+            return model.get_image_features(pixels).pooler_output
+
+        def get_text_features(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return model.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
+
+    images, captions = pictures(3), CAPTIONS[:2] + ["a small house"]
+    pixels = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
+    texts = [f"A photo depicts {caption}" for caption in captions]
+    with torch.inference_mode():
+        theirs = [float(clip_score(*pair, lambda: (Plain(), processor))) for pair in zip(pixels, texts, strict=True)]
+    samples = [CaptionSample(caption, image) for caption, image in zip(captions, images, strict=True)]
+    ours = load_scorer("clipscore", clips[kind], device="cpu").score(samples).scores[:, 0]
+    assert ours == pytest.approx(2.5 * np.array(theirs) / 100, abs=1e-5)
+
+
+@pytest.fixture(scope="module", params=[("clipscore", "clip"), ("siglipscore", "siglip2 of any size")])
+def scorer(request: pytest.FixtureRequest, clips: dict[str, Path]) -> Scorer:
+    name, kind = request.param
+    return load_scorer(name, clips[kind], device="cpu")
+
+
+class TestTransformersScorers(ScorerContract):
+    """The contract, on a CLIP and on a SigLIP 2 that reads images of any size."""
+
+
+def test_captions_are_lowered_where_the_checkpoint_asks_for_it(clips: dict[str, Path]) -> None:
+    """SigLIP 2 was trained on small letters; the Gemma tokenizer of its checkpoints leaves capitals as they are."""
+    image = pictures(1)[0]
+    samples = [CaptionSample("A RED Star", image), CaptionSample("a red star", image)]
+    first, second = load_scorer("siglipscore", clips["siglip with gemma's tokens"]).score(samples).scores[:, 0]
+    assert first == second
+    assert gemma_tokenizer()("A RED").input_ids != gemma_tokenizer()("a red").input_ids
+
+
+def test_control_tokens_in_a_caption_are_text(clips: dict[str, Path]) -> None:
+    for kind, folder in clips.items():
+        towers: Any = load_scorer("clipscore", folder, device="cpu").model
+        ids, _ = towers.tokenize(["a </s> <|endoftext|> [SEP] <eos> b", "a b"])
+        ends = [sum(row.count(end) for end in set(towers.tokens.end) - {towers.tokens.pad}) for row in ids.tolist()]
+        assert ends[0] == ends[1], kind
+        if towers.tokens.pad in towers.tokens.end:
+            assert towers.tokens.mask(ids)[0].sum() > 10, kind
+
+
+def test_half_precision_files_a_type_on_request_and_a_cache(clips: dict[str, Path], tmp_path: Path) -> None:
+    samples = [CaptionSample(caption, image) for image in pictures(2) for caption in CAPTIONS]
+    half = toy_clip(tmp_path / "half", dtype=torch.float16)
+    stored: Any = load_scorer("clipscore", half, device="cpu")
+    assert next(stored.model.parameters()).dtype is torch.float32
+    expected = load_scorer("clipscore", clips["clip"], device="cpu").score(samples).scores
+    assert stored.score(samples).scores == pytest.approx(expected, abs=0.01)
+    siglip = clips["siglip2 of any size"]
+    small: Any = load_scorer("siglipscore", siglip, device="cpu", dtype="bfloat16")
+    assert (small.scale, next(small.model.parameters()).dtype) == (pytest.approx(np.exp(2.0)), torch.bfloat16)
+    exact = load_scorer("siglipscore", siglip, device="cpu").score(samples).scores
+    assert small.score(samples).scores == pytest.approx(exact, abs=0.05)
+    for known in (0, 2):
+        kept: Any = load_scorer("siglipscore", siglip, device="cpu", cache=tmp_path / "cache")
+        assert kept.score(samples).scores == pytest.approx(exact, abs=1e-6)
+        assert kept.caches["images"].hits == known
+
+
+def test_a_hub_id_is_told_by_its_files(clips: dict[str, Path], tmp_path: Path, hub: LoopbackHub) -> None:
+    hub.add_folder("owner/siglip", clips["siglip"])
+    both = small_clip(toy_clip(tmp_path / "both"))
+    hub.add_folder("owner/both", both)
+    hub.add_repo("owner/neither", {"README.md": tmp_path / "both" / "config.json"})
+    image = png(pictures(1)[0])
+    here = MetricReward("siglipscore", str(clips["siglip"]))([], ["a red star"], image=[image])
+    assert MetricReward("siglipscore", "owner/siglip")([], ["a red star"], image=[image]) == here
+    for source in ("owner/both", both):
+        assert isinstance(load_scorer("clipscore", source).model.clip, open_clip.CLIP)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"has no open_clip_config\.json and no config\.json"):
+        load_scorer("clipscore", "owner/neither")
+
+
+def _drop(name: str) -> Any:
+    return lambda folder: (folder / name).unlink()
+
+
+def _edit(name: str, **values: Any) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+def _weights(change: Any) -> Any:
+    def edit(folder: Path) -> None:
+        tensors = load_file(folder / "model.safetensors")
+        change(tensors)
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    return edit
+
+
+def _text_model(folder: Path) -> None:
+    BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, vocab_size=30)).save_pretrained(folder)
+    bert_tokenizer().save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_drop("model.safetensors"), "no file named model.safetensors"),
+        (_drop("processor_config.json"), r"has no preprocessor_config\.json: save the whole processor beside the model"),
+        (_drop("tokenizer.json"), "its tokenizer or processor"),
+        (_text_model, "is a 'bert', which does not embed both images and captions; take a CLIP or a SigLIP, such as"),
+        (_edit("config.json", model_type="jina_clip", auto_map={"AutoModel": "a.B"}), "'jina_clip', which runs code of its own"),
+        (_weights(lambda tensors: tensors.pop("text_projection.weight")), "lacks 1 weights .*text_projection"),
+        (_weights(lambda tensors: tensors.update(more=torch.zeros(1))), "has 1 weights .*no place for .more"),
+        (_weights(lambda tensors: tensors.update(logit_scale=torch.zeros(3))), "logit_scale"),
+        (_weights(lambda tensors: tensors.update({"visual_projection.weight": torch.zeros(16, 32).long()})), "integers"),
+    ],
+)
+def test_a_folder_that_is_no_whole_clip_is_refused(change: Any, message: str, tmp_path: Path) -> None:
+    change(toy_clip(tmp_path))
+    with pytest.raises(CheckpointError, match=message):
+        load_scorer("clipscore", tmp_path)
+
+
+def test_a_tower_of_another_repository_is_refused(tmp_path: Path, hub: LoopbackHub) -> None:
+    folder = toy_clip(tmp_path, "vision-text-dual-encoder")
+    _edit("config.json", vision_config={"model_type": "timm_wrapper", "architecture": "hf-hub:other/tower"})(folder)
+    with pytest.raises(CheckpointError, match="hf-hub:other/tower"):
+        load_scorer("clipscore", folder)
+    assert hub.requests == []
+
+
+def test_siglip_of_timm_by_open_clip(tmp_path: Path) -> None:
+    text = {"context_length": 16, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1, "hf_tokenizer_name": "timm/x"}
+    pooled = {"no_causal_mask": True, "proj_bias": True, "pool_type": "last", "tokenizer_kwargs": {"clean": "canonicalize"}}
+    vision = {"image_size": 32, "timm_model_name": "vit_tiny_patch16_siglip_test", "timm_pool": "map", "timm_proj": "none"}
+    del vision
