@@ -18,6 +18,10 @@ from transformers import (
     Qwen2_5_VLConfig,
     RobertaConfig,
     RobertaModel,
+    SiglipConfig,
+    SiglipImageProcessor,
+    SiglipModel,
+    SiglipProcessor,
     VisionEncoderDecoderConfig,
     VisionEncoderDecoderModel,
     ViTConfig,
@@ -26,6 +30,7 @@ from transformers import (
 from reward import CaptionSample
 from reward.backbones.clip import ClipTokenizer, OpenClipTowers
 from reward.backbones.clip_config import build_clip
+from reward.backbones.clip_transformers import TransformersTowers
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
@@ -37,6 +42,7 @@ from reward.metrics.vela.training import PRESETS
 from tests import toy_captioners, toy_judges
 from tests.fake_cuda import FakeDevice
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
+from tests.toy_clips import gemma_tokenizer
 
 QWEN_3B = {
     "model_type": "qwen2",
@@ -130,6 +136,15 @@ def clip_towers(
         context_length=context_length,
     )
     return device.build(lambda: OpenClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
+
+
+def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> TransformersTowers:
+    """SigLIP or SigLIP 2, so400m of 384 pixels."""
+    tower = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
+    text = {**tower, "vocab_size": vocab_size, "max_position_embeddings": 64, "projection_size": 1152}
+    config = SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
+    processor = SiglipProcessor(SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
+    return device.build(lambda: TransformersTowers(SiglipModel(config), processor).to(dtype=dtype).eval())
 
 
 def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:

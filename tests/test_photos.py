@@ -52,6 +52,8 @@ SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
     "ViT-H-14:laion2b_s32b_b79k": partial(_clip, name="ViT-H-14"),
     "BeichenZhang/LongCLIP-B": partial(_clip, name="ViT-B-16", context_length=248),
     "BeichenZhang/LongCLIP-L": partial(_clip, name="ViT-L-14", context_length=248),
+    "google/siglip-so400m-patch14-384": lambda gpu: ClipScorer(paper_sizes.siglip_towers(gpu, FP32, 32_000)),
+    "google/siglip2-so400m-patch14-384": lambda gpu: ClipScorer(paper_sizes.siglip_towers(gpu, FP32, 256_000)),
     "FacebookAI/roberta-large": lambda gpu: paper_sizes.bert(gpu, FP32),
     "my-vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, FP32)),
     "my-beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, FP32)),

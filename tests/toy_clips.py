@@ -130,7 +130,7 @@ def _align(folder: Path) -> Any:
         **{"strides": [1], "num_block_repeats": [1], "expand_ratios": [1], "depthwise_padding": []},
         **{"image_size": 32, "hidden_dim": 16, "width_coefficient": 0.25, "depth_coefficient": 1.0},
     }
-    config = tf.AlignConfig(text_config=_text(tokens), vision_config=vision, projection_dim=16)
+    config = tf.AlignConfig(text_config=_text(tokens), vision_config=vision, projection_dim=8)
     return tf.AlignModel(config), tf.AlignProcessor(square(tf.EfficientNetImageProcessor), tokens)
 
 
@@ -164,6 +164,8 @@ TYPES: dict[str, Callable[[Path], Any]] = {
     "vision-text-dual-encoder": _dual,
 }
 
+_TURNED = ("siglip2 of any size", "altclip", "chinese_clip", "flava")  # whose cosines would be below 0
+
 
 def toy_clip(folder: Path, kind: str = "clip", dtype: torch.dtype = torch.float32) -> Path:
     """Writes a model of `TYPES` with random weights, wide enough that scores differ, into a folder, made if absent."""
@@ -176,6 +178,8 @@ def toy_clip(folder: Path, kind: str = "clip", dtype: torch.dtype = torch.float3
                 torch.nn.init.normal_(weight, std=0.15)
             elif name in ("logit_scale", "logit_bias"):
                 weight.data.fill_({"logit_scale": 2.0, "logit_bias": -1.0}[name])
+            if kind in _TURNED and name.startswith(("text_projection", "text_model.head")):
+                weight.data.neg_()
     model.to(dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

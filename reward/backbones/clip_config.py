@@ -14,7 +14,7 @@ from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, unsharded_load
 from reward.errors import CheckpointError
 from reward.tensors import refuse_stored_integers
 
-__all__ = ["build_clip", "hub_file", "is_on_hub", "load_open_clip"]
+__all__ = ["build_clip", "hub_file", "load_open_clip"]
 
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
@@ -129,23 +129,7 @@ def hub_file(repo_id: str, filename: str) -> Path:
         return Path(hf_hub_download(repo_id, filename))
     except (OSError, ValueError) as error:  # every error of the client is one of these
         raise CheckpointError(
-            f"there is no folder {repo_id!r} here, and as a Hub id its {filename} cannot be fetched: {error}. Download "
-            f"it where there is a network, `hf download {repo_id} --local-dir FOLDER`, and give the folder."
+            f"there is no folder {repo_id!r} here, and as a Hub id its {filename} cannot be fetched: "
+            f"{' '.join(str(error).split())} Download it where there is a network, `hf download {repo_id} --local-dir "
+            "FOLDER`, and give the folder."
         ) from error
-
-
-def is_on_hub(repo_id: str, filename: str) -> bool:
-    """Whether a Hub repository has a file, which is then downloaded; without a network, whether the cache has it.
-
-    Raises:
-        CheckpointError: there is no such repository, or the Hub refuses it.
-    """
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        hub_file(repo_id, filename)
-    except CheckpointError as error:
-        if isinstance(error.__cause__, EntryNotFoundError):
-            return False
-        raise
-    return True

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from reward.backbones.clip import ClipTokenizer, ClipTowers, OpenClipTowers
-from reward.backbones.clip_config import build_clip, hub_file, is_on_hub, load_open_clip
+from reward.backbones.clip_config import build_clip, hub_file, load_open_clip
 from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
 from reward.backbones.language import PlainTextEncoder
@@ -121,11 +121,23 @@ def _found(name: str) -> tuple[str, _Reader]:
         return str(hub_file(name, LONG_CLIP_FILES[name])), load_original
     if ":" in name:  # "hf-hub:org/name", or an architecture of open_clip and a tag
         return name, load_open_clip
+    return _on_hub(name)
+
+
+def _on_hub(repo_id: str) -> tuple[str, _Reader]:
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
     for mark, read in _LAYOUTS.items():
-        if is_on_hub(name, mark):
-            return name, read
-    hub_file(name, CONFIG_FILE)  # raises, and says why
-    raise CheckpointError(f"{name!r} on the Hub holds no CLIP: it has no {' and no '.join(_LAYOUTS)}")
+        try:
+            hub_file(repo_id, mark)
+            return repo_id, read
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, EntryNotFoundError):
+                raise
+            absent = error
+    if isinstance(absent.__cause__, LocalEntryNotFoundError):  # there is no network
+        raise absent
+    raise CheckpointError(f"{repo_id!r} on the Hub holds no CLIP: it has no {' and no '.join(_LAYOUTS)}")
 
 
 def _in_folder(folder: Path) -> tuple[str, _Reader]:

@@ -49,6 +49,8 @@ class ProcessorTokens:
         texts = [each for token in names.values() for each in ([token] if isinstance(token, str) else token)]
         self.control = frozenset(tokenizer.convert_tokens_to_ids(texts))
         whole, bare = tokenizer("a").input_ids, tokenizer("a", add_special_tokens=False).input_ids
+        if set(bare) <= {tokenizer.unk_token_id}:  # transformers makes one up where there are no files
+            raise CheckpointError("its tokenizer knows no letter: is tokenizer.json beside the weights?")
         at = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
         self.start, self.end = whole[:at], whole[at + len(bare) :]
         self.pad: int = tokenizer.pad_token_id
@@ -116,7 +118,7 @@ class TransformersTowers(ClipTowers):
 
     def _features(self, output: Any) -> torch.Tensor:
         features = getattr(output, "pooler_output", output)
-        if not isinstance(features, torch.Tensor):
+        if not isinstance(features, torch.Tensor) or features.shape[-1] != self.embed_dim:
             raise CheckpointError(f"a {self.kind!r} of transformers has no embeddings that can be compared")
         return features[:, 0] if features.ndim == 3 else features  # FLAVA maps all states, and compares the first
 
@@ -135,9 +137,6 @@ def load_transformers_clip(source: str | os.PathLike[str]) -> TransformersTowers
     where = f"CLIP {os.fspath(source)!r}"
     _check_kind(source, where)
     clip, processor = load_pretrained(source, AutoModel, AutoProcessor, "CLIP", strict=True)
-    for part, files in (("image_processor", "preprocessor_config.json"), ("tokenizer", "tokenizer.json")):
-        if getattr(processor, part, None) is None:
-            raise CheckpointError(f"{where} has no {files}: save the whole processor beside the model")
     with foreign_errors(where):
         return TransformersTowers(clip, processor)
 

@@ -262,8 +262,10 @@ def read_tokenizer(folder: str | os.PathLike[str]) -> Any:
 
 
 def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
-    """Refuses attention kernels of a Hub repository, which transformers would download and run."""
+    """Refuses what lies in other repositories: attention kernels, which would be run, and networks of timm."""
     for path, value in leaves(settings):
+        if path.rpartition(".")[2] == "architecture" and (":" in str(value) or "/" in str(value)):
+            raise CheckpointError(f"{where} asks for {path}={value!r}, which is a network outside of the checkpoint")
         if path.endswith("_implementation") and "/" in str(value):
             raise CheckpointError(
                 f"{where} asks for {path}={value!r}, which is code from the Hub; remove it from the configuration"

@@ -82,9 +82,16 @@ SIGLIP = MetricSpec(
     blind_to="what comes after the 64th token; word order, counts, who does what to whom; grammar",
     checkpoints=(
         CheckpointFacts(
-            "google/siglip2-so400m-patch14-384", "apache-2.0", download=4_544_148_936, weights=1_136_008_498
+            "google/siglip2-so400m-patch14-384",
+            "apache-2.0",
+            download=4_544_000_000,
+            weights=1_136_008_498,
+            gflops=137.0,
+            note="reads many languages",
         ),
-        CheckpointFacts("google/siglip-so400m-patch14-384", "apache-2.0", download=3_511_950_624, weights=877_960_498),
+        CheckpointFacts(
+            "google/siglip-so400m-patch14-384", "apache-2.0", download=3_512_000_000, weights=877_960_498, gflops=137.0
+        ),
     ),
     citation={
         "author": "Zhai, Xiaohua and Mustafa, Basil and Kolesnikov, Alexander and Beyer, Lucas",

@@ -1,9 +1,8 @@
-"""CLIPs of transformers behind clipscore and siglipscore: beside transformers by hand and torchmetrics, and refusals."""
+"""CLIPs of transformers behind clipscore and siglipscore: beside transformers by hand and torchmetrics; refusals."""
 
 from __future__ import annotations
 
 import json
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,13 @@ from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError
 from reward.metrics.base import Scorer
-from tests.contract import SAMPLES, ScorerContract
+from tests.contract import ScorerContract
 from tests.loopback_hub import LoopbackHub
 from tests.pictures import png
 from tests.small_clip import small_clip
 from tests.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
 
-CAPTIONS = ["a red star", "two dogs, on the grass!", "", "a red star on the grass " * 30]
+CAPTIONS = ["a red star", "two dogs, on the grass!", ".", "red star " * 45]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +40,15 @@ def pictures(count: int) -> list[Image.Image]:
 def by_hand(folder: Path, images: list[Image.Image], texts: list[str]) -> tuple[torch.Tensor, Any]:
     """Cosines (images, texts) as transformers' own pages compute them, with `AutoProcessor`; and the model."""
     model, processor = AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
+    if processor.tokenizer.init_kwargs.get("do_lower_case"):
+        texts = [text.lower() for text in texts]
     length = load_scorer("clipscore", folder, device="cpu").model.context_length  # type: ignore[attr-defined]
     words = processor(text=texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
     with torch.inference_mode():
-        outputs = model.get_image_features(**processor(images=images, return_tensors="pt")), model.get_text_features(**words)
+        outputs = (
+            model.get_image_features(**processor(images=images, return_tensors="pt")),
+            model.get_text_features(**words),
+        )
     vectors = [each.pooler_output[:, 0] if each.pooler_output.ndim == 3 else each.pooler_output for each in outputs]
     image, text = (torch.nn.functional.normalize(each, dim=-1) for each in vectors)
     return image @ text.T, model
@@ -55,13 +59,13 @@ def test_scores_are_those_of_transformers_by_hand(kind: str, clips: dict[str, Pa
     images = pictures(3)
     samples = [CaptionSample(caption, image) for image in images for caption in CAPTIONS]
     table = load_scorer("clipscore", clips[kind], device="cpu").score(samples)
-    cosines, model = by_hand(clips[kind], images, [f"A photo depicts {text}".lower() for text in CAPTIONS])
+    cosines, model = by_hand(clips[kind], images, [f"A photo depicts {text}" for text in CAPTIONS])
     assert table.scores[:, 0] == pytest.approx(2.5 * cosines.clamp(min=0).flatten().numpy(), abs=1e-5)
     assert np.ptp(table.scores) > 0.01
     longest = {"clip of 248 tokens": False, "flava": False, "vision-text-dual-encoder": False}.get(kind, True)
     assert table.truncated.tolist() == [False, False, False, longest] * 3
     if getattr(model, "logit_bias", None) is None:
-        with pytest.raises(CheckpointError, match="has no logit_bias, which siglipscore needs: take clipscore, or give"):
+        with pytest.raises(CheckpointError, match="no logit_bias, which siglipscore needs: take clipscore, or give"):
             load_scorer("siglipscore", clips[kind])
         return
     cosines, model = by_hand(clips[kind], images, CAPTIONS)
@@ -85,7 +89,7 @@ def test_scores_are_those_of_torchmetrics(kind: str, clips: dict[str, Path]) -> 
         def get_text_features(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             return model.get_text_features(input_ids=ids, attention_mask=mask).pooler_output
 
-    images, captions = pictures(3), CAPTIONS[:2] + ["a small house"]
+    images, captions = pictures(3), [*CAPTIONS[:2], "a small house"]
     pixels = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
     texts = [f"A photo depicts {caption}" for caption in captions]
     with torch.inference_mode():
@@ -148,8 +152,8 @@ def test_a_hub_id_is_told_by_its_files(clips: dict[str, Path], tmp_path: Path, h
     hub.add_folder("owner/both", both)
     hub.add_repo("owner/neither", {"README.md": tmp_path / "both" / "config.json"})
     image = png(pictures(1)[0])
-    here = MetricReward("siglipscore", str(clips["siglip"]))([], ["a red star"], image=[image])
-    assert MetricReward("siglipscore", "owner/siglip")([], ["a red star"], image=[image]) == here
+    here = MetricReward("siglipscore", str(clips["siglip"]))(["Describe."], ["a red star"], image=[image])
+    assert MetricReward("siglipscore", "owner/siglip")(["Describe."], ["a red star"], image=[image]) == here
     for source in ("owner/both", both):
         assert isinstance(load_scorer("clipscore", source).model.clip, open_clip.CLIP)  # type: ignore[attr-defined]
     with pytest.raises(CheckpointError, match=r"has no open_clip_config\.json and no config\.json"):
@@ -178,22 +182,36 @@ def _weights(change: Any) -> Any:
 
 
 def _text_model(folder: Path) -> None:
-    BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, vocab_size=30)).save_pretrained(folder)
+    BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, vocab_size=30)).save_pretrained(
+        folder
+    )
     bert_tokenizer().save_pretrained(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_drop("model.safetensors"), "no file named model.safetensors"),
-        (_drop("processor_config.json"), r"has no preprocessor_config\.json: save the whole processor beside the model"),
-        (_drop("tokenizer.json"), "its tokenizer or processor"),
+        (_drop("model.safetensors"), r"holds no CLIP: no open_clip_config\.json, no weights"),
+        (
+            _drop("processor_config.json"),
+            r"processor \(tokenizer\*\.json, .* Can't load image processor",
+        ),
+        (_drop("tokenizer.json"), r"its tokenizer knows no letter: is tokenizer\.json beside the weights\?"),
         (_text_model, "is a 'bert', which does not embed both images and captions; take a CLIP or a SigLIP, such as"),
-        (_edit("config.json", model_type="jina_clip", auto_map={"AutoModel": "a.B"}), "'jina_clip', which runs code of its own"),
+        (
+            _edit("config.json", model_type="jina_clip", auto_map={"AutoModel": "a.B"}),
+            "'jina_clip', which runs code of its own",
+        ),
         (_weights(lambda tensors: tensors.pop("text_projection.weight")), "lacks 1 weights .*text_projection"),
         (_weights(lambda tensors: tensors.update(more=torch.zeros(1))), "has 1 weights .*no place for .more"),
-        (_weights(lambda tensors: tensors.update(logit_scale=torch.zeros(3))), "logit_scale"),
-        (_weights(lambda tensors: tensors.update({"visual_projection.weight": torch.zeros(16, 32).long()})), "integers"),
+        (
+            _weights(lambda tensors: tensors.update(logit_scale=torch.zeros(3))),
+            "its weights, config.json .* cannot be read",
+        ),
+        (
+            _weights(lambda tensors: tensors.update({"visual_projection.weight": torch.zeros(16, 32).long()})),
+            "integers",
+        ),
     ],
 )
 def test_a_folder_that_is_no_whole_clip_is_refused(change: Any, message: str, tmp_path: Path) -> None:
@@ -211,7 +229,21 @@ def test_a_tower_of_another_repository_is_refused(tmp_path: Path, hub: LoopbackH
 
 
 def test_siglip_of_timm_by_open_clip(tmp_path: Path) -> None:
-    text = {"context_length": 16, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1, "hf_tokenizer_name": "timm/x"}
-    pooled = {"no_causal_mask": True, "proj_bias": True, "pool_type": "last", "tokenizer_kwargs": {"clean": "canonicalize"}}
-    vision = {"image_size": 32, "timm_model_name": "vit_tiny_patch16_siglip_test", "timm_pool": "map", "timm_proj": "none"}
-    del vision
+    text = {"context_length": 16, "vocab_size": 80, "width": 16, "heads": 2, "layers": 1, "hf_tokenizer_name": "timm/x"}
+    pooled = {"no_causal_mask": True, "pool_type": "last", "tokenizer_kwargs": {"clean": "canonicalize"}}
+    vision = {"image_size": 32, "timm_model_name": "test_vit", "timm_pool": "map", "timm_proj": "none"}
+    sizes = {"embed_dim": 64, "init_logit_scale": 2.0, "init_logit_bias": -1, "vision_cfg": vision}
+    config = {**sizes, "text_cfg": {**text, **pooled}, "custom_text": True}
+    model = open_clip.CustomTextCLIP(**{name: each for name, each in config.items() if name != "custom_text"}).eval()
+    save_file(model.state_dict(), tmp_path / "open_clip_model.safetensors")
+    preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "resize_mode": "squash"}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": preprocess}))
+    gemma_tokenizer().save_pretrained(tmp_path)
+    images, source = pictures(2), f"local-dir:{tmp_path}"
+    transform, tokenize = open_clip.create_model_from_pretrained(source)[1], open_clip.get_tokenizer(source)
+    with torch.inference_mode():
+        logits, _ = model.get_logits(torch.stack([transform(image) for image in images]), tokenize(CAPTIONS))
+    samples = [CaptionSample(caption, image) for image in images for caption in CAPTIONS]
+    table = load_scorer("siglipscore", tmp_path, device="cpu").score(samples)
+    assert table.scores[:, 0] == pytest.approx(torch.sigmoid(logits).flatten().numpy(), abs=1e-5)
+    assert table.truncated.tolist() == [False, True, False, True] * 2
