@@ -38,8 +38,9 @@ class ProcessorTokens:
         >>> from transformers import BertTokenizer
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "star"]
         >>> tokens = ProcessorTokens(BertTokenizer({word: place for place, word in enumerate(words)}), 5)
-        >>> tokens(["A star", "a red red red star"])
-        (tensor([[2, 5, 7, 3, 0], [2, 5, 6, 6, 3]]), [False, True])
+        >>> ids, cut = tokens(["A star", "a red red red star"])
+        >>> ids.tolist(), cut
+        ([[2, 5, 7, 3, 0], [2, 5, 6, 6, 3]], [False, True])
     """
 
     def __init__(self, tokenizer: Any, context_length: int) -> None:

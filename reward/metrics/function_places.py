@@ -28,11 +28,21 @@ def names_function(text: Any) -> bool:
     Example:
         >>> [names_function(text) for text in ("my metric.py:length", "pack.metrics:length", "vela:flu", "vela")]
         [True, True, False, False]
+        >>> names_function("RN50:openai")  # a CLIP of open_clip
+        False
     """
     if not isinstance(text, str) or "://" in text:
         return False
     found = _PLACE.fullmatch(text)
-    return text.endswith(".py") if found is None else found["home"] not in installed_specs()
+    if found is None:
+        return text.endswith(".py")
+    return found["home"] not in installed_specs() and not _is_architecture(found["home"])
+
+
+def _is_architecture(name: str) -> bool:
+    """Whether open_clip has an architecture of this name, which is not imported for that."""
+    found = importlib.util.find_spec("open_clip")
+    return found is not None and (Path(str(found.origin)).parent / "model_configs" / f"{name}.json").is_file()
 
 
 def load_function(place: str, name: str | None = None) -> Scorer:
