@@ -11,10 +11,10 @@ _OF_COCO = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test
 
 
 def image_file(path: str | os.PathLike[str]) -> str:
-    """The path itself; if no file is there, and one is with the ending of an image, or COCO's name of a number, that.
+    """The path itself if a file is there, else the file that it means, else the path.
 
-    CLIPScore's and CapArena's captions name images `image1` and `test_00731`, and COCO's results `391895`, which is
-    000000391895.jpg or COCO_val2014_000000391895.jpg.
+    The ending may be left out, and a path may be written as on Windows. CLIPScore's and CapArena's captions name images
+    `image1` and `test_00731`; in COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
 
     Example:
         >>> image_file("absent/391895")
@@ -22,7 +22,12 @@ def image_file(path: str | os.PathLike[str]) -> str:
     """
     path = os.fsdecode(path)
     folder, name = os.path.split(path)
-    if not name or name.lower().endswith(IMAGE_ENDINGS) or os.path.exists(path):
+    if not name or os.path.exists(path):
+        return path
+    if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
+        path = os.path.join(folder, *filter(None, name.split("\\")))
+        folder, name = os.path.split(path)
+    if name.lower().endswith(IMAGE_ENDINGS):
         return path
     names = [name, *(f"{before}{int(name):012d}" for before in _OF_COCO)] if name.isdecimal() else [name]
     files = (os.path.join(folder, each + ending) for each in names for ending in IMAGE_ENDINGS)

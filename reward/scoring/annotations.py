@@ -41,8 +41,8 @@ def with_annotations(source: Source, annotations: Source) -> Source:
     )
     if adds and not any(isinstance(row, dict) and any(row[name] for name in adds) for row in joined.rows(adds)):
         raise DataError(
-            f"no image of {source.name} is in {annotations.name}, which has {', '.join(list(known)[:3])}, ...; the "
-            f"images are read from {names[0]!r}"
+            f"no image of {source.name} is in {annotations.name}, which has {next(iter(known), 'none')!r}; the "
+            f"images are read from the column {names[0]!r}"
         )
     return joined
 
@@ -65,11 +65,12 @@ def _by_image(annotations: Source) -> dict[str, dict[str, Any]]:
                 one["file_name"] = row.get(image)
             if texts is not None:
                 one.setdefault("references", []).extend(clean_references(row.get(texts)) or [])
-    known: dict[str, dict[str, Any]] = {}
+    known = {name: one for names, one in images.values() for name in names}
+    short: dict[str, dict[str, Any]] = {}
     for names, one in images.values():
         for name in _short(names):
-            known[name] = one if known.get(name, one) is one else {}
-    return known | {name: one for names, one in images.values() for name in names}
+            short[name] = one if short.get(name, one) is one else {}
+    return {**known, **{name: one for name, one in short.items() if name not in known}}
 
 
 def _of_row(

@@ -33,17 +33,19 @@ _IMAGE_KEYS = ("image", "path", "url", "image_url")  # of a part of a message
 
 @dataclass(frozen=True)
 class DocumentForm:
-    """A form of a JSON object that is a whole file.
+    """A form of a JSON list or object that is a whole file.
 
     Args:
         name: for people.
-        fits: whether an object is of this form.
-        rows: its rows, in order.
+        fits: whether a list or object is of this form.
+        rows: its rows, in order; one that is no object is a bad row.
+        kind: list or dict.
     """
 
     name: str
-    fits: Callable[[dict[str, Any]], bool]
-    rows: Callable[[dict[str, Any]], list[Any]]
+    fits: Callable[[Any], bool]
+    rows: Callable[[Any], list[Any]]
+    kind: type = dict
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,19 @@ def _of_image_lists(document: dict[str, Any]) -> list[Any]:
 
 
 DOCUMENTS = (
+    DocumentForm(
+        "[captions]",
+        lambda document: all(isinstance(value, str) for value in document),
+        lambda document: [{"caption": caption} for caption in document],
+        list,
+    ),
+    DocumentForm(
+        "[[image, caption]]",
+        lambda document: all(isinstance(value, list) and len(value) == 2 for value in document),
+        lambda document: [{"image": image, "caption": caption} for image, caption in document],
+        list,
+    ),
+    DocumentForm("[rows]", lambda document: True, lambda document: document, list),
     DocumentForm("COCO's annotations", _is_of_coco, _of_coco),
     DocumentForm("Karpathy's split", _is_of_karpathy, _of_karpathy),
     DocumentForm(
@@ -227,15 +242,20 @@ def open_json(path: Path) -> TextSource:
         raise
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(values, dict):
-        return RowsSource(path, values if isinstance(values, list) else [values])
-    form = next((form for form in DOCUMENTS if values and form.fits(values)), None)
+    return RowsSource(path, _rows_of(values, path))
+
+
+def _rows_of(document: Any, path: Path) -> list[Any]:
+    if not document:
+        return []
+    form = next((form for form in DOCUMENTS if isinstance(document, form.kind) and form.fits(document)), None)
     if form is None:
-        raise DataError(
-            f"{path} holds a JSON object of no form that can be read: {', '.join(form.name for form in DOCUMENTS)}, "
-            "or a list of rows"
-        )
-    return RowsSource(path, form.rows(values))
+        names = ", ".join(form.name for form in DOCUMENTS)
+        raise DataError(f"{path} holds a JSON value of no form that can be read: {names}")
+    try:
+        return form.rows(document)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{path} looks like {form.name}, but is not whole: {type(error).__name__}: {error}") from error
 
 
 def _is_json(line: bytes) -> bool:

@@ -48,7 +48,7 @@ def image_root(
     if first is None:
         return folders[0]
     places = dict.fromkeys(os.path.abspath(folder) for folder in folders)
-    guess = next((found for folder in folders if (found := _below(folder, first))), "FOLDER")
+    guess = next((found for folder in [*folders, source.folder, Path()] if (found := _place(folder, first))), "FOLDER")
     raise DataError(
         f"no image of {source.name} is there: {first!r} is not in {' nor in '.join(places)}. "
         f"Name the folder that the paths start from: --image-root {guess} (image_root=)"
@@ -70,7 +70,9 @@ def _names(source: Source, column: str) -> Iterator[str | None]:
             yield cell if isinstance(cell, str) else None
 
 
-def _below(folder: Path, name: str) -> str | None:
-    """A folder inside this one where the image is."""
+def _place(folder: Path, name: str) -> str | None:
+    """This folder, or one in it, if the image is there."""
+    if not folder.is_dir():
+        return None
     inside = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-    return next((str(each) for each in inside if os.path.exists(image_file(each / name))), None)
+    return next((str(each) for each in [folder, *inside] if os.path.exists(image_file(each / name))), None)

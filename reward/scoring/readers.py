@@ -25,10 +25,12 @@ _KINDS: dict[str, Callable[[Path], Source]] = {
     **dict.fromkeys((*_JSON, *(f"{ending}.gz" for ending in _JSON)), open_json),
     **dict.fromkeys((*_TABLES, *(f"{ending}.gz" for ending in _TABLES)), CsvSource),
     ".parquet": ParquetSource,
+    ".arrow": lambda path: _of_arrow(path),
 }
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # of an image folder, as `datasets` reads it
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
+_ON_THE_HUB = re.compile(r"https://huggingface\.co/datasets/([\w.-]+/[\w.-]+)/?$")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
 
@@ -91,6 +93,8 @@ def _open(data: Any, split: str | None) -> Source:
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
     path = Path(data)
+    if hub := _ON_THE_HUB.match(written(data)):
+        return _open(hub[1], split)
     if is_address(path):
         raise DataError(
             f"{written(data)} is an address; nothing is fetched from there. Copy it to this disk: only `capreward "
@@ -119,6 +123,17 @@ def _open(data: Any, split: str | None) -> Source:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
+def _of_arrow(path: Path) -> Source:
+    """A file of the cache of `datasets`."""
+    import datasets
+    from pyarrow import ArrowInvalid
+
+    try:
+        return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
+    except ArrowInvalid as error:
+        raise DataError(f"{path} cannot be read as Arrow: {error}") from error
+
+
 def _ending(path: Path) -> str:
     endings = [suffix.lower() for suffix in path.suffixes]
     return "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
@@ -136,7 +151,8 @@ def _open_folder(path: Path, split: str | None) -> Source:
     for name in _METADATA:
         if (path / name).is_file():
             return _open(path / name, split)
-    files = [each for each in path.iterdir() if _ending(each) in _KINDS and each.suffix not in (".parquet", ".txt")]
+    own = (".parquet", ".arrow", ".txt")  # parts of a table, and captions beside pictures
+    files = [each for each in path.iterdir() if _ending(each) in _KINDS and each.suffix not in own]
     if split is None and len(files) == 1:
         return _open(files[0], None)
     if split is None and not files and (pictures := open_pictures(path)):
@@ -157,6 +173,11 @@ def _load(
         splits = datasets.get_dataset_split_names(name, subset, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
         loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        if loaded.column_names == ["image"] and os.path.isdir(name):
+            raise DataError(
+                f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
+                "each beside them, or have them captioned: capreward caption --help"
+            )
         return dataset_source(loaded, name=name, folder=folder)
     except DataError:
         raise

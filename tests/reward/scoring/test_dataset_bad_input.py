@@ -156,7 +156,11 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
     "missing.jsonl": (None, "there is no file"),
     "empty.jsonl": ("\n \n", "holds no rows"),
     "first.jsonl": ('{"candidate": \n' + GOOD, "is no file of JSON objects: line 1 is not valid JSON"),
-    "other.json": ('{"a": 1}', "holds a JSON object of no form that can be read: COCO's annotations, Karpathy's split"),
+    "other.json": (
+        '{"a": 1}',
+        "holds a JSON value of no form that can be read: [captions], [[image, caption]], [rows], COCO's",
+    ),
+    "coco.json": ('{"images": [{"id": 1}], "annotations": [{}, 5]}', "looks like COCO's annotations, but is not whole"),
     "twice.json": ('{"1.png": "a",\n"1.png": "b"}', "'1.png' is there twice; which one is meant?"),
     "plain.jsonl.gz": (GOOD, "cannot be read: Not a gzipped file"),
     "torn.jsonl.gz": (gzip.compress(GOOD.encode())[:-12], "Compressed file ended before the end-of-stream marker"),

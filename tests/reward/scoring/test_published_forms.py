@@ -9,10 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reward.scoring import score_dataset
+from reward.errors import DataError
+from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.readers import open_source
+from tests.json_lines import write_lines
 from tests.picture_scorer import PictureScorer
-from tests.reward.scoring.small_data import save_greys
+from tests.reward.scoring.small_data import read_rows, save_greys
 
 CAPTIONS = ["a red star", "ein Stern, schön", "two words"]
 NAMES = ["0.png", "1.png", "2.png"]
@@ -59,6 +61,8 @@ FILES: dict[str, tuple[str, Any]] = {  # {form: (name of the file, its text, byt
     "to_dict": ("c.json", FRAME.to_dict("list")),
     "table of pandas": ("c.json", FRAME.to_json(orient="table")),
     "list in jsonl": ("c.jsonl", ROWS),
+    "pairs in a list": ("c.json", BOTH),
+    "paths of Windows": ("c.json", {f".\\{name}": caption for name, caption in BOTH}),
     "jsonlines": ("c.jsonlines", LINES),
     "UTF-16": ("c.jsonl", LINES.encode("utf-16")),
     "messages": ("c.jsonl", "".join(json.dumps({"messages": chat(*both)}) + "\n" for both in BOTH)),
@@ -95,3 +99,110 @@ def test_every_published_form_gives_the_scores_of_plain_rows(form: str, suffix: 
     assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
     assert [row[summary.columns["candidate"]] for row in rows] == CAPTIONS
     assert score_dataset(data, PictureScorer(), tmp_path / f"out.{suffix}", **column).already_done
+
+
+ANNOTATIONS: dict[str, Any] = {
+    "COCO": COCO,
+    "{image: [references]}": {name[0]: [caption, "A star."] for name, caption in BOTH},
+    "csv": "image,caption\n" + "".join(f"{name},{json.dumps(caption)}\n" for name, caption in BOTH),
+}
+
+
+@pytest.mark.parametrize("form", ANNOTATIONS)
+def test_annotations_name_images_and_give_references(form: str, tmp_path: Path) -> None:
+    results = [{**row, "image_id": row["image_id"] + 7 * (form == "COCO")} for row in RESULTS[::-1]]
+    (save_greys(tmp_path) / "results.json").write_text(json.dumps(results))
+    known, content = tmp_path / ("known.csv" if form == "csv" else "known.json"), ANNOTATIONS[form]
+    known.write_text(content if isinstance(content, str) else json.dumps(content))
+    source = open_source(tmp_path / "results.json", annotations=known)
+    assert score_dataset(source, PictureScorer(), tmp_path / "out.jsonl").errors == {}
+    more = 2 if form.startswith("{") else 1
+    rows = read_rows(tmp_path / "out.jsonl")
+    assert [(round(255 * row["brightness"]), row["words"] - more) for row in rows] == SCORES[::-1]
+    known.write_text(json.dumps({"other.png": ["A dog."]}) if form != "csv" else "image,caption\nother.png,A dog.\n")
+    with pytest.raises(DataError, match=r"no image of results.json is in known.\w+, which has 'other.png'; the images"):
+        open_source(tmp_path / "results.json", annotations=known)
+
+
+def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    write_lines(tmp_path / "c.jsonl", [{"image": name, "caption": "x"} for name in ("a/1.png", "b/1.png", "1")])
+    write_lines(tmp_path / "refs.jsonl", [{"image": f"{name}/1.png", "references": [name]} for name in "ab"])
+    rows = open_source(tmp_path / "c.jsonl", annotations=tmp_path / "refs.jsonl").rows(["references"])
+    assert [row["references"] for row in rows if isinstance(row, dict)] == [["a"], ["b"], None]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize("data", ["c.jsonl", "c.parquet", "c.csv"])
+def test_a_field_inside_a_column_is_named_with_a_dot(data: str, suffix: str, tmp_path: Path) -> None:
+    rows = [{"out": {"texts": [text], "by": {"name": "x"}}, "image": name} for name, text in BOTH]
+    save_greys(tmp_path)
+    if data == "c.jsonl":
+        write_lines(tmp_path / data, rows)
+    elif data == "c.parquet":
+        pd.DataFrame(rows).to_parquet(tmp_path / data)
+    else:
+        pd.DataFrame([{**row, "out": json.dumps(row["out"])} for row in rows]).to_csv(tmp_path / data, index=False)
+    names = {"candidate_column": "out.texts.0"}
+    assert score_dataset(tmp_path / data, PictureScorer(), tmp_path / f"s.{suffix}", **names).errors == {}
+    scored = read_rows(tmp_path / f"s.{suffix}") if suffix != "csv" else open_source(tmp_path / "s.csv").records()
+    shown = [(row["out.texts.0"], row["words"]) for row in scored if isinstance(row, dict)]
+    assert shown == [(text, words) for text, (_, words) in zip(CAPTIONS, SCORES, strict=True)]
+    with pytest.raises(DataError, match=r"--candidate-column names 'none.text', which is no column"):
+        score_dataset(tmp_path / data, PictureScorer(), tmp_path / "o.csv", candidate_column="none.text")
+
+
+def test_folders_of_pictures_with_their_captions(tmp_path: Path) -> None:
+    for folder in ("texts", "file", "bare"):
+        save_greys(tmp_path / folder)
+    for name, caption in BOTH:
+        (tmp_path / "texts" / name).with_suffix(".txt").write_text(caption + "\n")
+    FRAME.to_csv(tmp_path / "file" / "captions.csv", index=False)
+    for folder in ("texts", "file"):
+        score_dataset(tmp_path / folder, PictureScorer(), tmp_path / f"{folder}.jsonl")
+        rows = read_rows(tmp_path / f"{folder}.jsonl")
+        assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
+    with pytest.raises(DataError, match="bare holds pictures and no captions: put "):
+        open_source(tmp_path / "bare")
+
+
+def test_numbers_stay_numbers_and_names_stay_names(tmp_path: Path) -> None:
+    text = "id;candidate;rating;zip;tags;kept;none\n1;5;0,5;007;[1, 2];true;\n2;6;;12;;False;\n"
+    (tmp_path / "c.csv").write_text(text)
+    for name in ("s.csv", "s.jsonl", "t.tsv"):
+        score_dataset(tmp_path / ("c.csv" if name != "t.tsv" else "s.csv"), "length", tmp_path / name, prefix=name[0])
+        rows = [row for row in open_source(tmp_path / name).records() if isinstance(row, dict)]
+        given = [{key: row[key] for key in text.partition("\n")[0].split(";")} for row in rows]
+        one = {"id": 1, "candidate": "5", "rating": 0.5, "zip": "007", "tags": [1, 2], "kept": True, "none": ""}
+        two = {"id": 2, "candidate": "6", "rating": None, "zip": "12", "tags": None, "kept": False, "none": ""}
+        assert given == [one, two]
+
+
+def test_captions_of_an_image_compete_and_lists_are_for_rerank(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(json.dumps({"0": ["one", "one two"], "1": ["three"]}))
+    rerank_dataset(tmp_path / "c.json", "length", tmp_path / "out.csv")
+    rows = open_source(tmp_path / "out.csv").records()
+    assert [(row["image"], row["rank"]) for row in rows if isinstance(row, dict)] == [("0", 2), ("0", 1), ("1", 1)]
+    write_lines(tmp_path / "lists.jsonl", [{"caption": ["one", "two"]}])
+    summary = score_dataset(tmp_path / "lists.jsonl", "length", tmp_path / "lists.csv")
+    assert "a list of captions: `capreward rerank` scores those of a list" in summary.examples["candidate"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "c.csv",
+            "id,bünd\n1,a\n".encode("cp1252"),
+            "c.csv is not UTF-8: .* `iconv -f cp1252 ",
+        ),
+        ("c.csv", b"1.png,a,5\n", "c.csv begins with data: put a line with the names of its columns in front"),
+        ("c.txt", b"A dog runs.\nA cat.\n", "c.txt is no table: write `image.jpg`, a tab and the caption in each line"),
+        ("c.xlsx", b"PK", "save the sheet as CSV UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_the_way_out(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        open_source(tmp_path / name)
