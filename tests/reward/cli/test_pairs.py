@@ -170,3 +170,18 @@ def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
         write_lines(data, [{"image": "0.png", **row}])
         _, err = run("pairs", data, "-o", output, "--overwrite", code=1)
         assert message in err, err
+
+
+def test_pairs_are_made_of_what_score_wrote_elsewhere(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns and folder of images are those that were scored, as the summary beside the scores says."""
+    rows = [{"pic": f"{n}", "said": text, "path": "?"} for n in range(3) for text in (SHORT, LONG)]
+    rated, scored = write_lines(data.parent / "rated.jsonl", rows), data.parent / "runs" / "scores.csv"
+    names = ["--image-column", "pic", "--candidate-column", "said"]
+    run("score", rated, "-m", "clipscore", "-o", scored, *names)
+    run("pairs", scored, "-o", data.parent / "p.jsonl")
+    assert {Path(row["images"][0]).name for row in read_lines(data.parent / "p.jsonl")} == {"0.png", "1.png", "2.png"}
+    monkeypatch.chdir(scored.parent)
+    scored.with_name("scores.csv.summary.json").unlink()
+    _, err = run("pairs", scored, "-o", data.parent / "q.jsonl", *names, code=1)
+    assert f"no image of scores.csv is there: '0' is not in {scored.parent}. Name the folder" in err
+    assert "--image-root FOLDER" in err
