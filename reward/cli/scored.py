@@ -17,7 +17,7 @@ def report(
         Path,
         typer.Argument(
             metavar="SCORED",
-            help="What `capreward score` wrote: a .parquet or .jsonl file, or a folder of Parquet files.",
+            help="What `capreward score` wrote: a .parquet, .jsonl or .csv file, or a folder of Parquet files.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="An .html file.")],
