@@ -82,7 +82,7 @@ class MetricSource:
         name, equals, source = text.partition("=")
         if name.isidentifier() and (names_function(source) or is_address(source)):
             return cls.of(name, source)
-        if names_function(text):
+        if names_function(text) or names_function(name):
             return cls(load_function(text).spec.name, text)
         if "/" in name or (not equals and _known(name) is None and os.path.exists(name)):
             source, revision = _split_revision(text)
@@ -215,6 +215,8 @@ def metric_spec(name: str) -> MetricSpec:
     Raises:
         UnknownMetricError: no such metric; the message names the nearest.
     """
+    if names_function(name):
+        return load_function(name).spec
     spec, is_mean = _find(name)
     return sentence_mean_spec(spec) if is_mean else spec
 
@@ -229,7 +231,7 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         colon = f" Of a checkpoint write NAME={name}." if ":" in name else ""
         raise UnknownMetricError(
             f"no metric is named {name!r}. Nearest: {close}.{colon} `capreward metrics` lists all; a checkpoint is "
-            "written NAME=FOLDER or NAME=HUB_ID"
+            "written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
         )
     return found
 

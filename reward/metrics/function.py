@@ -32,6 +32,9 @@ _FORMS = (
 )
 
 
+_TAKEN = ("error", "rank", "reward", "truncated")  # columns that scores are written beside
+
+
 class FunctionScorer(TakesData):
     """A metric that is a function; it runs no faster and no slower than the function does.
 
@@ -49,7 +52,8 @@ class FunctionScorer(TakesData):
             - an object with `rewards(samples)`, such as a `CombinedReward`. A class is called without arguments first.
 
             It may be asynchronous. An exception in it ends the scoring, since it is a fault of the code.
-        name: of the metric and of its one aspect; default: that of the function.
+        name: of the metric and of its one aspect (`score`, if the name is that of a column which each output has);
+            default: that of the function.
         place: `file.py:function`, by which another process finds it; None for a function that can be pickled.
 
     Raises:
@@ -83,7 +87,7 @@ class FunctionScorer(TakesData):
         self.spec = MetricSpec(
             name,
             scorer=f"{__name__}:FunctionScorer",
-            aspects=(name,),
+            aspects=("score",) if name in _TAKEN else (name,),
             needs_image=bool(needs_image),
             range=(-math.inf, math.inf),
             paper="none: a function of one's own",

@@ -19,14 +19,15 @@ from reward.metrics.function import FunctionScorer
 
 __all__ = ["load_function", "names_function"]
 
+_FILE = re.compile(r".*?\.py(?=$|[:=])")
 _PLACE = re.compile(r"(?P<home>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
 
 
 def names_function(text: Any) -> bool:
-    """Whether a text is the place of a function, `file.py:function` or `module:function`; a file alone is, too.
+    """Whether a text is the place of a function, `file.py:function` or `module:function`, or is meant to be one.
 
     Example:
-        >>> [names_function(text) for text in ("my metric.py:length", "pack.metrics:length", "vela:flu", "vela")]
+        >>> [names_function(text) for text in ("my metric.py:length", "math:sqrt", "RN50:openai", "vela:flu")]
         [True, True, False, False]
         >>> names_function("RN50:openai")  # a CLIP of open_clip
         False
@@ -35,14 +36,14 @@ def names_function(text: Any) -> bool:
         return False
     found = _PLACE.fullmatch(text)
     if found is None:
-        return text.endswith(".py")
-    return found["home"] not in installed_specs() and not _is_architecture(found["home"])
-
-
-def _is_architecture(name: str) -> bool:
-    """Whether open_clip has an architecture of this name, which is not imported for that."""
-    found = importlib.util.find_spec("open_clip")
-    return found is not None and (Path(str(found.origin)).parent / "model_configs" / f"{name}.json").is_file()
+        return bool(_FILE.match(text))
+    home, top = found["home"], found["home"].partition(".")[0]
+    if home.endswith(".py") or home in installed_specs():
+        return home not in installed_specs()
+    # not `RN50:openai`, which is an architecture of open_clip
+    return (
+        importlib.util.find_spec(top) is not None or Path(f"{top}.py").is_file() or Path(top, "__init__.py").is_file()
+    )
 
 
 def load_function(place: str, name: str | None = None) -> Scorer:
@@ -58,11 +59,12 @@ def load_function(place: str, name: str | None = None) -> Scorer:
         ConfigError: no such file, module or function, or the file cannot be run.
     """
     found = _PLACE.fullmatch(place)
-    home = place if found is None else found["home"]
+    home = _FILE.match(place)[0] if found is None else found["home"]  # type: ignore[index]
     module = _run_file(home) if home.endswith(".py") else _import(home)
     functions = [key for key, each in vars(module).items() if _is_of(module, each) and not key.startswith("_")]
     if found is None:
-        raise ConfigError(f"{place!r} is a file: name a function in it, such as {place}:{(functions or ['length'])[0]}")
+        meant = [each for each in re.findall(r"\w+", place[len(home) :]) if each in functions]
+        raise ConfigError(f"{place!r} names no function: write {home}:{[*meant, *functions, 'length'][0]}")
     value: Any = module
     for part in found["name"].split("."):
         if not hasattr(value, part):
@@ -109,14 +111,6 @@ def _import(home: str) -> types.ModuleType:
     _put_on_path(Path.cwd())
     try:
         return importlib.import_module(home)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{home}.".startswith(f"{error.name}."):  # it is there, and imports what is not
-            raise ConfigError(f"the module {home} cannot be imported: {error}") from error
-        hint = did_you_mean(home, installed_specs())
-        raise ConfigError(
-            f"there is no module {home!r} here: name a function as my_metric.py:length, or a metric as "
-            f"`capreward metrics` lists it.{hint}"
-        ) from None
     except Exception as error:
         raise ConfigError(f"the module {home} cannot be imported: {type(error).__name__}: {error}") from error
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, ScoreTable, load_scorer
 from reward.decoding.selection import rerank
-from reward.errors import ConfigError
+from reward.errors import ConfigError, UnknownMetricError
 from reward.functions.wrappers import AsyncReward, rates_captions
 from reward.metrics.base import Scorer
 from reward.metrics.function import FunctionScorer
@@ -167,6 +167,8 @@ def test_what_else_stands_in_a_file(file: Path) -> None:
         assert pickle.loads(pickle.dumps(scorer)).score(SAMPLES).scores[0, 0] == reward
     file.write_text("from reward import load_scorer\nscorer = load_scorer('length')")
     assert load_scorer("my_metric.py:scorer").spec.name == "length"
+    file.write_text("def error(samples): return [1.0]\n")
+    assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
 
 
 def test_images_are_read_where_the_code_names_them() -> None:
@@ -234,17 +236,20 @@ def test_the_traceback_of_the_function_is_kept(file: Path) -> None:
     [
         ("my_metrc.py:length", "there is no file my_metrc.py .*Did you mean 'my_metric.py'"),
         ("my_metric.py:lenght", "my_metric.py has no function 'lenght'. Did you mean 'length'. It has: Words, length"),
-        ("my_metric.py", r"'my_metric.py' is a file: name a function in it, such as my_metric.py:Words"),
+        ("my_metric.py", "'my_metric.py' names no function: write my_metric.py:Words"),
+        ("my_metric.py:length:0.5", "names no function: write my_metric.py:length$"),
+        ("my_metric.py=length", "names no function: write my_metric.py:length$"),
+        ("my_metric.py:length()", "names no function: write my_metric.py:length$"),
         ("my_metric.py:number", "number is 5, and no function"),
-        ("no_module:length", "there is no module 'no_module' here: name a function as my_metric.py:length"),
+        ("no_module:length", "no metric is named 'no_module:length'.* a function my_metric.py:length"),
         ("wrong.py:length", "wrong.py cannot be run: SyntaxError"),
-        ("lacking:length", "the module lacking cannot be imported: No module named 'not_there'"),
+        ("lacking:length", "the module lacking cannot be imported: ModuleNotFoundError: No module named 'not_there'"),
     ],
 )
 def test_a_place_without_a_function_is_told_what_is_there(place: str, message: str, file: Path) -> None:
     file.with_name("wrong.py").write_text("def length(:")
     file.with_name("lacking.py").write_text("import not_there")
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, UnknownMetricError), match=message):
         load_scorer(place)
 
 
