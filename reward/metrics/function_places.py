@@ -29,8 +29,6 @@ def names_function(text: Any) -> bool:
     Example:
         >>> [names_function(text) for text in ("my metric.py:length", "math:sqrt", "RN50:openai", "vela:flu")]
         [True, True, False, False]
-        >>> names_function("RN50:openai")  # a CLIP of open_clip
-        False
     """
     if not isinstance(text, str) or "://" in text:
         return False
@@ -40,10 +38,8 @@ def names_function(text: Any) -> bool:
     home, top = found["home"], found["home"].partition(".")[0]
     if home.endswith(".py") or home in installed_specs():
         return home not in installed_specs()
-    # not `RN50:openai`, which is an architecture of open_clip
-    return (
-        importlib.util.find_spec(top) is not None or Path(f"{top}.py").is_file() or Path(top, "__init__.py").is_file()
-    )
+    is_here = Path(f"{top}.py").is_file() or Path(top, "__init__.py").is_file()
+    return is_here or top in sys.modules or importlib.util.find_spec(top) is not None  # not `RN50:openai`, a CLIP
 
 
 def load_function(place: str, name: str | None = None) -> Scorer:
