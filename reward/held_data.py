@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeldData", "as_samples"]
 
+_FIELDS = ("candidate", "question", "task")  # of a sample; it holds further cells in `columns`
 _PICTURE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.IGNORECASE)
 _FORMS = (
     "score(images, captions), or rows: (image, caption), {'image': ..., 'caption': ...} or CaptionSample in a list, or "
@@ -309,5 +310,5 @@ def _sample(row: Mapping[str, Any] | None, names: Mapping[str, str]) -> CaptionS
         raise InvalidSampleError("the row is None")
     cells = {role: or_none(row.get(name)) for role, name in names.items()}
     image, references = one_image(cells.pop("image", None)), read_references(cells.pop("references", None))
-    further: dict[str, Any] = {role: cells.pop(role) for role in ("rubric", "questions") if role in cells}
+    further: dict[str, Any] = {role: cells.pop(role) for role in [*cells] if role not in _FIELDS}
     return CaptionSample(image=image, references=references, columns=further, **cells)

@@ -234,7 +234,7 @@ def column_names(role: str) -> tuple[str, ...]:
         >>> column_names("references")
         ('references', 'refs', 'reference', 'ref')
     """
-    return tuple(chain(*COLUMN_NAMES[role]))
+    return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
 
 
 def find_column(
@@ -243,7 +243,7 @@ def find_column(
     """The column that holds what a role means: the one given, else the first known name, else the only synonym.
 
     Args:
-        role: a key of `COLUMN_NAMES`; anything if `given` is not None.
+        role: a key of `COLUMN_NAMES`, or a column's own name; anything if `given` is not None.
         columns: the existing columns.
         given: the name that the user gave, or None.
         option: how the user gives it, such as `"image_column="` or `"--image-column"`; named in the errors.
@@ -270,7 +270,7 @@ refs.
             return given
         hint = did_you_mean(given, columns)
         raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
-    names, *others = COLUMN_NAMES[role]
+    names, *others = COLUMN_NAMES.get(role, ((role,),))
     for name in names:
         if name in columns:
             return name

@@ -101,7 +101,7 @@ class CaptionRow:
             if self.columns.get(role) is None:
                 why = self.columns_from.get(role, "the sample has none")
                 message = f"metric {spec.name!r} needs a column with the {role}, but {why}"
-                message += self._hint(f"the column with {role}_column=")
+                message += self._hint("the column with column=")
                 return CaptionRow(problem=Problem(f"no {role}", message))
         if spec.columns and self.sample is not None and hasattr(scorer, "context"):
             try:
@@ -243,7 +243,7 @@ def read_rows(
     *,
     image_column: str | None = None,
     references_column: str | None = None,
-    further: Mapping[str, str | None] | None = None,
+    further: Sequence[str] = (),
     strip_thinking: bool = True,
 ) -> list[CaptionRow]:
     """Reads one row per completion; the arguments are not changed.
@@ -258,7 +258,7 @@ def read_rows(
         completions: N completions, see `completion_text`.
         columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
         image_column, references_column: names of columns that must be there.
-        further: {role: name of its column, or None to find it} of what else the metric needs.
+        further: what else the metric needs, see `MetricSpec.columns`.
         strip_thinking: whether reasoning is left out of the caption, see `reward.thinking`.
 
     Raises:
@@ -271,15 +271,14 @@ def read_rows(
         raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
     read = set([image_column] if image_column else column_names("image"))
     read.update([references_column] if references_column else column_names("references"))
-    for role, name in (further or {}).items():
-        read.update([name] if name else column_names(role))
+    read.update(name for role in further for name in column_names(role))
     data = {
         name: values_of(values, f"column {name!r}") if name in read else values
         for name, values in columns.items()
         if is_list(values) or (name in read and values is not None)
     }
     images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
-    others = {role: _cells(data, role, name) for role, name in (further or {}).items()}
+    others = {role: _cells(data, role, None) for role in further}
     for where, values in (cells for each in (images, references, *others.values()) for cells in each.sources):
         if len(values) != count:
             raise InvalidSampleError(f"{where} has {len(values)} values for {count} completions")

@@ -73,8 +73,8 @@ class MetricReward(OwnInEachProcess):
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
-        options: the metric's own, such as `prompt="my.yaml"` of `judge`; and names of further columns that it needs, as
-            in `rubric_column="checklist"`.
+        options: the metric's own, such as `prompt="my.yaml"` of `judge` and `column="checklist"` (or `rubric_column=`)
+            of `rubric`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
@@ -119,8 +119,8 @@ class MetricReward(OwnInEachProcess):
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
-        roles = [name for name in options if name.endswith("_column")]
-        self.columns = {name.removesuffix("_column"): options.pop(name) for name in roles}
+        for name in [name for name in options if name.endswith("_column")]:
+            options["column"] = options.pop(name)
         scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
         if scorer is None and not isinstance(source, (str, os.PathLike)):
             if isinstance(source, Judge):
@@ -144,8 +144,6 @@ class MetricReward(OwnInEachProcess):
             if dry is None
             else replace(dry.spec, name=given.spec.name)
         )
-        if unknown := self.columns.keys() - set(self.spec.columns):
-            raise ConfigError(f"metric {self.spec.name!r} reads no {min(unknown)}: leave out {min(unknown)}_column=")
         if self.spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "
@@ -289,7 +287,7 @@ class MetricReward(OwnInEachProcess):
         """Rows and scores of a trainer's call."""
         check_one_name(self, columns.get("trainer_state"))
         options = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
-        options["further"] = {role: self.columns.get(role) for role in self.spec.columns}
+        options["further"] = self.spec.columns
         return self._rate(read_rows(prompts, completions, columns, **options), by_trainer=True)
 
     def _rate(

@@ -144,8 +144,7 @@ def find_columns(
     }
     for role in spec.columns:
         by = _needing(part for part in spec.parts if role in part.columns)
-        name = found.get(role)
-        found[role] = find_column(role, columns, name, option=f"--{role}-column", needed_by=by)
+        found[role] = find_column(role, columns, found.get(role), option="column= (--set column=)", needed_by=by)
     if spec.reads_questions and "question" not in found:
         by = f"metric {spec.name!r} with this task"
         found["question"] = find_column("question", columns, option="--question-column", needed_by=by)

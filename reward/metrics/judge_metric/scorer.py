@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from reward.errors import ConfigError
 from reward.judges.base import Judge, Question
 from reward.judges.wording import fill, quoted
 from reward.metrics.judge_metric import CLAIR, JUDGE, QUESTIONS, RUBRIC, VQASCORE
@@ -37,11 +38,12 @@ class JudgeScorer(JudgedScorer):
         prompt: a question with `{caption}` in it, a YAML file or its fields (see `AskPrompt`), or one that ships:
             "grade5" (the default), "grade100" or "yes".
         pattern, scale, sees_image: replace what the prompt says, see `AskPrompt`.
+        column: of `rubric` and `questions`: the column that holds them, of any name.
         max_new_tokens: length limit of an answer that the judge writes.
         max_characters, pad_images: see `JudgedScorer`.
 
     Raises:
-        ConfigError: a prompt, pattern or scale that cannot be.
+        ConfigError: a prompt, pattern or scale that cannot be, or a column for a metric that reads none.
 
     Example:
         >>> from PIL import Image
@@ -64,12 +66,17 @@ class JudgeScorer(JudgedScorer):
         pattern: str | None = None,
         scale: str | Sequence[float] | None = None,
         sees_image: bool | None = None,
+        column: str | None = None,
         max_new_tokens: int = 2048,
         max_characters: int = 4000,
         pad_images: bool = False,
     ) -> None:
         super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
         default = None if self.spec is JUDGE else self.spec.name
+        if column is not None and not self.spec.columns:
+            raise ConfigError(f"metric {self.spec.name!r} reads no further column: leave out column=")
+        if column is not None:
+            self.spec = replace(self.spec, columns=(column,) * len(self.spec.columns))
         changes = {"pattern": pattern, "scale": scale, "sees_image": sees_image}
         self.prompt = self.prompt_class.of(prompt, default, **changes)
         self.max_new_tokens = max_new_tokens
@@ -115,7 +122,8 @@ class JudgeScorer(JudgedScorer):
         ]
 
     def _saved_settings(self) -> dict[str, Any]:
-        return {"prompt": self.prompt.to_json(), "max_new_tokens": self.max_new_tokens}
+        column = {"column": self.spec.columns[0]} if self.spec.columns else {}
+        return {"prompt": self.prompt.to_json(), "max_new_tokens": self.max_new_tokens, **column}
 
 
 class ClairScorer(JudgeScorer):
@@ -171,7 +179,7 @@ class RubricScorer(JudgeScorer):
     prompt_class = RubricPrompt
 
     def context(self, sample: CaptionSample) -> Hashable:
-        return read_rubric(sample.columns.get("rubric"))
+        return read_rubric(sample.columns.get(self.spec.columns[0]))
 
     def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Value]:
         asked = [
@@ -205,7 +213,7 @@ class QuestionsScorer(JudgeScorer):
     prompt_class = QuestionsPrompt
 
     def context(self, sample: CaptionSample) -> Hashable:
-        return read_questions(sample.columns.get("questions"))
+        return read_questions(sample.columns.get(self.spec.columns[0]))
 
     def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Value]:
         asked = [(caption, item) for caption in captions for item in caption.context]

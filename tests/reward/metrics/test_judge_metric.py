@@ -282,7 +282,7 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
     assert MetricReward("rubric", judge)(**call, criteria=[RUBRIC, "It is short."]) == pytest.approx([0.9, 0.9])
     assert MetricReward("rubric", judge, rubric_column="mine")(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
     for columns, message in (
-        ({}, r"no column is named rubric or criteria .*Name the column with rubric_column="),
+        ({}, r"no column is named rubric or criteria .*Name the column with column="),
         ({"rubric": [None, None]}, r"column 'rubric' holds None"),
         ({"rubric": [5, 5]}, r'must be a list, got 5; write \["It names'),
     ):
@@ -291,7 +291,7 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
     mine = {"prompt": "Rate it: {caption}", "scale": "1:5"}
     assert MetricReward("judge", judge, **mine)(**call) == [0.75, 0.75]
     assert MetricReward("judge", ["a/b", "c/d"], **mine).source == "a/b,c/d"  # type: ignore[arg-type]
-    for options, message in (({"scale": "1"}, "'scale' must be"), ({"question_column": "q"}, "leave out question_col")):
+    for options, message in (({"scale": "1"}, "'scale' must be"), ({"column": "q"}, "leave out column=")):
         with pytest.raises(ConfigError, match=message):
             MetricReward("judge", "a/b", **options)
 
