@@ -108,6 +108,9 @@ def _instead(name: str) -> str:
     if metric is not None:
         load = f'MetricReward("{metric}")' if plain.endswith("reward") else f'load_scorer("{metric}")'
         return f"Metrics are loaded by name: from reward import {load.partition('(')[0]}; {load}"
+    for module in ("reward.scoring", "reward.judges", "reward.metaeval"):
+        if hasattr(import_module(module), name):
+            return f"Write: from {module} import {name}"
     close = difflib.get_close_matches(name, _HOMES, n=3, cutoff=0.5) or ["load_scorer", "MetricReward"]
     return f'Names like it: {", ".join(close)}. A metric is loaded by its name: load_scorer("vela")'
 

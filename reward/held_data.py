@@ -138,7 +138,7 @@ def _are_texts(data: Any, spec: MetricSpec | None) -> bool:
     if isinstance(data, str):
         if len(data) < 1000 and os.path.exists(data):
             raise InvalidSampleError(
-                f"{data!r} is a file or folder: a data file is scored by reward.scoring.dataset.score_dataset or "
+                f"{data!r} is a file or folder: a data file is scored by reward.scoring.score_dataset or "
                 f"`capreward score`, an image by score({data!r}, caption)"
             )
         return True

@@ -129,9 +129,19 @@ class Scorer(Protocol):
     spec: MetricSpec
 
     def score(
-        self, samples: Sequence[CaptionSample], *, batch_size: int | None = None, progress: bool = False
+        self,
+        samples: Any = None,
+        captions: Any = None,
+        references: Any = None,
+        *,
+        batch_size: int | None = None,
+        progress: bool = False,
+        **columns: Any,
     ) -> ScoreTable:
-        """Scores (N, A) in the order of the samples; a sample that cannot be scored gets NaN and an error."""
+        """Scores (N, A) in the order of the samples; a sample that cannot be scored gets NaN and an error.
+
+        Samples alone are what this library gives; those who type it by hand give more, see `TakesData`.
+        """
         ...
 
     @classmethod

@@ -179,6 +179,7 @@ def test_a_caption_has_two_names() -> None:
         ("ClipScorer", r'load_scorer\("clipscore"\)'),
         ("BLEU4Reward", r'MetricReward\("bleu4"\)'),
         ("list_metric", "list_metrics"),
+        ("score_dataset", "from reward.scoring import score_dataset"),
     ],
 )
 def test_a_name_that_is_not_there_names_what_is(name: str, message: str) -> None:

@@ -73,6 +73,10 @@ def test_every_kind_of_batch_gets_the_scores_of_score_dataset(
     assert scorer.images_decoded == 4  # 0.png, 1.png and 2.png once each, and the one that is not there
 
 
+def test_the_source_may_stand_second() -> None:
+    assert BatchScorer("length", "embedded")({"caption": ["A red star."]})["length"] == [3]
+
+
 def test_arrays_of_pixels_that_print_alike_are_different_images() -> None:
     arrays = np.zeros((2, 100, 100, 3), np.uint8)
     arrays[1, 50, 50:] = 255  # numpy prints the corners only
