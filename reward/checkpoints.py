@@ -26,6 +26,7 @@ __all__ = [
     "HUB_FILES",
     "NOT_HUB_FILES",
     "OPEN_CLIP_CONFIG",
+    "SENTENCE_TRANSFORMERS_CONFIG",
     "WEIGHTS_FILE",
     "WEIGHT_SUFFIXES",
     "SourceKind",
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.json"
 OPEN_CLIP_CONFIG = "open_clip_config.json"
+SENTENCE_TRANSFORMERS_CONFIG = "config_sentence_transformers.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 _MOST_NESTED = 50  # what reads a config goes down as deep, and newer Pythons parse deeper than they can go
@@ -135,7 +137,8 @@ def config_folder(source: str | os.PathLike[str], revision: str | None = None) -
         CheckpointError: as for `resolve_checkpoint`.
     """
     folder = local_folder(source, metric="the", revision=revision)
-    return folder or _download(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG))
+    files = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
+    return folder or _download(os.fspath(source), "the", revision, files)
 
 
 def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["fingerprint_object", "fingerprint_scorer", "is_told", "names_in_code"]
 
-_LIBRARIES = {"torch", "transformers", "open_clip", "peft", "timm"}  # whose networks are known by config and weights
+_LIBRARIES = {
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "open_clip",
+    "peft",
+    "timm",
+}  # whose networks are known by config and weights
 _UNTOLD = "without a fingerprint"
 
 
@@ -80,7 +87,7 @@ def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
         return
     feed = partial(_feed, digest, above=(*above, id(value)))
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if value is None or isinstance(value, (str, bytes, int, float, complex, os.PathLike)):
+    if value is None or isinstance(value, (str, bytes, int, float, complex, os.PathLike, re.Pattern)):
         digest.update(repr(value).encode("utf-8", "surrogatepass"))
     elif torch is not None and isinstance(value, torch.nn.Module):
         _feed_network(digest, value, feed)

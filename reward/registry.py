@@ -6,12 +6,21 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import CONFIG_FILE, OPEN_CLIP_CONFIG, check_revision, check_source, config_folder, named_metric
+from reward.checkpoints import (
+    CONFIG_FILE,
+    OPEN_CLIP_CONFIG,
+    SENTENCE_TRANSFORMERS_CONFIG,
+    check_revision,
+    check_source,
+    config_folder,
+    named_metric,
+)
 from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, nearest
 from reward.fingerprints import split_sources
 from reward.json_files import read_json
@@ -186,12 +195,13 @@ def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> st
 
 
 def _types(folder: Path) -> list[str]:
-    """The architectures and the type that a config.json of transformers names."""
-    try:
-        config = read_json(folder / CONFIG_FILE)
-    except DataError:
-        return []
-    told = [*(config.get("architectures") or []), config.get("model_type")] if isinstance(config, dict) else []
+    """The type of sentence-transformers, then the architectures and the type that a config.json names."""
+    told: list[Any] = []
+    for file in (SENTENCE_TRANSFORMERS_CONFIG, CONFIG_FILE):
+        with suppress(DataError):
+            config = read_json(folder / file)
+            if isinstance(config, dict):
+                told += [*(config.get("architectures") or []), config.get("model_type")]
     return [each for each in told if isinstance(each, str)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLForConditionalGeneration, Qwen3VLForConditionalGeneration
 
 from reward import load_scorer
 from reward.backbones.fit import on_meta
@@ -59,7 +59,7 @@ SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
     "my-beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, FP32)),
 }
 JUDGES = {f"Qwen/Qwen2.5-VL-{size}-Instruct": size for size in ("3B", "7B")} | {"llava-hf/llava-1.5-13b-hf": "13b"}
-JUDGES["Skywork/Skywork-VL-Reward-7B"] = "7B"  # but for its head
+JUDGES |= {"Skywork/Skywork-VL-Reward-7B": "7B", "Qwen/Qwen3-VL-Reranker-2B": "reranker"}  # the former without its head
 
 
 @pytest.mark.parametrize("source", SCORERS)
@@ -75,7 +75,10 @@ def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
 
 @pytest.mark.parametrize("source", JUDGES)
 def test_weights_of_a_judge_are_as_counted(source: str) -> None:
-    if "llava" not in source:
+    if JUDGES[source] == "reranker":
+        with on_meta():
+            judge: Any = Qwen3VLForConditionalGeneration(paper_sizes.qwen3_vl_2b())
+    elif "llava" not in source:
         with on_meta():
             judge = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl(JUDGES[source]))
     else:

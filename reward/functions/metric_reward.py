@@ -133,7 +133,7 @@ class MetricReward(OwnInEachProcess):
             check_loading(source, device, metric=given.name)
             check_caching(given.spec, options)
             dry = dry_scorer(given.spec, options)
-            if "prompt" in options:
+            if dry is not None and "prompt" in options:
                 options["prompt"] = dry.prompt  # its file need not be there in another process
         elif options:
             raise ConfigError(f"{', '.join(options)} is of a metric given by name; give it where the scorer is made")

@@ -144,7 +144,7 @@ class BorrowedScorer(NetworkScorer):
     @property
     def fingerprint(self) -> str:
         """Names model, settings and code, wherever the model came from; see `CaptionScorer.fingerprint`."""
-        return fingerprint_object(self, leave_out=("caches", "token_budget", "origin", "_placed", "reader", "writer"))
+        return fingerprint_object(self, leave_out=("caches", "token_budget", "origin", "_placed", "reader"))
 
     def __reduce__(self) -> Any:
         """Pickled as what to load again, since networks that have run carry hooks which cannot be pickled."""

@@ -182,11 +182,11 @@ def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(tmp_pa
     image = toy_judges.pictures(1)[0]
     samples = [CaptionSample("A red star.", image), CaptionSample("A red cat.", image)]
     plain = MetricReward(tmp_path, device="cpu").score(samples)
-    other = load_scorer("vlmreward", tmp_path, device="cpu", prompt="Is it so?", max_characters=5)
+    other = MetricReward("vlmreward", tmp_path, device="cpu", prompt="Is it so?", max_characters=5)
     assert plain.scores[0] != pytest.approx(other.score(samples).scores[0])
     assert other.score(samples).scores[0] == other.score(samples).scores[1]
     assert other.score(samples).truncated.all()
-    other.save_pretrained(tmp_path / "saved")
+    load_scorer("vlmreward", tmp_path, device="cpu", prompt="Is it so?").save_pretrained(tmp_path / "saved")
     assert load_scorer(tmp_path / "saved", device="cpu").prompt == "Is it so?"
 
 
