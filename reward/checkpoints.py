@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import sys
@@ -40,6 +41,7 @@ __all__ = [
     "resolve_checkpoint",
     "save_checkpoint",
     "unsharded_loading",
+    "warn_embedded",
 ]
 
 logger = logging.getLogger(__name__)
@@ -101,7 +103,7 @@ def resolve_checkpoint(
         folder = _ASSETS / metric
         if not (folder / CONFIG_FILE).is_file():
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
-        _warn_embedded()
+        warn_embedded()
         return folder
     files = ((*HUB_FILES, "*/model.safetensors"), ()) if subfolders else (HUB_FILES, NOT_HUB_FILES)
     return local_folder(source, metric=metric, revision=revision) or _download(text, metric, revision, *files)
@@ -234,14 +236,10 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
 
 
 @cache
-def _warn_embedded() -> None:
-    """Warns once a process, and in a distributed run only on the first one."""
-    if os.environ.get("RANK", "0") == "0":
-        logger.warning(
-            'source "embedded" is a small checkpoint that ships with this package and was trained on synthetic scenes: '
-            "it is for trials and tests, and says nothing about photos. For photos name a checkpoint as source: "
-            "`capreward metrics --for photos` lists them, see docs/PHOTOS.md"
-        )
+def warn_embedded() -> None:
+    """Warns once: not in processes that this one starts, and in a distributed run on the first one only."""
+    if os.environ.get("RANK", "0") == "0" and multiprocessing.parent_process() is None:
+        logger.warning("embedded weights know drawings only; for photos: `capreward metrics --for photos`")
 
 
 def _download(

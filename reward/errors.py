@@ -116,18 +116,15 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
 
 
 def nearest(given: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names that are most like a given one: those that share a part with it come first.
+    """The known names that are most like a given one: those that share a part with it, else the closest.
 
     Example:
         >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"])
-        ['clipscore', 'refclipscore', 'clair']
+        ['clipscore', 'refclipscore']
     """
-
-    def likeness(name: str) -> tuple[bool, float]:
-        shares = min(len(given), len(name)) > 2 and (given in name or name in given)
-        return shares, difflib.SequenceMatcher(None, given, name).ratio()
-
-    return sorted(known, key=likeness, reverse=True)[:count]
+    known = sorted(known, key=lambda name: difflib.SequenceMatcher(None, given, name).ratio(), reverse=True)
+    sharing = [name for name in known if min(len(given), len(name)) > 2 and (given in name or name in given)]
+    return (sharing or known)[:count]
 
 
 def first_line(error: BaseException) -> str:

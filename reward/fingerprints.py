@@ -277,11 +277,17 @@ def _named_on_hub(config: Any) -> list[str]:
 
 
 def metric_identity(
-    spec: MetricSpec, source: str | os.PathLike[str], *, revision: str | None = None, dtype: str | None = None
+    spec: MetricSpec,
+    source: str | os.PathLike[str],
+    *,
+    revision: str | None = None,
+    dtype: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a metric's scores depend on: package version, the metric's code, weights, revision and number format.
+    """What a metric's scores depend on: package version, code, weights, revision, number format and its own options.
 
-    Weights are named by `fingerprint_source`; those that ship with the package by their content.
+    Weights are named by `fingerprint_source`; those that ship with the package, and files that an option names, by
+    their content.
 
     Example:
         >>> from reward.registry import metric_spec
@@ -300,7 +306,13 @@ def metric_identity(
         "source": weights,
         "revision": _hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
+        **({"options": {name: _content(value) for name, value in options.items()}} if options else {}),
     }
+
+
+def _content(value: Any) -> Any:
+    is_file = isinstance(value, (str, os.PathLike)) and os.path.isfile(value)
+    return fingerprint_file(Path(value)) if is_file else value
 
 
 def fingerprint_code(*modules: str) -> str:

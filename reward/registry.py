@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -29,13 +28,13 @@ from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 from reward.metrics.function_places import load_function, names_function
+from reward.metrics.options import check_options, split_options
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 
 __all__ = [
     "COLUMN",
     "MetricSource",
     "as_scorer",
-    "check_caching",
     "check_loading",
     "dry_scorer",
     "is_address",
@@ -44,12 +43,9 @@ __all__ = [
     "loaded_if_remote",
     "metric_of",
     "metric_spec",
-    "split_options",
-    "takes_option",
 ]
 
 COLUMN = "column:"  # prefix of a score column where a metric may be named
-_CACHE_OPTIONS = ("cache", "cache_size")
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,14 @@ class MetricSource:
         source: checkpoint of the metric: `"embedded"`, a folder, or a Hub id; or the place of a function.
         revision: of a Hub id.
         is_column: whether it is a column.
+        options: of its own, as pairs of name and value; see `reward.metrics.options`.
     """
 
     name: str
     source: str | os.PathLike[str] = "embedded"
     revision: str | None = None
     is_column: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> MetricSource:
@@ -81,7 +79,7 @@ class MetricSource:
 
         Example:
             >>> MetricSource.parse("vela=name/repo@v2")
-            MetricSource(name='vela', source='name/repo', revision='v2', is_column=False)
+            MetricSource(name='vela', source='name/repo', revision='v2', is_column=False, options=())
         """
         if not isinstance(text, (str, os.PathLike)):
             raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {text!r:.80}")
@@ -123,14 +121,27 @@ class MetricSource:
         """As on the command line."""
         if self.is_column:
             return COLUMN + self.name
-        if names_function(self.source):
-            return self.checkpoint if self.checkpoint.endswith(f":{self.name}") else f"{self.name}={self.checkpoint}"
-        return self.name if self.source == "embedded" else f"{self.name}={self.checkpoint}"
+        told = f" ({', '.join(f'{name}={value}' for name, value in self.options)})" if self.options else ""
+        if self.source == "embedded" or self.checkpoint.endswith(f":{self.name}"):
+            return (self.name if self.source == "embedded" else self.checkpoint) + told
+        return f"{self.name}={self.checkpoint}{told}"
 
     @property
     def checkpoint(self) -> str:
         """The source with its revision."""
         return os.fspath(self.source) + (f"@{self.revision}" if self.revision else "")
+
+    @property
+    def knows_drawings_only(self) -> bool:
+        """Whether its weights are the small ones that ship with the package."""
+        return self.source == "embedded" and self.spec.has_embedded and bool(self.spec.checkpoints)
+
+    @property
+    def loads(self) -> MetricSpec:
+        """Facts of the scorer that `load` gives: of a metric behind a reward service those of `remote`."""
+        return (
+            metric_spec("remote") if is_address(self.source) and not _asks_there(self.spec, self.source) else self.spec
+        )
 
     @property
     def spec(self) -> MetricSpec:
@@ -140,7 +151,8 @@ class MetricSource:
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
-        return load_scorer(self.name, self.source, **options | ({"revision": self.revision} if self.revision else {}))
+        own = {"revision": self.revision} if self.revision else {}
+        return load_scorer(self.name, self.source, **options | own | dict(self.options))
 
 
 def _split_revision(source: str) -> tuple[str, str | None]:
@@ -238,10 +250,13 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
     found = _known(name)
     if found is None:
         close = ", ".join(nearest(_plain(name), installed_specs()))
-        colon = f" Of a checkpoint write NAME={name}." if ":" in name else ""
+        if "," in name:
+            hint = f"of several write -m {name.replace(',', ' -m ')}"
+        else:
+            written = f"NAME={name}" if ":" in name else "NAME=FOLDER or NAME=HUB_ID"
+            hint = f"a checkpoint is written {written}, a function my_metric.py:length"
         raise UnknownMetricError(
-            f"no metric is named {name!r}. Nearest: {close}.{colon} `capreward metrics` lists all; a checkpoint is "
-            "written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
+            f"no metric is named {name!r}. Nearest: {close}; {hint}. `capreward metrics` lists all"
         )
     return found
 
@@ -272,11 +287,11 @@ def load_scorer(
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
             service that serves the metric (`"http://..."`), see `reward.RemoteReward`. Of a metric that asks a judge
             also the address of an OpenAI-compatible server, ending in /v1 and perhaps #MODEL, or a judge.
-        options: passed to the scorer's `from_pretrained` (revision, device, dtype, cache, ...).
+        options: passed to the scorer's `from_pretrained` (revision, device, dtype, and see `reward.metrics.options`).
 
     Raises:
         UnknownMetricError: no such metric.
-        ConfigError: see `check_loading` and `check_caching`.
+        ConfigError: see `check_loading` and `reward.metrics.options.check_options`.
         CheckpointError: the source is missing, incomplete or of another metric, or see `check_revision`.
 
     Example:
@@ -284,12 +299,12 @@ def load_scorer(
         ('length',)
     """
     if isinstance(function := as_scorer(name), FunctionScorer):
-        check_caching(function.spec, options)
+        check_options(function.spec, options)
         return function
     given = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = given.source
     if names_function(source):
-        check_caching(given.spec, options)
+        check_options(given.spec, options)
         return load_function(given.checkpoint, given.name)
     if given.revision is not None:
         options["revision"] = given.revision
@@ -303,7 +318,7 @@ def load_scorer(
         if named not in ("", spec.name):
             raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
         spec, source = metric_spec("remote"), f"{address}#{spec.name}"
-    check_caching(spec, options)
+    check_options(spec, options)
     scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
 
@@ -364,42 +379,6 @@ def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any
         return as_scorer(metric)
     is_known = any(map(names_function, (metric, source))) or is_address(source) or metric_spec(metric).is_remote
     return load_scorer(metric, source, **options) if is_known else metric
-
-
-def check_caching(spec: MetricSpec, options: Mapping[str, Any]) -> None:
-    """Refuses options of a cache that the metric does not have.
-
-    Raises:
-        ConfigError: there is one.
-
-    Example:
-        >>> check_caching(metric_spec("length"), {"cache": "embeddings"})
-        Traceback (most recent call last):
-            ...
-        reward.errors.ConfigError: metric 'length' keeps nothing on disk: leave out cache= (--cache)
-    """
-    for name in options:
-        if not takes_option(spec, name):
-            option = name.replace("_", "-")
-            raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{option})")
-
-
-def takes_option(spec: MetricSpec, name: str) -> bool:
-    """Whether the metric's `from_pretrained` takes an option, which only those of a cache may lack."""
-    return name not in _CACHE_OPTIONS or name in inspect.signature(spec.scorer_class().from_pretrained).parameters
-
-
-def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options that a function or class takes by keyword, and all others.
-
-    Example:
-        >>> split_options(metric_spec("harmoniceval").scorer_class(), {"gamma": 1, "name": "judge"})
-        ({'gamma': 1}, {'name': 'judge'})
-    """
-    own = inspect.signature(function).parameters
-    return {name: options[name] for name in options if name in own}, {
-        name: options[name] for name in options if name not in own
-    }
 
 
 def check_loading(source: Any, device: Any = None, *, metric: str | None = None) -> None:

@@ -53,7 +53,7 @@ def parse_weights(text: str) -> dict[str, float]:
     """Parses the weights of a command line or an environment variable.
 
     Raises:
-        WeightsError: the text is not of the form aspect=number,aspect=number, or names an aspect twice.
+        WeightsError: the text is not of the form NAME=NUMBER,NAME=NUMBER, or names an aspect twice.
 
     Example:
         >>> parse_weights("desc=1, rel=0.5")
@@ -68,7 +68,7 @@ def parse_weights(text: str) -> dict[str, float]:
                 raise ValueError
             weights[name] = float(number)
         except ValueError:
-            raise WeightsError(f"{part.strip()!r} is not of the form aspect=number, as in desc=1,rel=2,flu=1") from None
+            raise WeightsError(f"{part.strip()!r} is not of the form NAME=NUMBER, as in desc=1,rel=2") from None
     return weights
 
 

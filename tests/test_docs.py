@@ -153,7 +153,7 @@ def test_readme_and_the_guide_are_short() -> None:
 
 
 # What names a metric in a snippet, with what stands behind it: options of commands, and calls of Python.
-_OF_COMMANDS = re.compile(r"(?:--metric|-m)[ =]([\w.-]+)(?::[\d.]+)?(=\S+)?")
+_OF_COMMANDS = re.compile(r"(?:--metric|-m)[ =]([\w.-]+)(=\S+)?")
 _OF_PYTHON = re.compile(r"\b(MetricReward|load_scorer|VelaReward|BeitScoreReward)\(([^()]*)\)")
 
 
@@ -163,7 +163,7 @@ def unsourced(snippet: str) -> list[str]:
     for line in snippet.replace("\\\n", " ").splitlines():
         for name, source in _OF_COMMANDS.findall(line) if "capreward" in line or "--metric" in line else ():
             plain = name.split(":")[0]
-            named = source or "--source" in line or "--judge" in line
+            named = source or "--judge" in line
             if plain in list_metrics() and not named and metric_spec(plain).checkpoints:
                 found.append(line.strip())
     for call, arguments in _OF_PYTHON.findall(snippet):
@@ -203,7 +203,7 @@ def test_examples_with_photos_name_a_checkpoint_that_knows_them() -> None:
     [
         ("capreward score a.jsonl --metric vela -o b.jsonl", 1),
         ("capreward score a.jsonl \\\n  -m vela -m beitscore=x -o b.jsonl", 1),
-        ("capreward score a.jsonl --metric vela --source my-vela -o b.jsonl", 0),
+        ("capreward score a.jsonl --metric vela=my-vela -o b.jsonl", 0),
         ("capreward score a.jsonl -m clipscore=ViT-L-14:openai -m length -o b.jsonl", 0),
         ("VelaReward(); VelaReward(weights=w); MetricReward('clipscore'); load_scorer('vela')", 4),
         ("VelaReward('my-vela'); VelaReward(source=x); MetricReward('clipscore', x); load_scorer('length')", 0),

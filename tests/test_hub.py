@@ -142,7 +142,7 @@ scores = [scorer.score(samples).scores.tolist() for scorer in (trained, pushed)]
 reward = VelaReward("tester/vela-arena", device="cpu")
 rewards = reward(["Describe it."] * 5, list(rows["cand"]), image=list(rows["image"]), references=list(rows["refs"]))
 rows.select_columns(["image", "cand", "refs"]).to_parquet("rows.parquet")
-app(["score", "rows.parquet", "--metric", "vela", "--source", "tester/vela-arena", "--output", "scored.jsonl"],
+app(["score", "rows.parquet", "--metric", "tester/vela-arena", "--output", "scored.jsonl"],
     standalone_mode=False)
 rated = make_dataset(8, TEST_A)
 on_test_a = trained.score([CaptionSample(row["cand"], row["image"], row["refs"]) for row in rated]).scores.tolist()

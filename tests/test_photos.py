@@ -120,7 +120,7 @@ def test_every_fact_is_counted_or_said_to_be_unknown() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["vela"], ["descriptiveness (desc)", "0 to 1", "--metric vela --source my-vela", "@inproceedings{vela,"]),
+        (["vela"], ["descriptiveness (desc)", "0 to 1", "-m vela=my-vela", "@inproceedings{vela,"]),
         (["CLIP-Score"], ["ViT-B-32:openai", "605 MB", "apache-2.0", "Hessel, Jack"]),
         (["length"], ["caption only", "Baseline of CapArena"]),
     ],

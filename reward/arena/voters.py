@@ -193,7 +193,8 @@ def by_metric(
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
     pairs = Benchmark(benchmark_spec("caparena"), tuple(pair_of_battle(battles[row], images) for row in rows))
-    run = score_benchmark(pairs, metric.name, metric.source, revision=metric.revision, **scoring)
+    scoring = {"revision": metric.revision, **dict(metric.options), **scoring}
+    run = score_benchmark(pairs, metric.name, metric.source, **scoring)
     scores = np.full((len(battles), 2), np.nan)
     scores[rows] = run.for_aspects(pairs)  # pairs have no aspects: the weighted mean
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
@@ -203,7 +204,7 @@ def by_metric(
 
 def all_voters(
     battles: Sequence[Battle],
-    metrics: Sequence[str],
+    metrics: Sequence[MetricSource],
     columns: Sequence[str],
     *,
     images: Path,
@@ -217,7 +218,7 @@ def all_voters(
 
     Args:
         battles: N battles.
-        metrics: NAME or NAME=SOURCE of each metric.
+        metrics: with their checkpoints.
         columns: fields with two scores, which are read before any metric scores.
         images: folder of the images.
         judged: {name: file} of other judges: the same battles with their verdicts in `judge`.
@@ -235,7 +236,7 @@ def all_voters(
     voters = [voter for voter in (people, second, by_judge(battles)) if voter is not None]
     voters += [_by_judged_file(battles, name, path) for name, path in (judged or {}).items()]
     human = np.full(len(battles), np.nan) if people is None else people.points
-    sources = [MetricSource.parse(text) for text in metrics]
+    sources = list(metrics)
     if people is not None and _BASELINE not in sources and not all(battle.has_human for battle in battles):
         sources.append(_BASELINE)
     sources = list(dict.fromkeys([*sources, *(MetricSource(name, is_column=True) for name in columns)]))

@@ -83,7 +83,7 @@ def to_json(audit: Audit, *, command: str) -> dict[str, Any]:
 
 
 def write_report(folder: Path, audit: Audit, figures: dict[str, Any]) -> Path:
-    """Writes audit.json, audit.md and audit.html into a folder, and gives the path of the page.
+    """Writes audit.json, audit.md and audit.html into a folder, or one of them alone, and gives the path of the page.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -95,6 +95,7 @@ def write_report(folder: Path, audit: Audit, figures: dict[str, Any]) -> Path:
             {name: each.wins for name, each in metric.findings.items()}, best=metric.worst[0], unit="wins, %"
         )
         for label, metric in audit.metrics.items()
+        if folder.suffix != ".json"
     }
     sections = [("Attacked captions that win", bars)]
     grids = [attack_grid(audit), level_grid(audit)]

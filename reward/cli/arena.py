@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
@@ -29,14 +30,8 @@ def arena(
         list[Path] | None,
         typer.Argument(help="Files of battles, in the fields of CapArena or CapArena-Auto; or folders of them."),
     ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            help="Let a metric vote, too: NAME, or NAME=SOURCE with a folder or Hub id; repeat for several.",
-        ),
-    ] = None,
+    metric: Metrics = None,
+    settings: Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,7 +147,7 @@ def arena(
     with terminal.stdout_kept_clean():
         voters = all_voters(
             entries,
-            metric or [],
+            read_metrics(metric or [], settings),
             score_column or [],
             images=images or (battles[0] if battles[0].is_dir() else battles[0].parent),
             judged=options.named_files(judged or [], "--judged"),

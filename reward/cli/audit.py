@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.chosen import MetricOptions
 from reward.cli.reports import report_figures
 
 __all__ = ["audit"]
@@ -17,23 +18,23 @@ FAILED = 3  # exit code of --fail-above
 
 
 def audit(
-    metrics: Annotated[
-        list[str], typer.Argument(metavar="METRIC...", help="NAME, or NAME=SOURCE with a folder or Hub id.")
-    ],
+    metrics: MetricOptions,
     columns: options.InputOptions,
     device: options.DeviceOptions,
     data: Annotated[
         str, typer.Option("--data", "-d", help="'scenes', or a file of good captions in the forms of `score`.")
     ] = "scenes",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for audit.json, audit.md and audit.html.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for audit.json, .md and .html, or one such file."),
     ] = None,
     fail_above: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Exit with 3 if any attack wins in more than this share of captions."),
     ] = None,
     images: Annotated[
-        int, typer.Option(min=2, help="Most rows of --data to use; with 'scenes', how many scenes to make.")
+        int,
+        typer.Option("--images", "-n", min=2, help="Most rows of --data to use; of 'scenes', how many to make."),
     ] = 100,
     most: Annotated[
         int, typer.Option(min=1, help="Most sentences that an attack adds; 1 to so many, drawn for each caption.")
@@ -46,8 +47,8 @@ def audit(
     """Attack captions as a policy would, and count how often a metric prefers the attacked ones.
 
     ```
-    capreward audit vela beitscore --output audit
-    capreward audit vela=my/checkpoint --data good_captions.jsonl --fail-above 0.05
+    capreward audit -m vela -m beitscore --output audit
+    capreward audit -m vela=my/checkpoint --data good_captions.jsonl --fail-above 0.05
     ```
 
     The attacks are what optimisation finds: word lists, repetition, padding, relations at random, facts and their
@@ -61,11 +62,10 @@ def audit(
     from reward.audit.run import audit as run
     from reward.audit.run import read_rows, scene_rows
     from reward.metaeval.report import check_report
-    from reward.registry import MetricSource
 
     if output is not None:
         check_report(output)  # before hours of scoring
-    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    sources = metrics.chosen()
     specs = [source.spec for source in sources]
     located = {**vars(columns), "candidate_column": candidate_column}
     rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, specs, limit=images, **located)

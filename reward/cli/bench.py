@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
@@ -53,15 +54,8 @@ def bench(
     data: Annotated[
         Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
     ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            help="NAME, or NAME=SOURCE with a folder or Hub id (HUB_ID@REVISION); repeat for several. ALL stands for "
-            "those that need no checkpoint and no data that is missing, and is the default without --score-column.",
-        ),
-    ] = None,
+    metric: Metrics = None,
+    settings: Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option("--score-column", "-s", help="Scores that came with the data, by name; repeat for several."),
@@ -74,7 +68,8 @@ def bench(
         float | None, typer.Option(min=0, max=1, help="Count and list scores that are so far from the mean rating.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for bench.json, bench.md and bench.html, with plots.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for bench.json, .md and .html with plots, or one such file."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
 ) -> None:
@@ -87,6 +82,9 @@ def bench(
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl --metric vela=my/checkpoint --score-column fleur
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl --benchmark scenes --metric vela --output report
     ```
+
+    `-m ALL`, the default without --score-column, stands for the metrics that need no checkpoint and no data that is
+    missing.
 
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
@@ -118,7 +116,7 @@ def bench(
             options.refuse({"rating_column": rating_column, "rating_map": rating_map}, "is for RATINGS of your own")
             benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
         loaded = [each for each, _ in benchmarks]
-        sources = _metric_sources(metric or [], score_column or [], loaded, figures.no_references, say)
+        sources = _metric_sources(metric or [], settings, score_column or [], loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
             sources,
@@ -165,6 +163,7 @@ def _printer(quiet: bool) -> Callable[[str], None]:
 
 def _metric_sources(
     metrics: list[str],
+    settings: list[str] | None,
     columns: list[str],
     benchmarks: list[Benchmark],
     no_references: bool,
@@ -173,15 +172,12 @@ def _metric_sources(
     from reward.metaeval.bench import default_metrics
     from reward.registry import MetricSource
 
-    sources = []
-    for text in metrics or ([] if columns else [EVERY]):
-        if text.upper() == EVERY:
-            shipped, left_out = default_metrics(benchmarks, references=not no_references)
-            sources += shipped
-            for note in left_out:
-                say(note)
-        else:
-            sources.append(MetricSource.parse(text))
+    sources = read_metrics([text for text in metrics if text.upper() != EVERY], settings)
+    if EVERY in map(str.upper, metrics) or not (metrics or columns):
+        shipped, left_out = default_metrics(benchmarks, references=not no_references)
+        sources += shipped
+        for note in left_out:
+            say(note)
     sources += [MetricSource(name, is_column=True) for name in columns]
     return list(dict.fromkeys(sources))
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import judge_options, options, terminal
+from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.reports import print_done, print_usage
-from reward.cli.score import Weights
 
 if TYPE_CHECKING:
     from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
@@ -96,19 +96,16 @@ class SamplingOptions:
 
 
 def caption(
-    images: Annotated[
-        str, typer.Option("--images", "-i", help="Folder of images, an image, or a data file with their paths.")
-    ],
-    metric: options.Metrics,
+    images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
+    metrics: MetricOptions,
     output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl file.")],
     model: ModelOptions,
     sampling: SamplingOptions,
-    checkpoint: options.CheckpointOptions,
     columns: options.InputOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
     run: options.RunOptions,
-    n: Annotated[int, typer.Option(help="Candidates an image.")] = 16,
+    n: Annotated[int, typer.Option("--n", "-n", help="Candidates an image.")] = 16,
     keep_candidates: Annotated[
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
@@ -122,10 +119,10 @@ def caption(
     By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
 
     ```
-    capreward caption --model http://localhost:8000/v1 --images photos --n 16 \\
-        --metric longclipscore=BeichenZhang/LongCLIP-L -o captions.jsonl
-    capreward caption --model Qwen/Qwen2.5-VL-3B-Instruct --images photos \\
-        --metric clipscore=ViT-L-14:openai -o captions.jsonl
+    capreward caption photos --model http://localhost:8000/v1 -n 16 \\
+        -m longclipscore=BeichenZhang/LongCLIP-L -o captions.jsonl
+    capreward caption photos --model Qwen/Qwen2.5-VL-3B-Instruct \\
+        -m clipscore=ViT-L-14:openai -o captions.jsonl
     ```
 
     The output has one row an image: `image`, `caption`, `reward`, and `error` where there is no caption. Images come
@@ -139,9 +136,8 @@ def caption(
     from reward.decoding.captioning import caption_images, read_images
 
     drawn = sampling.make(model.model)
-    weighed = options.parse_weights(weights)
-    scorer, checkpoints = checkpoint.of(metric)
-    scoring = {**checkpoints, **vars(device), **speed.given(), "weights": weighed}
+    chosen = metrics.chosen()
+    scoring = {**vars(device), **speed.given(), "weights": parse_weights(weights)}
     scoring = {name: value for name, value in scoring.items() if value is not None}
     captioner = model.make(device.device)
     try:
@@ -149,7 +145,7 @@ def caption(
             read_images(images, **vars(columns)),
             captioner,
             output,
-            metric=scorer,
+            metric=chosen,
             n=n,
             sampling=drawn,
             keep_candidates=keep_candidates,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 __all__ = ["compare"]
@@ -21,10 +22,8 @@ def compare(
     ],
     columns: options.InputOptions,
     device: options.DeviceOptions,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option("--metric", "-m", help="NAME or NAME=CHECKPOINT; repeat for several. Default: the column reward."),
-    ] = None,
+    metric: Metrics = None,
+    settings: Settings = None,
     candidate_column: options.CandidateColumn = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .html file: the images with the largest differences.")
@@ -42,13 +41,13 @@ def compare(
     capreward compare before=a.scores.parquet after=b.scores.parquet
     ```
 
-    Images are the same if their paths are, or else their file names. An image with several captions counts by their
-    mean. [low, high] are 95 % intervals of a bootstrap over images.
+    Without --metric it compares the column `reward` of what `score` wrote. Images are the same if their paths are, or
+    else their file names. An image with several captions counts by their mean. [low, high] are 95 % intervals of a
+    bootstrap over images.
     """
     from reward.metaeval.benchmarks.own_ratings import load_captions
     from reward.metaeval.report import plain
     from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison
-    from reward.registry import MetricSource
     from reward.scoring.writers import check_output_name
 
     named = options.named_files(files, "FIRST SECOND")
@@ -57,7 +56,7 @@ def compare(
     if output is not None:
         check_output_name(output, ".html")  # before hours of scoring
     with terminal.stdout_kept_clean():
-        metrics = [MetricSource.parse(text) for text in metric or ()]
+        metrics = read_metrics(metric or [], settings)
         sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]
         drawn = {"resamples": resamples, "seed": seed}
         found = list(compare_captioners(sides, metrics, progress=not quiet, **vars(device), **drawn))

@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from reward.cli.once import OnceCommand
+from reward.cli.guesses import GuessingCommand
 
 __all__ = ["Command", "Group", "shown"]
 
@@ -32,7 +32,7 @@ class _WholeNames:
         return super().get_help(ctx).replace(_NO_BREAK, "-")  # type: ignore[misc]
 
 
-class Command(_WholeNames, OnceCommand):
+class Command(_WholeNames, GuessingCommand):
     """A subcommand of `capreward`."""
 
 

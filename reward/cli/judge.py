@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from reward.cli import judge_options, options
+from reward.cli.chosen import parse_weights
 from reward.cli.reports import print_usage, report_scores
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def judge(
             data,
             metric.make(model, settings),
             output,
-            weights=options.parse_weights(weights),
+            weights=parse_weights(weights),
             candidate_column=candidate_column,
             strip_thinking=strip_thinking,
             context_columns={what: column for what, column in context.items() if column is not None},

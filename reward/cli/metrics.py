@@ -26,8 +26,8 @@ def metrics(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="A metric, to see all that is known of it. With --size also several, NAME=SOURCE with a folder or Hub "
-            "id, and beitscore=base and beitscore=large, which need no weights.",
+            help="A metric, to see all that is known of it. With --size also several, NAME=CHECKPOINT, and "
+            "beitscore=base and beitscore=large, which need no weights.",
         ),
     ] = None,
     size: Annotated[bool, typer.Option("--size", help="How large networks are, and their work for a caption.")] = False,
@@ -40,7 +40,7 @@ def metrics(
 ) -> None:
     """List the metrics, or show one: aspects, what it needs, range, checkpoints, paper and how to cite it.
 
-    An embedded one scores without a checkpoint of yours. One that needs a corpus is fitted on the data's references.
+    One that needs a corpus is fitted on the data's references.
 
     With `_avg` behind its name, any of them scores a caption by the mean over its sentences.
 
@@ -78,11 +78,11 @@ def _list(specs: Iterable[MetricSpec]) -> None:
     rows = []
     papers: dict[str, list[str]] = {}
     for spec in specs:
-        embedded = "yes" if spec.has_embedded else "no"
-        rows.append((spec.name, "\n".join(_aspects(spec)), "\n".join(_needs(spec)), _range(spec), embedded))
+        alone = ("for drawings" if spec.checkpoints else "yes") if spec.has_embedded else "no"
+        rows.append((spec.name, "\n".join(_aspects(spec)), "\n".join(_needs(spec)), _range(spec), alone))
         papers.setdefault(spec.paper, []).append(spec.name)
     console = terminal.console(stderr=False)
-    _print_folded(("metric", "aspects", "needs", "range", "embedded"), rows)
+    _print_folded(("metric", "aspects", "needs", "range", "without a checkpoint"), rows)
     for paper, names in papers.items():
         console.print(f"{', '.join(names)}: {paper}")
     console.print("\nOne metric: capreward metrics NAME. For photos: capreward metrics --for photos")
@@ -113,14 +113,17 @@ def _range(spec: MetricSpec) -> str:
 
 
 def _show(spec: MetricSpec) -> None:
+    from reward.metrics.options import metric_options
+
     console = terminal.console(stderr=False)
     facts = {
         "aspects": ", ".join(_aspects(spec)),
         "range": _range(spec),
         "needs": ", ".join(_needs(spec)),
+        "options": ", ".join(f"--set {name}=" for name in metric_options(spec)),
         "captions": spec.suits,
         "cannot see": spec.blind_to,
-        "embedded": "a small checkpoint for drawings, not for photos" * spec.has_embedded * bool(spec.checkpoints),
+        "by itself": "with small weights for drawings, not for photos" * spec.has_embedded * bool(spec.checkpoints),
         "install": f'pip install "capreward[{spec.extra}]"' if spec.extra else "",
         "paper": spec.paper,
     }
@@ -134,7 +137,7 @@ def _show(spec: MetricSpec) -> None:
             console.print(f"    {head:<16} {value}")
         if facts_of_one.note:
             console.print(f"    {'note':<16} {facts_of_one.note}")
-        console.print(f"    {'to use it':<16} --metric {spec.name} --source {facts_of_one.source}")
+        console.print(f"    {'to use it':<16} -m {spec.name}={facts_of_one.source}")
     if spec.citation:
         where = "misc" if "booktitle" not in spec.citation else "inproceedings"
         fields = "".join(f"  {key} = {{{value}}},\n" for key, value in spec.citation.items())

@@ -20,21 +20,19 @@ __all__ = [
     "AsJson",
     "BenchmarkOptions",
     "CandidateColumn",
-    "CheckpointOptions",
     "ColumnOptions",
     "Data",
     "DeviceOptions",
     "FigureOptions",
     "InputOptions",
-    "Metrics",
     "PromptFile",
     "QuietFigures",
     "RunOptions",
     "ScoresFile",
     "SpeedOptions",
     "StripThinking",
-    "parse_weights",
     "read_benchmarks",
+    "read_by",
     "refuse",
     "with_groups",
 ]
@@ -110,7 +108,7 @@ def refuse(given: Mapping[str, Any], message: str) -> None:
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
-def _read_by(place: str, value: str, hint: str | None = None) -> Any:
+def read_by(place: str, value: str, hint: str | None = None) -> Any:
     """What the function `module:name` makes of a value, before anything is loaded; what it refuses is a wrong line."""
     from reward.errors import CapRewardError
 
@@ -126,7 +124,7 @@ def _checked_by(place: str) -> Callable[[str | None], str | None]:
 
     def check(value: str | None) -> str | None:
         if value is not None:
-            _read_by(place, value)
+            read_by(place, value)
         return value
 
     return check
@@ -150,15 +148,6 @@ Data = Annotated[
         "of one on the Hub."
     ),
 ]
-Metrics = Annotated[
-    list[str],
-    typer.Option(
-        "--metric",
-        "-m",
-        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT with a folder or Hub id; the checkpoint "
-        "alone, if it says which metric it is for. Repeat it for several, and weigh them by --weights.",
-    ),
-]
 ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet, .jsonl, .csv or .tsv file.")]
 Annotations = Annotated[
     Path | None,
@@ -167,7 +156,10 @@ Annotations = Annotated[
     ),
 ]
 CandidateColumn = Annotated[
-    str | None, typer.Option(help="Column of captions; default: candidate, else cand or caption.")
+    str | None,
+    typer.Option(
+        "--caption-column", "--candidate-column", help="Column of captions; default: candidate, else cand or caption."
+    ),
 ]
 StripThinking = Annotated[
     bool,
@@ -178,34 +170,6 @@ StripThinking = Annotated[
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointOptions:
-    """Which checkpoint of a metric scores."""
-
-    source: Annotated[
-        str, typer.Option(help="Checkpoint of the metric: embedded (small, for trials), a folder, or a Hub id.")
-    ] = "embedded"
-    revision: Revision = None
-
-    def of(self, metrics: list[str]) -> tuple[str | list[str], dict[str, Any]]:
-        """What `--metric` names, and the checkpoint that goes with one name.
-
-        Raises:
-            typer.BadParameter: a checkpoint that is given twice, or for several metrics at once.
-        """
-        from reward.registry import MetricSource
-
-        given = {"source": None if self.source == "embedded" else self.source, "revision": self.revision}
-        if len(metrics) > 1:
-            refuse(given, "is for one metric: write -m NAME=FOLDER or -m NAME=HUB_ID@REVISION for each of several")
-            return metrics, {}
-        one = MetricSource.parse(metrics[0])
-        if one.source == "embedded":
-            return metrics[0], vars(self)
-        refuse(given, f"{metrics[0]!r} names the checkpoint already")
-        return one.name, {"source": one.source, "revision": one.revision}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +217,7 @@ class DeviceOptions:
 
 def _notice_devices(devices: str | None) -> str | None:
     """Refuses devices that this machine does not have, and says what `auto` means where there is no GPU."""
-    if devices is not None and _read_by("reward.scoring.devices:parse_devices", devices) == ["cpu"] != [devices]:
+    if devices is not None and read_by("reward.scoring.devices:parse_devices", devices) == ["cpu"] != [devices]:
         from reward.cli import terminal
 
         terminal.console(stderr=True).print("--devices auto: no GPU here, one process scores on the CPU")
@@ -306,19 +270,6 @@ class RunOptions:
         bool, typer.Option("--overwrite", help="Replace a finished output, and discard an unfinished run.")
     ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False
-
-
-def parse_weights(text: str | None) -> dict[str, float] | None:
-    """Reads `desc=1,rel=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
-
-    Example:
-        >>> parse_weights("desc=1, rel=0.5")
-        {'desc': 1.0, 'rel': 0.5}
-    """
-    return None if text is None else _read_by("reward.weights:parse_weights", text, "--weights")
 
 
 def parse_map(text: str | None) -> dict[str, float]:

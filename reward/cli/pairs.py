@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.score import GroupColumn, Weights
+from reward.cli.chosen import MetricOptions, Weights, parse_weights, read_metrics
+from reward.cli.score import GroupColumn
 
 if TYPE_CHECKING:
     from reward.preferences import Preferences
@@ -56,19 +57,16 @@ def pairs(
     ],
     rules: RuleOptions,
     prompts: PromptOptions,
-    checkpoint: options.CheckpointOptions,
+    metrics: MetricOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
     run: options.RunOptions,
     holdout: Annotated[float, typer.Option(help="Share of the images whose rows go to OUTPUT.test.")] = 0.0,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metric", "-m", help="Scores the captions, if the data have no scores; several as for `capreward rerank`."
-        ),
-    ] = None,
     weights: Weights = None,
-    candidate_column: Annotated[str | None, typer.Option(help="Column of captions, or of lists of captions.")] = None,
+    candidate_column: Annotated[
+        str | None,
+        typer.Option("--caption-column", "--candidate-column", help="Column of captions, or of lists of captions."),
+    ] = None,
     score_column: Annotated[
         str | None, typer.Option(help="Column of scores; default: reward or, of lists, rewards.")
     ] = None,
@@ -82,7 +80,8 @@ def pairs(
     capreward pairs candidates.jsonl --metric vela --kind best --output sft/best.parquet
     ```
 
-    It takes what `capreward score` and `capreward rerank` write, or with --metric what they take. The rows have the
+    It takes what `capreward score` and `capreward rerank` write, or what they take, if --metric says what scores the
+    captions. The rows have the
     columns that TRL's trainers want for vision-language models, and the scores. What was dropped is counted on stderr,
     with the reason.
     """
@@ -91,19 +90,19 @@ def pairs(
     from reward.preferences.writing import check_free, write_preferences
 
     chosen = PreferenceRules(**vars(rules))
-    scorer, checkpoints = checkpoint.of(metric) if metric else (None, vars(checkpoint))
-    scoring = {"weights": options.parse_weights(weights), **checkpoints, **vars(device)}
+    metric = read_metrics(metrics.metric, metrics.settings) if metrics.metric else None
+    scoring = {"weights": parse_weights(weights), **vars(device)}
     located = vars(columns).copy()
     scoring["references_column"] = located.pop("references_column")
-    scoring = {name: value for name, value in scoring.items() if value not in (None, "embedded")}
+    scoring = {name: value for name, value in scoring.items() if value is not None}
     if metric is None:
-        options.refuse(scoring, "goes with --metric")
+        options.refuse({**scoring, "set": metrics.settings}, "goes with --metric")
     else:
         scoring["progress"] = not run.quiet
     check_free(output, holdout, data, overwrite=run.overwrite)
     groups = read_candidates(
         data,
-        metric=scorer,
+        metric=metric,
         scores_file=None if metric is None else output.with_name(output.stem + ".scores.jsonl"),
         candidate_column=candidate_column,
         score_column=score_column,

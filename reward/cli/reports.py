@@ -159,9 +159,18 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
     images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
     devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
-    console.print(
-        f"{what} {summary.rows} rows{groups}{before}{devices}{pace}{images} -> {summary.output}", style="green"
-    )
+    by = ", ".join(map(_by, summary.checkpoints, summary.checkpoints.values()))
+    facts = f"{groups}{before} by {by}{devices}{pace}{images}"
+    console.print(f"{what} {summary.rows} rows{facts} -> {summary.output}", style="green")
+
+
+def _by(metric: str, checkpoint: str | None) -> str:
+    """A metric with its checkpoint; a formula and a Python object have none."""
+    from reward.registry import MetricSource
+
+    if checkpoint == "embedded":
+        return f"{metric} (weights for drawings)" if MetricSource(metric).knows_drawings_only else metric
+    return f"{metric}={checkpoint}" if checkpoint else metric
 
 
 def report_battles(summary: BattleSummary, table: Grid, *, quiet: bool) -> None:

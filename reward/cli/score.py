@@ -8,21 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from reward.cli import options
+from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
 from reward.cli.reports import report_scores
 
-__all__ = ["GroupColumn", "Weights", "rerank", "score"]
+__all__ = ["GroupColumn", "rerank", "score"]
 
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        "--weights",
-        "-w",
-        help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
-        "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
-        "one is a penalty. Default: the metric's own, mostly equal.",
-    ),
-]
 DataOrAddress = Annotated[
     str,
     typer.Argument(
@@ -43,6 +34,7 @@ CandidatesColumn = Annotated[
     str | None,
     typer.Option(
         "--candidate-column",
+        "--caption-column",
         help="Column of lists of captions, or of one caption a row; default: candidates, else cands, captions, "
         "candidate, cand or caption.",
     ),
@@ -55,8 +47,7 @@ GroupColumn = Annotated[
 
 def score(
     data: DataOrAddress,
-    metric: options.Metrics,
-    checkpoint: options.CheckpointOptions,
+    metrics: MetricOptions,
     layout: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
@@ -127,15 +118,13 @@ def score(
         scale.check(split=layout.split, device=device.device, **speed.given())
         del arguments["split"]
         arguments |= scale.settings()
-    scorer, checkpoints = checkpoint.of(metric)
     summary = (score_on or score_dataset)(
-        scorer=scorer,
-        weights=options.parse_weights(weights),
+        scorer=metrics.chosen(),
+        weights=parse_weights(weights),
         candidate_column=candidate_column,
         strip_thinking=strip_thinking,
         overwrite=run.overwrite,
         progress=not run.quiet,
-        **checkpoints,
         **arguments,
     )
     report_scores(summary, quiet=run.quiet, what="scored", shows_rows=output is None)
@@ -143,8 +132,7 @@ def score(
 
 def rerank(
     data: options.Data,
-    metric: options.Metrics,
-    checkpoint: options.CheckpointOptions,
+    metrics: MetricOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
@@ -188,18 +176,16 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
-    scorer, checkpoints = checkpoint.of(metric)
     arguments = {**vars(columns), **vars(device), **speed.given(), **_joined(data, annotations, columns)}
     summary = rerank_dataset(
-        scorer=scorer,
+        scorer=metrics.chosen(),
         output=_output(output, data, "ranked"),
-        weights=options.parse_weights(weights),
+        weights=parse_weights(weights),
         candidates_column=candidates_column,
         group_column=group_column,
         strip_thinking=strip_thinking,
         overwrite=run.overwrite,
         progress=not run.quiet,
-        **checkpoints,
         **arguments,
     )
     report_scores(summary, quiet=run.quiet, what="reranked", shows_rows=output is None)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from reward.cli import terminal
+from reward.cli.chosen import MetricOptions
 from reward.cli.options import Dtype
 
 __all__ = ["serve"]
@@ -17,14 +18,11 @@ TOKEN = "CAPREWARD_TOKEN"
 
 
 def serve(
-    metric: Annotated[
-        list[str],
-        typer.Option("--metric", "-m", help="NAME, or NAME=CHECKPOINT with a folder or Hub id; repeat it for several."),
-    ],
+    metrics: MetricOptions,
     host: Annotated[
         str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1024, max=65535)] = 8123,
+    port: Annotated[int, typer.Option("--port", "-p", min=1024, max=65535)] = 8123,
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
     ] = None,
@@ -54,10 +52,10 @@ def serve(
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only this machine
     is served.
     """
-    from reward.service.settings import ServiceSettings, parse_metrics
+    from reward.service.settings import ServiceSettings
 
     settings = ServiceSettings(
-        metrics=parse_metrics(metric),
+        metrics=tuple(metrics.chosen()),
         host=host,
         port=port,
         token=os.environ.get(TOKEN) or None,
@@ -76,6 +74,7 @@ def serve(
         max_waiting=max_waiting,
         drain=drain,
     )
+    from reward.checkpoints import warn_embedded
     from reward.optional import require
 
     require("litserve", extra="serve", purpose="capreward serve")
@@ -86,5 +85,7 @@ def serve(
     console = terminal.console(stderr=True)
     place = f"[{host}]" if ":" in host else host
     console.print(f"starting {names} at http://{place}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
+    if any(each.knows_drawings_only for each in settings.metrics):
+        warn_embedded()  # here, once for all workers
     running = Workers(settings)
     running.serve(make_app(settings, running, running.lifespan))

@@ -65,7 +65,7 @@ def train(
 
     This trains VELA for photos on one GPU and publishes it. After an interruption of any kind, the same command goes
     on. At the end it prints the figures, which the model card also holds. Then `VelaReward("ORG/NAME")` and `capreward
-    score --source ORG/NAME` load the metric. If the push fails, the checkpoint stays in its folder, and the same
+    score -m ORG/NAME` load the metric. If the push fails, the checkpoint stays in its folder, and the same
     command pushes it again.
 
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)

@@ -22,6 +22,7 @@ from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.image_files import image_file
 from reward.judges import Usage
+from reward.registry import MetricSource
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.image_root import image_root as find_root
@@ -61,7 +62,7 @@ class CaptioningSummary:
         problems: {reason: images} without a caption.
         to_try_again: images that the same call tries again: those that could not be read or were refused.
         mean_of_all, mean_of_chosen: of the rewards.
-        sources: {metric: its source as it was given}.
+        checkpoints: {metric: its checkpoint as it was given}.
         usage: of the captioner in this run.
         seconds: that this run took.
         already_done: whether the output was there, from the same images and settings.
@@ -79,7 +80,7 @@ class CaptioningSummary:
     to_try_again: int = 0
     mean_of_all: float | None = None
     mean_of_chosen: float | None = None
-    sources: dict[str, str | None] = field(default_factory=dict)
+    checkpoints: dict[str, str | None] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     already_done: bool = False
@@ -164,7 +165,7 @@ def caption_images(
     captioner: ServerCaptioner | LocalCaptioner,
     output: str | os.PathLike[str],
     *,
-    metric: str | Sequence[str],
+    metric: str | Sequence[str | MetricSource],
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
     n: int = 16,
@@ -295,7 +296,7 @@ def caption_images(
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
             path.unlink(missing_ok=True)
-        summary.sources, summary.thinking_cut = sources_of(scoring), pools.thinking_cut
+        summary.checkpoints, summary.thinking_cut = sources_of(scoring), pools.thinking_cut
         summary.distinct = distinct_share([[caption.text for caption in captions] for captions in pools.captions])
         facts = {"summary": {**asdict(summary), "output": str(output)}}
         run.finish(journal, facts, unfinished=bool(pools.problems))

@@ -22,7 +22,8 @@ from reward.functions.processes import OwnInEachProcess, away_between_calls, loa
 from reward.held_data import as_samples
 from reward.judges.base import Judge
 from reward.metrics.base import Scorer
-from reward.registry import MetricSource, as_scorer, check_caching, check_loading, dry_scorer, load_scorer
+from reward.metrics.options import check_options
+from reward.registry import MetricSource, as_scorer, check_loading, dry_scorer, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
@@ -131,7 +132,7 @@ class MetricReward(OwnInEachProcess):
             given = MetricSource.of(metric, source, revision)  # type: ignore[arg-type]
             source, revision = given.source, given.revision
             check_loading(source, device, metric=given.name)
-            check_caching(given.spec, options)
+            check_options(given.loads, options)
             dry = dry_scorer(given.spec, options)
             if dry is not None and "prompt" in options:
                 options["prompt"] = dry.prompt  # its file need not be there in another process

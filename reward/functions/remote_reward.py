@@ -9,8 +9,8 @@ from typing import Any
 from reward.functions.completions import Problem
 from reward.functions.metric_reward import MetricReward
 from reward.metrics.base import Scorer
+from reward.metrics.options import split_options
 from reward.metrics.remote.scorer import RemoteScorer
-from reward.registry import split_options
 
 __all__ = ["RemoteReward"]
 

@@ -129,7 +129,7 @@ def default_metrics(
     for name in list_metrics():
         spec = metric_spec(name)
         if not spec.has_embedded and not spec.needs_corpus:  # the corpus is the benchmark's own references
-            reasons.setdefault("no checkpoint ships with this package; give NAME=SOURCE", []).append(name)
+            reasons.setdefault("no checkpoint ships with this package; give NAME=CHECKPOINT", []).append(name)
             continue
         try:
             _missing(MetricSource(name), benchmarks, references)
@@ -174,7 +174,9 @@ def score_row(
         row.scores = column_scores(benchmark, metric.name)
         return
     say(f"{metric.label} on {title_of(benchmark)}, {row.captions} captions")
-    row.run = score_benchmark(benchmark, metric.name, metric.source, revision=metric.revision, **options)
+    row.run = score_benchmark(
+        benchmark, metric.name, metric.source, revision=metric.revision, **dict(metric.options), **options
+    )
     row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
     if len(row.run.errors) < row.captions:
         row.scores = row.run.for_aspects(benchmark)

@@ -247,7 +247,7 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
     """Writes bench.json, bench.md and bench.html into a folder.
 
     Args:
-        folder: made if absent.
+        folder: made if absent; or one of them by its path, such as `figures.json`, which alone is then written.
         tables: of the benchmarks, from `run_bench`.
         figures: from `to_json`.
 
@@ -260,7 +260,7 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
     """
     check_report(folder)
     shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
-    sections = [(title_of(table.benchmark), _bars(table)) for table in tables]
+    sections = [] if folder.suffix == ".json" else [(title_of(table.benchmark), _bars(table)) for table in tables]
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
     return write_pages(folder, "bench", f"Agreement with {' and '.join(judged_by)}", figures, shown, remarks, sections)
 

@@ -249,17 +249,19 @@ def page_svg(figure: Any) -> str:
 
 
 def check_report(folder: Path) -> None:
-    """Checks, before anything is scored, that a report can be written.
+    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
         OutputError: an address, or the folder cannot be made, or not be written to.
     """
     refuse_address(folder)
-    require("matplotlib", extra="report", purpose="a report with plots")
+    if folder.suffix != ".json":
+        require("matplotlib", extra="report", purpose="a report with plots")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
+        place = folder.parent if _is_file(folder) else folder
+        place.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=place):
             pass
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
@@ -277,7 +279,7 @@ def write_pages(
     """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the HTML page.
 
     Args:
-        folder: of the files.
+        folder: of the files; or one of the three by its path, which alone is then written.
         name: of the command.
         heading: of the pages.
         figures: for NAME.json; the pages show their command, versions and seed.
@@ -293,9 +295,16 @@ def write_pages(
         "md": _markdown(heading, figures, tables, remarks),
         "html": page_html(name, heading, figures, tables, remarks, sections),
     }
+    if _is_file(folder):
+        texts = {folder.suffix[1:]: texts[folder.suffix[1:]]}
     for ending, text in texts.items():
-        write_text(folder / f"{name}.{ending}", text)
-    return folder / f"{name}.html"
+        written = folder if _is_file(folder) else folder / f"{name}.{ending}"
+        write_text(written, text)
+    return written
+
+
+def _is_file(path: Path) -> bool:
+    return path.suffix in (".json", ".md", ".html") and not path.is_dir()
 
 
 def page_html(

@@ -142,7 +142,7 @@ def read_scored(
         caption = None  # --by names a score of the whole list
     prefix = by.removesuffix("s").removesuffix("reward")
     error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
-    scored_by, image = summary.get("sources") or {}, column("image", image_column, "image")
+    scored_by, image = summary.get("checkpoints") or {}, column("image", image_column, "image")
     root = source.folder
     with suppress(DataError):  # the page says that the pictures are not there
         root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
@@ -270,7 +270,7 @@ def write_scored_report(
     ]
     captions = len(found.values[found.by])
     sources = found.scored_by.items()
-    lead = ", ".join(f"{metric} (source: {source or 'a Python object'})" for metric, source in sources)
+    lead = ", ".join(f"{metric} (checkpoint: {source or 'a Python object'})" for metric, source in sources)
     html = page_html(
         "report",
         f"Scores of {found.source.name}",

@@ -16,6 +16,7 @@ from reward.image_files import image_file
 from reward.images import image_key, load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
+from reward.registry import MetricSource
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity
@@ -43,7 +44,7 @@ def read_candidates(
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
     prefix: str = "",
-    metric: str | Scorer | Sequence[str] | None = None,
+    metric: str | Scorer | Sequence[str | MetricSource] | None = None,
     scores_file: Path | None = None,
     overwrite: bool = False,
     **scoring: Any,

@@ -431,7 +431,7 @@ class _Run:
                 "references": self.plan.references,
                 **({} if self.plan.group is None else {"group": self.plan.group}),
             },
-            sources=sources_of(self.scorer),
+            checkpoints=sources_of(self.scorer),
             image_root=os.path.relpath(self.root, self.output.parent),
             groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
         )

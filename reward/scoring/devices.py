@@ -15,13 +15,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
+from reward.checkpoints import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.metrics.base import MetricSpec, Scorer
 from reward.scoring.chunks import Outcome, cache_counts, scored_chunks
 from reward.scoring.columns import RowTask, image_identity
 from reward.scoring.prefetch import ImageReader
 from reward.scoring.runs import ChunkSize
-from reward.scoring.several import Scoring, Several, load
+from reward.scoring.several import Scoring, Several, knows_drawings_only, load
 
 __all__ = ["DevicePool", "WorkerSetup", "cpu_threads", "parse_devices", "whole_groups"]
 
@@ -242,6 +243,8 @@ class DevicePool:
     """
 
     def __init__(self, devices: Sequence[str], setup: WorkerSetup) -> None:
+        if knows_drawings_only(setup.scorer):
+            warn_embedded()  # here, once for all processes
         threads = max(1, setup.threads // len(devices))
         self._workers = []
         for name in devices:

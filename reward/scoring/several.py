@@ -16,7 +16,9 @@ from reward.errors import ConfigError, UnknownMetricError, WeightsError, nearest
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity, source_stamp
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import MetricSource, as_scorer, check_caching, loaded_if_remote, metric_spec, takes_option
+from reward.metrics.options import check_options as check_own
+from reward.metrics.options import takes_option
+from reward.registry import MetricSource, as_scorer, loaded_if_remote, metric_spec
 from reward.weights import checked_weight, sum_to_one
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "fingerprint_of",
     "is_named",
     "knows_aspects",
+    "knows_drawings_only",
     "load",
     "options_of",
     "reads_images",
@@ -109,8 +112,7 @@ class SeveralSpec(MetricSpec):
             if aspect not in owners:
                 if _one_of(metrics, name):
                     continue
-                close = ", ".join(nearest(str(name), [*metrics, *self.aspects, *self.aliases]))
-                raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
+                raise _unknown(name, self)
             metric, own = owners[aspect]
             if own in given.setdefault(metric, {}):
                 raise WeightsError(f"weights give aspect {aspect!r} twice")
@@ -228,12 +230,24 @@ def scoring_of(
         return known[0]
     names = [part.spec.name for part in known]
     given = {_one_of(names, name): weight for name, weight in (weights or {}).items() if _one_of(names, name)}
+    strange = [
+        name
+        for name in weights or ()
+        if not _one_of(names, name) and not str(name).startswith(tuple(f"{each}_" for each in names))
+    ]
+    if strange:
+        raise _unknown(strange[0], Several(known).spec)
     if given and (bare := [name for name in names if name not in given]):
         told = ",".join(f"{name}={weight}" for name, weight in given.items())
         raise WeightsError(
             f"{bare[0]} has no weight: write --weights {told},{bare[0]}=WEIGHT (weights=), or 0 for none"
         )
     return Several(known, [given[name] for name in names] if given else None)
+
+
+def _unknown(name: Any, spec: SeveralSpec) -> WeightsError:
+    close = nearest(str(name), [*(part.name for part in spec.metrics), *spec.aspects, *spec.aliases])
+    return WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {', '.join(close)}")
 
 
 def _one_of(metrics: Sequence[str], name: Any) -> str:
@@ -276,13 +290,18 @@ def is_named(scoring: Scoring) -> bool:
     return all(isinstance(part, MetricSource) for part in _parts(scoring))
 
 
+def knows_drawings_only(scoring: Scoring) -> bool:
+    """Whether the weights of a metric, or of one of several, are the small ones that ship with the package."""
+    return any(isinstance(part, MetricSource) and part.knows_drawings_only for part in _parts(scoring))
+
+
 def knows_aspects(scoring: Scoring) -> bool:
     """Whether its aspects are known: other checkpoints than those that ship may have aspects of their own."""
     return all(not isinstance(part, MetricSource) or part.source == "embedded" for part in _parts(scoring))
 
 
 def check_options(scoring: Scoring, options: Mapping[str, Any]) -> None:
-    """Refuses options of a cache that none of the metrics has.
+    """Refuses options that none of the metrics has.
 
     Raises:
         ConfigError: there is one, or a cache for scorers that are loaded already.
@@ -292,7 +311,7 @@ def check_options(scoring: Scoring, options: Mapping[str, Any]) -> None:
         raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
     for name in options:
         if named and not any(takes_option(part.spec, name) for part in named):
-            check_caching(named[0].spec, {name: options[name]})
+            check_own(named[0].spec, [name])
 
 
 def fingerprint_of(scoring: Scoring) -> Any:
@@ -300,8 +319,9 @@ def fingerprint_of(scoring: Scoring) -> Any:
     if isinstance(scoring, Several):
         return {part.spec.name: fingerprint_of(part) for part in scoring.parts}
     if isinstance(scoring, MetricSource):
-        facts = metric_identity(scoring.spec, scoring.source, revision=scoring.revision)
-        return f"{facts['source']} code {facts['code']}"
+        own = dict(scoring.options)
+        facts = metric_identity(scoring.spec, scoring.source, revision=scoring.revision, options=own)
+        return f"{facts['source']} code {facts['code']}" + (f" {facts['options']}" if own else "")
     return fingerprint_scorer(scoring)
 
 

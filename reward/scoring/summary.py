@@ -47,7 +47,7 @@ class ScoringSummary:
         cache: {what is kept on disk: [entries found, entries computed]} by this run; empty without a cache.
         devices: those of the processes of this run; empty when it scored in its own process.
         columns: {role: column} that were read.
-        sources: {metric: its source as it was given}; None for a scorer object.
+        checkpoints: {metric: its checkpoint as it was given}; None for a scorer object.
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
         already_done: True when the output was there already, of the same input and settings.
@@ -70,7 +70,7 @@ class ScoringSummary:
     cache: dict[str, list[int]] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
     columns: dict[str, str | None] = field(default_factory=dict)
-    sources: dict[str, str | None] = field(default_factory=dict)
+    checkpoints: dict[str, str | None] = field(default_factory=dict)
     image_root: str | None = None
     groups: int = 0
     already_done: bool = False
@@ -87,7 +87,7 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        left_out = ("output", "rows_per_second", "out_of_domain")  # the last stands in older files
+        left_out = ("output", "rows_per_second", "out_of_domain", "sources")  # the last two of older files
         known = {name: value for name, value in values.items() if name not in left_out}
         known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
         return cls(output=output, **known)

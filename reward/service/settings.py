@@ -4,38 +4,16 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reward.errors import ConfigError
 from reward.registry import MetricSource
 
-__all__ = ["ServiceSettings", "parse_metrics"]
+__all__ = ["ServiceSettings"]
 
 LARGEST_WAIT = 10.0  # seconds that a batch may wait for company
-
-
-def parse_metrics(texts: Sequence[str]) -> tuple[MetricSource, ...]:
-    """Reads what `MetricSource.parse` reads; a metric goes by its name, so that each is there once.
-
-    Raises:
-        ConfigError: none, a name twice, or an empty source.
-        UnknownMetricError: no metric has that name.
-
-    Example:
-        >>> [metric.source for metric in parse_metrics(["vela", "beitscore=runs/beit"])]
-        ['embedded', 'runs/beit']
-    """
-    metrics: dict[str, MetricSource] = {}
-    for text in texts:
-        metric = MetricSource.parse(text)
-        if metric.name in metrics:
-            raise ConfigError(f"--metric gives {metric.name!r} twice; start a second service for another checkpoint")
-        metrics[metric.name] = metric
-    if not metrics:
-        raise ConfigError("a service needs at least one metric, such as --metric vela")
-    return tuple(metrics.values())
 
 
 @dataclass(frozen=True)
@@ -43,7 +21,7 @@ class ServiceSettings:
     """Settings of a service.
 
     Args:
-        metrics: what is served. Every worker loads all of them.
+        metrics: what is served, each name once. Every worker loads all of them.
         host: `127.0.0.1`, `localhost` or `::1` (this machine only), `0.0.0.0` or `::` (all networks), or another
             address of this machine; others than the first three need `token`.
         port: 1024 to 65535.
@@ -65,7 +43,7 @@ class ServiceSettings:
         drain: seconds that requests under way get after SIGTERM.
 
     Raises:
-        ConfigError: a value is out of range, or the service would be open to other machines without a token.
+        ConfigError: no metric or one twice, a value out of range, or a service open to other machines without a token.
     """
 
     metrics: tuple[MetricSource, ...]
@@ -89,6 +67,11 @@ class ServiceSettings:
     drain: float = 30.0
 
     def __post_init__(self) -> None:
+        names = [metric.name for metric in self.metrics]
+        if not names:
+            raise ConfigError("a service needs at least one metric, such as -m vela")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f"--metric gives {twice[0]!r} twice; start a second service for another checkpoint")
         for name in ("workers", "batch_requests", "max_body", "max_pixels", "max_candidates", "max_characters"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")

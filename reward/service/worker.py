@@ -110,7 +110,7 @@ def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[st
     """Facts of a loaded metric for `/info` and replies, with an `identity` that changes whenever scores may."""
     spec = scorer.spec
     given = {
-        **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype),
+        **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype, options=dict(metric.options)),
         "aspects": list(spec.aspects),
         "settings": held if is_told(held := fingerprint_scorer(scorer)) else None,  # clients keep to it after a restart
     }

@@ -20,7 +20,7 @@ __all__ = ["asking", "check_killed", "differences"]
 
 def asking(server: EngineServer, photos: Path, output: Path, n: int = 8) -> list[object]:
     """`capreward caption` with `n` candidates an image and their log probabilities."""
-    line: list[object] = ["caption", "--model", server.url, "--images", photos, "--n", n, "--metric", "length"]
+    line: list[object] = ["caption", "--model", server.url, photos, "--n", n, "--metric", "length"]
     return [*line, "--prompt", EMBEDDED_PROMPT, "--max-tokens", 90, "--keep-candidates", "--logprobs", "-o", output]
 
 

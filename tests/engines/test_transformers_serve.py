@@ -29,7 +29,7 @@ def serving(model: Path, log: Path) -> Iterator[EngineServer]:
 
 
 def asking(server: EngineServer, photos: Path, output: Path) -> list[object]:
-    line = ["caption", "--model", server.url, "--images", photos, "--n", 3, "--metric", "length", "--max-tokens", 90]
+    line = ["caption", "--model", server.url, photos, "--n", 3, "--metric", "length", "--max-tokens", 90]
     return [*line, "--prompt", EMBEDDED_PROMPT, "--keep-candidates", "-o", output]
 
 

@@ -47,7 +47,7 @@ def test_every_metric_folder_is_listed_and_no_checkpoint_is_of_two() -> None:
     [
         (None, {}, UnknownMetricError, "a metric is named by a text such as 'vela', got None"),
         (["vela"], {}, UnknownMetricError, "a metric is named by a text such as 'vela', got ['vela']"),
-        ("clip", {}, UnknownMetricError, "no metric is named 'clip'. Nearest: clipscore, refclipscore, longclipscore."),
+        ("clip", {}, UnknownMetricError, "no metric is named 'clip'. Nearest: clipscore, refclipscore, longclipscore;"),
         ("length", {"source": None}, ConfigError, 'source must be "embedded", a folder or a Hub id, got None'),
         ("length", {"device": "gpu9"}, ConfigError, "device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'"),
     ],
@@ -137,7 +137,7 @@ def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkey
     base.installed_specs.cache_clear()
 
 
-WARNING = "trained on synthetic scenes: it is for trials and tests, and says nothing about photos"
+WARNING = "embedded weights know drawings only; for photos: `capreward metrics --for photos`"
 LOADS = {  # {what is loaded: (code, how often it is said)}
     "a reward": (
         """
@@ -165,17 +165,16 @@ def test_it_is_said_once_and_on_the_first_rank_only(way: str) -> None:
         assert done.stderr.count(WARNING) == expected
 
 
-def test_the_command_says_it_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [[], ["--devices", "cpu,cpu"]])
+def test_the_command_says_it_in_one_line(more: list[str], tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "data.jsonl").write_text('{"file_name": "a.png", "candidate": "a star"}\n')
-    arguments = ["score", "data.jsonl", "--metric", "vela", "--output", "out.jsonl", "--quiet"]
+    arguments = ["score", "data.jsonl", "--metric", "vela", "--output", "out.jsonl", *more]
     command = [sys.executable, "-m", "reward.cli.main", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stderr.splitlines() if WARNING in line]
-    assert len(lines) == 1
-    assert lines[0].startswith('source "embedded" is a small checkpoint')
-    assert "`capreward metrics --for photos`" in lines[0]
+    assert [line for line in done.stderr.splitlines() if "drawings only" in line] == [WARNING]
+    assert "scored 1 rows by vela (weights for drawings)" in done.stderr
 
 
 def test_an_address_that_names_another_metric_is_refused() -> None:

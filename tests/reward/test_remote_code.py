@@ -79,7 +79,7 @@ def test_no_answer_on_stdin_runs_the_code_of_a_backbone(tmp_path: Path) -> None:
     folder = _vela_on(tmp_path / "backbone", tmp_path / "vela")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "rows.jsonl").write_text('{"image": "a.png", "caption": "A star."}\n')
-    line = ["score", "rows.jsonl", "-m", "vela", "-o", "out.jsonl", "--source", str(folder)]
+    line = ["score", "rows.jsonl", "-m", f"vela={folder}", "-o", "out.jsonl"]
     command = [sys.executable, "-m", "reward.cli.main", *line]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     options: dict[str, Any] = {"cwd": tmp_path, "env": environment, "timeout": 240}

@@ -70,4 +70,4 @@ def test_environment_variables_take_the_place_of_arguments(tmp_path: Path) -> No
         "BeitScoreReward(name='beitscore_other', source='name/other', weights={'overall': 1.0}) False\n"
     )
     assert "taste" in shown(CAPREWARD_VELA_WEIGHTS="taste=1").stderr
-    assert "'desc' is not of the form aspect=number" in shown(CAPREWARD_VELA_WEIGHTS="desc").stderr
+    assert "'desc' is not of the form NAME=NUMBER" in shown(CAPREWARD_VELA_WEIGHTS="desc").stderr

@@ -13,18 +13,18 @@ from tests.reward.cli.conftest import Run
 
 
 def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: Path) -> None:
-    out, err = run("audit", "length", "--images", 3, "--most", 2, "--fail-above", "0.5", code=3)
+    out, err = run("audit", "-m", "length", "--images", 3, "--most", 2, "--fail-above", "0.5", code=3)
     assert "repeated caption" in out
     assert "100" in out
     assert "wins in 100.0% of captions, above 50.0%" in err
-    assert json.loads(run("audit", "length", "--images", 2, "--json", "--quiet")[0])["images"] == 2
+    assert json.loads(run("audit", "-m", "length", "--images", 2, "--json", "--quiet")[0])["images"] == 2
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
     good = [{"candidate": f"A dog runs on grass. It has {n} legs. The sky is blue."} for n in range(6)]
     write_lines(tmp_path / "good.jsonl", good)
-    out, _ = run("audit", "length", "--data", tmp_path / "good.jsonl", "-o", tmp_path / "a report")
+    out, _ = run("audit", "-m", "length", "--data", tmp_path / "good.jsonl", "-o", tmp_path / "a report")
     assert "repeated caption" in out
     page = (tmp_path / "a report" / "audit.html").read_text()
     assert "<svg" in page

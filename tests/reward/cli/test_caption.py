@@ -62,7 +62,7 @@ def each_image_once(server: LoopbackJudge, count: int, images: int = 5) -> bool:
 
 def test_a_model_on_this_machine(run: Run, photos: Path, tmp_path: Path) -> None:
     (photos / "bad.png").write_text("no image")
-    line = ("caption", "--model", "embedded", "-i", photos, *ASK, "--seed", "3", "--device", "cpu")
+    line = ("caption", "--model", "embedded", photos, *ASK, "--seed", "3", "--device", "cpu")
     output = tmp_path / "out" / "captions.jsonl"
     _, err = run(*line, "--keep-candidates", "--logprobs", "-o", output)
     assert "no caption for 1 of 6 images: image file" in err
@@ -100,7 +100,7 @@ def test_a_model_on_this_machine(run: Run, photos: Path, tmp_path: Path) -> None
 
 
 def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
-    line = ("caption", "--model", server.endpoint, "-i", photos, *ASK, "--prices", "10,20", "--top-p", "0.9")
+    line = ("caption", "--model", server.endpoint, photos, *ASK, "--prices", "10,20", "--top-p", "0.9")
     output = tmp_path / "captions.jsonl"
     _, err = run(*line, "--prompt", "What is it?", "--keep-candidates", "--logprobs", "-o", output)
     assert "5 questions answered by the model" in err
@@ -121,7 +121,7 @@ def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, 
 
 
 def test_further_fields_of_a_request(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
-    line = ("caption", "-i", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model", server.endpoint)
+    line = ("caption", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model", server.endpoint)
     run(*line, "--extra-body", '{"top_k": 0, "min_p": 0}')
     assert {(body["top_k"], body["min_p"], "top_p" in body) for body in server.requests} == {(0, 0, False)}
     _, err = run(*line, "--extra-body", '{"top_k": 5}', code=1)
@@ -134,7 +134,7 @@ def test_further_fields_of_a_request(run: Run, photos: Path, server: LoopbackJud
 def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
     server.most_choices = 1
     server.faults.extend([None, None, Fault("status", 503), Fault("drop")])  # retried by the client of the judges
-    _, err = run("caption", "--model", server.endpoint, "-i", photos, *ASK, "-o", tmp_path / "c.jsonl")
+    _, err = run("caption", "--model", server.endpoint, photos, *ASK, "-o", tmp_path / "c.jsonl")
     assert err.count("does not write as many captions at once as it is asked for, so it is asked again") == 1
     assert "captioned 5 of 5 images from 20 candidates" in err
     assert each_image_once(server, 4)
@@ -143,7 +143,7 @@ def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_p
 
 def test_a_server_that_does_not_sample(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
     server.most_choices, server.samples = 1, False  # as transformers serve
-    line = ("caption", "--model", server.endpoint, "-i", photos, *ASK)
+    line = ("caption", "--model", server.endpoint, photos, *ASK)
     _, err = run(*line, "-o", tmp_path / "c.jsonl")
     assert err.count("wrote the same caption again and again for each of the first 4 images, so it does not") == 1
     assert 'generation_config.json has "do_sample": true' in err
@@ -154,7 +154,7 @@ class Process:
 
     def __init__(self, server: LoopbackJudge, photos: Path, output: Path) -> None:
         server.delay = 0.3
-        self.line = ["caption", "--model", server.endpoint, "-i", str(photos), *ASK, "--concurrency", "1"]
+        self.line = ["caption", "--model", server.endpoint, str(photos), *ASK, "--concurrency", "1"]
         self.line += ["-o", str(output)]
         self.journal = output.with_name(output.name + ".partial")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -190,7 +190,7 @@ def test_killed_and_resumed(run: Run, photos: Path, server: LoopbackJudge, tmp_p
 def test_images_of_a_data_file(run: Run, photos: Path, tmp_path: Path) -> None:
     rows = [{"file": "my photos/0.png", "refs": ["a star"]}, {"file": None, "refs": []}, {"file": "my photos/9.png"}]
     data = write_lines(tmp_path / "images.jsonl", rows)
-    line = ("caption", "--model", "embedded", "-i", data, "-m", "unigram", "--n", "2", "--max-tokens", "9")
+    line = ("caption", "--model", "embedded", data, "-m", "unigram", "--n", "2", "--max-tokens", "9")
     run(*line, "--image-column", "file", "-o", tmp_path / "c.jsonl")
     found = read_lines(tmp_path / "c.jsonl")
     assert [row["caption"] is None for row in found] == [False, True, True]
@@ -204,7 +204,7 @@ def test_a_name_that_is_not_utf8_costs_its_image_alone(run: Run, photos: Path, t
     except OSError:
         pytest.skip("this file system takes names in UTF-8 only")
     output = tmp_path / "captions.jsonl"
-    _, err = run("caption", "--model", "embedded", "-i", photos, *ASK, "--device", "cpu", "-o", output)
+    _, err = run("caption", "--model", "embedded", photos, *ASK, "--device", "cpu", "-o", output)
     assert r"no caption for 1 of 5 images: the name of the image file is not UTF-8" in err
     (bad,) = [row for row in read_lines(output) if row["caption"] is None]
     assert bad["image"] is None
@@ -215,7 +215,7 @@ def test_a_name_that_is_not_utf8_costs_its_image_alone(run: Run, photos: Path, t
 def test_a_bad_row_of_a_data_file_costs_its_image_alone(run: Run, photos: Path, tmp_path: Path, bad: Any) -> None:
     rows = [{"image": "0.png", "references": ["a star"]}, {"image": "1.png", "references": ["a star"], **bad}]
     data, output = write_lines(photos / "data.jsonl", rows), tmp_path / "captions.jsonl"
-    run("caption", "--model", "embedded", "-i", data, *ASK, "--device", "cpu", "-o", output)
+    run("caption", "--model", "embedded", data, *ASK, "--device", "cpu", "-o", output)
     good, row = read_lines(output)
     assert good["caption"]
     assert row["caption"] is None
@@ -234,13 +234,13 @@ def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -
 
 
 def test_the_weighted_mean_of_several_metrics_chooses(run: Run, photos: Path, tmp_path: Path) -> None:
-    line = ("caption", "-i", photos / "0.png", "-m", "vela", "-m", "length", "--weights", "vela=1,length=0", "--n", "2")
+    line = ("caption", photos / "0.png", "-m", "vela", "-m", "length", "--weights", "vela=1,length=0", "--n", "2")
     run(*line, "--max-tokens", "9", "--model", "embedded", "--device", "cpu", "-o", tmp_path / "several.jsonl")
     assert 0 < read_lines(tmp_path / "several.jsonl")[0]["reward"] < 1
 
 
 def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
-    line = ("caption", "-i", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model")
+    line = ("caption", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model")
     _, err = run(*line, server.endpoint, "--served-model", "huge", code=1)
     assert "error: no model 'huge' at" in err
     server.refuse = "Describe"

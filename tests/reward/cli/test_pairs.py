@@ -115,7 +115,7 @@ def test_a_metric_scores_what_has_no_scores(run: Run, data: Path, form: str) -> 
         (["--near", "2"], 1, "near must be a number of at least 0 and at most 1, got 2.0"),
         (["--holdout", "1"], 1, "holdout must be at least 0 and below 1, got 1.0"),
         (["--weights", "length=1"], 2, "--weights: goes with --metric"),
-        (["--source", "here"], 2, "--source: goes with --metric"),
+        (["--set", "layer=5"], 2, "--set: goes with --metric"),
         (["--prompt-column", "nothing"], 1, "--prompt-column names 'nothing', which is no column"),
         (["--prompt", " "], 1, "a prompt must be text"),
     ],

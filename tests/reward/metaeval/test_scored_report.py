@@ -129,7 +129,7 @@ def test_what_caption_wrote_is_shown_with_its_candidates(tmp_path: Path, run: Ru
     (folder / "broken.png").write_bytes(b"none")
     output, page = tmp_path / "captions.jsonl", tmp_path / "report.html"
     sampling = ["--n", 2, "--max-tokens", 8, "--seed", 0, "--keep-candidates"]
-    run("caption", "--model", "embedded", "--images", folder, "-m", "clipscore", "-o", output, *sampling)
+    run("caption", "--model", "embedded", folder, "-m", "clipscore", "-o", output, *sampling)
     run("report", output, "-o", page)
     shown = Page(page.read_text(encoding="utf-8"))
     texts = " ".join(shown.texts)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer
-from reward.errors import ConfigError, ServiceError, UnknownMetricError
+from reward.errors import ConfigError, ServiceError
+from reward.registry import MetricSource
 from reward.service.guard import Guard
 from reward.service.images import ImageReader
-from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.settings import ServiceSettings
 from reward.service.telemetry import Telemetry
 from reward.service.worker import Job, JobReply
 from tests.pictures import png
@@ -189,21 +190,19 @@ def test_the_memory_of_bodies_counts_while_they_come() -> None:
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        ServiceSettings(parse_metrics(["length"]), **settings)
+        ServiceSettings((MetricSource("length"),), **settings)
 
 
 @pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("::1", "::1"), ("127.0.0.2", "127.0.0.2")])
 def test_this_machine_alone_needs_no_token(host: str, address: str) -> None:
-    assert ServiceSettings(parse_metrics(["length"]), host=host).host == address
+    assert ServiceSettings((MetricSource("length"),), host=host).host == address
 
 
 def test_metrics_of_the_command_line_and_a_token_that_is_in_no_text() -> None:
-    assert "secret-token" not in repr(ServiceSettings(parse_metrics(["length"]), token="secret-token"))
+    assert "secret-token" not in repr(ServiceSettings((MetricSource("length"),), token="secret-token"))
     with pytest.raises(ConfigError, match="twice"):
-        parse_metrics(["vela", "VELA=folder"])
+        ServiceSettings((MetricSource("vela"), MetricSource("vela", "folder")))
     with pytest.raises(ConfigError, match="at least one"):
-        parse_metrics([])
-    with pytest.raises(UnknownMetricError):
-        parse_metrics(["no-such"])
+        ServiceSettings(())
     with pytest.raises(ConfigError, match="fitted"):
         App("cider")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from reward.registry import MetricSource
 from reward.service.images import ImageReader
-from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.settings import ServiceSettings
 from tests.reward.service.in_process import App, picture_file
 
 
@@ -117,7 +118,7 @@ def test_images_that_come_slowly_hold_up_nothing_else(tmp_path: Path, monkeypatc
     monkeypatch.setattr(ImageReader, "_read", lambda self, image: go_on.wait(20))
 
     async def run() -> None:
-        reader = ImageReader(ServiceSettings(parse_metrics(["length"])))
+        reader = ImageReader(ServiceSettings((MetricSource("length"),)))
         reading = [asyncio.ensure_future(reader.read("slow.png")) for _ in range(40)]
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 5)
         go_on.set()

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from reward.registry import MetricSource
 from reward.service import workers as module
-from reward.service.settings import ServiceSettings, parse_metrics
+from reward.service.settings import ServiceSettings
 from reward.service.worker import Job, JobReply
 from reward.service.workers import Workers
 
@@ -22,7 +23,7 @@ def test_what_a_dead_worker_had_asked_for_is_asked_again(monkeypatch: pytest.Mon
     """Its question to the queue lives on for a second, and takes a request that comes after its death was seen."""
     monkeypatch.setattr(module, "_COLLECT", 0.2)
     monkeypatch.setattr(module, "_LOOK", 0.05)
-    workers = Workers(ServiceSettings(parse_metrics(["length"]), timeout=5.0))
+    workers = Workers(ServiceSettings((MetricSource("length"),), timeout=5.0))
     queue: Queue[Any] = Queue()
     workers._server.litapi_request_queues = {module._PATH: queue}
     workers._server.app = SimpleNamespace(response_queue_id=0)

@@ -1,0 +1,142 @@
+"""Which metrics score, with which settings and weights: the options that all commands share that score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from reward.registry import MetricSource
+
+__all__ = ["MetricOptions", "Metrics", "Settings", "Weights", "parse_weights", "read_metrics"]
+
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT with a folder, Hub id or ID@REVISION; the "
+        "checkpoint alone, if it says which metric it is for. Repeat it for several.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Option of the metric, as in layer=5 or, of several metrics, bertscore.layer=5; `capreward metrics NAME` "
+        "shows which there are. Repeat it for several.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
+        "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
+        "one is a penalty. Default: the metric's own, mostly equal.",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricOptions:
+    """Which metrics score."""
+
+    metric: Metrics = None
+    settings: Settings = None
+
+    def chosen(self) -> list[MetricSource]:
+        """The metrics, at least one.
+
+        Raises:
+            typer.BadParameter: there is none.
+            ConfigError, UnknownMetricError, CheckpointError: see `read_metrics`.
+        """
+        if not self.metric:
+            raise typer.BadParameter(
+                "is missing: which metric scores? `capreward metrics --for photos` lists them. A first one: "
+                "-m clipscore=ViT-B-32:openai",
+                param_hint="--metric",
+            )
+        return read_metrics(self.metric, self.settings)
+
+
+def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
+    """The metrics of `--metric`, with the options of `--set`.
+
+    Raises:
+        ConfigError: an option that the metric does not have, or that is of one of several metrics without its name.
+        UnknownMetricError, CheckpointError: see `MetricSource.parse`.
+
+    Example:
+        >>> [metric.options for metric in read_metrics(["bertscore", "length"], ["bertscore.layer=5"])]
+        [(('layer', 5),), ()]
+    """
+    from reward.errors import ConfigError
+    from reward.registry import MetricSource
+
+    chosen = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    for text in settings or ():
+        place, name, value = _setting(text, chosen)
+        if name in dict(chosen[place].options):
+            raise ConfigError(f"--set gives {name} of {chosen[place].name} twice; leave out all but one")
+        chosen[place] = replace(chosen[place], options=(*chosen[place].options, (name, value)))
+    return chosen
+
+
+def _setting(text: str, chosen: Sequence[MetricSource]) -> tuple[int, str, Any]:
+    """The metric that a text of `--set` is for, the name and the value."""
+    from reward.errors import ConfigError
+    from reward.metrics.options import check_options, takes_option
+    from reward.registry import metric_spec
+
+    written, equals, value = text.partition("=")
+    metric, dot, name = written.rpartition(".")
+    if not equals or not name:
+        raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
+    wanted = metric_spec(metric).name if dot else None
+    places = [place for place, each in enumerate(chosen) if wanted in (None, each.name)]
+    if len(places) != 1:
+        takers = [each for each in chosen if takes_option(each.spec, name)] or chosen
+        lines = " or ".join(f"--set {each.name}.{name}={value}" for each in takers)
+        raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
+    one = chosen[places[0]]
+    check_options(one.loads, [name], own=True)
+    return places[0], name, _value(value)
+
+
+def _value(text: str) -> Any:
+    """A value as YAML reads it; lists become tuples, and 1e-3 is a number, which it is not in YAML 1.1."""
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    from reward.errors import ConfigError
+
+    try:
+        value = yaml.safe_load(text)
+        if isinstance(value, str) and text[:1] in "+-.0123456789":
+            value = float(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set: {text!r} cannot be read as a value; put it in quotes") from None
+    except ValueError:
+        pass
+    return tuple(value) if isinstance(value, list) else value
+
+
+def parse_weights(text: str | None) -> dict[str, float] | None:
+    """Reads `desc=1,rel=2`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    from reward.cli.options import read_by
+
+    return None if text is None else read_by("reward.weights:parse_weights", text, "--weights")

@@ -1,0 +1,105 @@
+"""What people type in place of an option that is there: the error names the option, or is the line to type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from reward.cli.once import OnceCommand
+from reward.errors import CapRewardError, nearest
+
+__all__ = ["GuessingCommand"]
+
+_UsageError: Any = typer.BadParameter.__base__  # of the click that this typer brings along, or of click's own
+
+# {option that is there, perhaps with its value: what else it is called}
+_MEANT = {
+    "--device cuda:0": "--gpu --gpus --cuda",
+    "--device cpu": "--cpu --no-cuda",
+    "--dtype float16": "--fp16 --half",
+    "--dtype bfloat16": "--bf16",
+    "--dtype": "--precision --torch-dtype",
+    "--batch-size": "--batch --bs -b --batchsize",
+    "--overwrite": "--force -f --yes -y",
+    "--devices": "--num-workers --jobs -j --num-gpus",
+    "--output": "--out --save --save-path",
+    "--port": "-p",
+    "-n": "--num --num-candidates --num-samples --num-return-sequences --best-of",
+    "--quiet": "--silent --no-progress",
+    "--judge": "--model",
+    "--set": "--option --options --param --kwargs --metric-args",
+}
+_DATA = ("--data", "--input", "--file", "--images", "--image", "--dataset", "-d", "-i")
+_CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
+
+
+class GuessingCommand(OnceCommand):
+    """A command that answers a wrong line in one line: what is wrong, and what to write."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click; an unknown option names the one that is meant."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            if hasattr(error, "possibilities"):
+                error.possibilities = None
+                error.message += _instead(self, error.option_name, given)
+            elif "--metric" in _names(self) and (extra := re.fullmatch(r"Got unexpected.*\((.*)\)", error.message)):
+                error.message += _as_metrics(extra[1].split())
+            error.ctx = None  # which would put lines about the usage first
+            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """See click."""
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            error.ctx = None
+            raise
+
+
+def _names(command: OnceCommand) -> list[str]:
+    return [name for parameter in command.params for name in parameter.opts if name.startswith("-")]
+
+
+def _instead(command: OnceCommand, name: str, args: Sequence[str]) -> str:
+    """What to write in place of an option that is not there."""
+    options, place = _names(command), [each.name for each in command.params if each.param_type_name == "argument"]
+    meant = [option for option, others in _MEANT.items() if name in others.split() and option.split()[0] in options]
+    if meant:
+        return f". Write {meant[0]}"
+    if "--metric" in options and name in (*_CHECKPOINTS, "--revision"):
+        metrics = _values(args, ("--metric", "-m"))
+        metric, value = metrics[0] if len(metrics) == 1 else "NAME", next(iter(_values(args, (name,))), "CHECKPOINT")
+        line = f"{metric}@{value}" if name == "--revision" else f"{metric.partition('=')[0]}={value}"
+        return f". Write -m {line}"
+    if place and name in _DATA:
+        return f". Write capreward {command.name} {str(place[0]).upper()}, without an option"
+    close = nearest(name.strip("-"), [option.strip("-") for option in options if option.startswith("--")])
+    return f". Nearest: --{', --'.join(close)}" * name.startswith("--") + " (all: --help)"
+
+
+def _as_metrics(words: Sequence[str]) -> str:
+    """The line to type, if words without an option are metrics."""
+    from reward.registry import MetricSource
+
+    try:
+        return ": write " + " ".join(f"-m {MetricSource.parse(word).label}" for word in words)
+    except CapRewardError:
+        return ""
+
+
+def _values(args: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What stands behind an option, as `--name value` or `--name=value`."""
+    found = []
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if arg in names and place + 1 < len(args):
+            found.append(args[place + 1])
+        elif equals and name in names:
+            found.append(value)
+    return found

@@ -1,0 +1,80 @@
+"""Which options the loading of a metric takes, told from its code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec
+
+__all__ = ["check_options", "metric_options", "split_options", "takes_option"]
+
+_OF_ALL = ("revision", "device", "dtype")
+_OF_CACHES = ("cache", "cache_size")
+_NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, "judge", "trust_remote_code")  # the last two are for who writes Python
+
+
+def metric_options(spec: MetricSpec) -> list[str]:
+    """The options of a metric's own, which `load_scorer` and `--set` take.
+
+    Example:
+        >>> from reward import metric_spec
+        >>> metric_options(metric_spec("bertscore"))
+        ['layer']
+    """
+    return [name for name in _options(spec) or () if name not in _NO_SETTINGS]
+
+
+def _options(spec: MetricSpec) -> list[str] | None:
+    """Keywords of `from_pretrained`, and those of the class if it passes them on; None if it takes any."""
+    scorer = spec.scorer_class()
+    taken = inspect.signature(scorer.from_pretrained).parameters.values()
+    names = [each.name for each in taken if each.kind is each.KEYWORD_ONLY]
+    if all(each.kind is not each.VAR_KEYWORD for each in taken):
+        return names
+    passed_on = [each.name for each in inspect.signature(scorer).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    return [*names, *passed_on] if passed_on else None
+
+
+def takes_option(spec: MetricSpec, name: str) -> bool:
+    """Whether the metric's `from_pretrained` takes an option."""
+    return name in _OF_ALL or (names := _options(spec)) is None or name in names
+
+
+def check_options(spec: MetricSpec, options: Iterable[str], *, own: bool = False) -> None:
+    """Refuses options that the metric does not have; if `own`, also those that are not settings of it alone.
+
+    Raises:
+        ConfigError: there is one.
+
+    Example:
+        >>> from reward import metric_spec
+        >>> check_options(metric_spec("length"), {"cache": "embeddings"})
+        Traceback (most recent call last):
+            ...
+        reward.errors.ConfigError: metric 'length' keeps nothing on disk: leave out cache= (--cache)
+    """
+    for name in options:
+        if takes_option(spec, name) and not (own and name in _NO_SETTINGS):
+            continue
+        if name in _OF_CACHES and not own:
+            option = name.replace("_", "-")
+            raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{option})")
+        known = ", ".join(metric_options(spec))
+        raise ConfigError(f"metric {spec.name!r} has no option {name!r}; it has {known or 'none'}")
+
+
+def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that a function or class takes by keyword, and all others.
+
+    Example:
+        >>> from reward import metric_spec
+        >>> split_options(metric_spec("harmoniceval").scorer_class(), {"gamma": 1, "name": "judge"})
+        ({'gamma': 1}, {'name': 'judge'})
+    """
+    own = inspect.signature(function).parameters
+    return {name: options[name] for name in options if name in own}, {
+        name: options[name] for name in options if name not in own
+    }
