@@ -139,9 +139,8 @@ class MetricSource:
     @property
     def loads(self) -> MetricSpec:
         """Facts of the scorer that `load` gives: of a metric behind a reward service those of `remote`."""
-        return (
-            metric_spec("remote") if is_address(self.source) and not _asks_there(self.spec, self.source) else self.spec
-        )
+        served = is_address(self.source) and not _asks_there(self.spec, self.source)
+        return metric_spec("remote") if served else self.spec
 
     @property
     def spec(self) -> MetricSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -111,20 +112,20 @@ def _setting(text: str, chosen: Sequence[MetricSource]) -> tuple[int, str, Any]:
 
 
 def _value(text: str) -> Any:
-    """A value as YAML reads it; lists become tuples, and 1e-3 is a number, which it is not in YAML 1.1."""
+    """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
+
+    1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
+    """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-    from reward.errors import ConfigError
-
     try:
-        value = yaml.safe_load(text)
-        if isinstance(value, str) and text[:1] in "+-.0123456789":
-            value = float(text)
-    except yaml.YAMLError:
-        raise ConfigError(f"--set: {text!r} cannot be read as a value; put it in quotes") from None
-    except ValueError:
-        pass
-    return tuple(value) if isinstance(value, list) else value
+        value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
+    except yaml.YAMLError:  # such as a pattern
+        return text
+    if isinstance(value, list) and text.endswith("]"):
+        return tuple(value)
+    is_scalar = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_scalar and ":" not in text else text
 
 
 def parse_weights(text: str | None) -> dict[str, float] | None:

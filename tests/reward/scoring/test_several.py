@@ -87,7 +87,7 @@ def test_each_has_the_scores_that_it_has_alone(
     assert [len(names) for names in failed] == [0, 1, 2, 2, 3, 1, 3]
     assert (summary.rows, summary.scored) == (7, 5)
     assert summary.errors == {"unigram": 2, "beitscore": 2, "vela": 2, "candidate": 1, "row": 1}
-    assert summary.sources == dict.fromkeys(METRICS, "embedded")
+    assert summary.checkpoints == dict.fromkeys(METRICS, "embedded")
 
 
 def test_every_image_is_decoded_once_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
