@@ -117,7 +117,7 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
     found, left_out = default_metrics([rated])
     assert [each.name for each in found] == ["length", "unigram", "picture"]
     assert left_out == [
-        "left out: elsewhere (no checkpoint ships with this package; give NAME=SOURCE)",
+        "left out: elsewhere (no checkpoint ships with this package; give NAME=CHECKPOINT)",
         'left out: extra (pip install "capreward[ngrams]")',
     ]
     found, left_out = default_metrics([rated], references=False)
