@@ -242,6 +242,8 @@ def find_column(
 ) -> str | None:
     """The column that holds what a role means: the one given, else the first known name, else the only synonym.
 
+    A known name may be written in capitals.
+
     Args:
         role: a key of `COLUMN_NAMES`, or a column's own name; anything if `given` is not None.
         columns: the existing columns.
@@ -256,8 +258,8 @@ def find_column(
         DataError: the column given is not there, one that is needed is not there, or several could be meant.
 
     Example:
-        >>> find_column("image", ["file_name", "refs"], option="image_column=")
-        'file_name'
+        >>> find_column("image", ["File_Name", "refs"], option="image_column=")
+        'File_Name'
         >>> find_column("references", ["file_name", "refs"], "captions", option="references_column=")
         Traceback (most recent call last):
             ...
@@ -271,10 +273,11 @@ refs.
         hint = did_you_mean(given, columns)
         raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
     names, *others = COLUMN_NAMES.get(role, ((role,),))
+    there = {name.strip().lower(): name for name in columns if isinstance(name, str)} | {name: name for name in columns}
     for name in names:
-        if name in columns:
-            return name
-    present: list[str] = next(filter(None, ([name for name in those if name in columns] for those in others)), [])
+        if name in there:
+            return there[name]
+    present: list[str] = next(filter(None, ([there[one] for one in those if one in there] for those in others)), [])
     if len(present) > 1:
         raise DataError(
             f"{role} could be any of {', '.join(present)}: choose one with {option}. The columns are: {named(columns)}."

@@ -285,9 +285,12 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         candidates = listed(cell) if plan.many or is_csv else cell
     except InvalidSampleError as error:
         return RowTask(problem=("candidate", f"column {plan.caption!r}: {error}"))
-    if not plan.many and not is_csv and is_list(cell):
-        message = f"column {plan.caption!r} holds a list of captions: `capreward rerank` scores those of a list"
-        return RowTask(problem=("candidate", message))
+    if not plan.many and not is_csv and (is_list(cell) or isinstance(cell, Mapping)):
+        way = "a list of captions: `capreward rerank` scores those of a list"
+        if isinstance(cell, Mapping):
+            names = " or ".join(f"--candidate-column {plan.caption}.{name}" for name in [*cell][:3])
+            way = f"an object: name one of its fields, {names}"
+        return RowTask(problem=("candidate", f"column {plan.caption!r} holds {way}"))
     if not plan.many:  # a caption may be JSON that a model wrote, but no list of captions
         candidates = [candidates if is_list(candidates) else cell]
     elif not is_list(candidates) or not (candidates := values_of(candidates, plan.caption)):

@@ -51,6 +51,7 @@ class CsvSource(TextSource):
             head = lines.readline() if self._skipped else first
         bare = re.sub(r'"[^"]*"', "", head)
         self._separator = first[4] if self._skipped and first[4:5] in _SEPARATORS else max(_SEPARATORS, key=bare.count)
+        self._is_spaced = bool(re.search(re.escape(self._separator) + r" ", bare))  # "image, caption"
         self._has_quotes = True
         self._readers: dict[str, Callable[[str], Any]] = {}
         self.header = self._header(path)
@@ -68,10 +69,8 @@ class CsvSource(TextSource):
         names = first[1]
         if not _is_unicode(names):
             raise DataError(f"the header of {path} is not UTF-8{self._remedy}")
-        if len(names) == 1 and names[0] not in _TEXTS and path.name.removesuffix(".gz").endswith(".txt"):
-            raise DataError(f"{path} is no table: write `image.jpg`, a tab and the caption in each line")
         if not _NUMBER_OF_CAPTION.sub("", names[0]).lower().endswith(IMAGE_ENDINGS):
-            return [name.strip() for name in names] if self._separator == "|" else names
+            return [name.strip() for name in names]
         if len(names) != 2:
             raise DataError(f"{path} begins with data: put a line with the names of its columns in front")
         self._has_header, self._has_quotes = False, self._separator != "\t"
@@ -95,7 +94,8 @@ class CsvSource(TextSource):
             for _ in range(self._skipped):
                 text.readline()
             quoting: dict[str, Any] = {} if self._has_quotes else {"quoting": csv.QUOTE_NONE}
-            reader = csv.reader(text, strict=True, delimiter=self._separator, **quoting)
+            spaced = self._is_spaced and self._has_header
+            reader = csv.reader(text, strict=True, delimiter=self._separator, skipinitialspace=spaced, **quoting)
             while True:
                 first = reader.line_num + self._skipped + 1
                 try:
@@ -130,7 +130,7 @@ class CsvSource(TextSource):
                 continue
             if not self._has_header:
                 fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
-            elif self._separator == "|":
+            elif self._is_spaced:
                 fields = [field.strip() for field in fields]
             values: dict[str, Any] = dict(zip(self.header, fields, strict=True))
             for name, read in self._readers.items():

@@ -6,6 +6,7 @@ that hold a caption or an image inside something else. Every command reads throu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,14 +18,16 @@ from reward.errors import DataError, InvalidSampleError
 from reward.image_files import IMAGE_ENDINGS
 from reward.json_files import parse_json
 from reward.samples import column_names
+from reward.scoring.csv_source import CsvSource
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.text_sources import JsonLinesSource, RowsSource, TextSource, loaded, opened, without_mark
 from reward.values import is_list, listed, or_none, values_of
 
-__all__ = ["DOCUMENTS", "ROWS", "DocumentForm", "RowForm", "open_json", "open_pictures", "with_forms"]
+__all__ = ["DOCUMENTS", "ROWS", "DocumentForm", "RowForm", "open_json", "open_pictures", "open_text", "with_forms"]
 
 _CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
+_ALL_NAMES = {name for role in ("candidate", "candidates", "image", "references") for name in column_names(role)}
 _LOOKED_AT = 100  # rows, for an image in their messages
 _LISTS = ("annotations", "data", "results", "rows", "captions", "samples", "images")
 _SAYING = ("assistant", "gpt", "model")
@@ -131,6 +134,11 @@ DOCUMENTS = (
     DocumentForm("Karpathy's split", _is_of_karpathy, _of_karpathy),
     DocumentForm(
         '{"data": [rows]}', lambda document: bool(_lists(document)), lambda document: document[_lists(document)[0]]
+    ),
+    DocumentForm(
+        "columns, index and data",
+        lambda document: {*document} == {"columns", "index", "data"},
+        lambda document: [dict(zip(document["columns"], row, strict=True)) for row in document["data"]],
     ),
     DocumentForm("columns", _is_of_columns, _of_columns),
     DocumentForm("one row", lambda document: bool(_CAPTIONS & {*document}), lambda document: [document]),
@@ -256,6 +264,18 @@ def _rows_of(document: Any, path: Path) -> list[Any]:
         return form.rows(document)
     except (AttributeError, KeyError, TypeError) as error:
         raise DataError(f"{path} looks like {form.name}, but is not whole: {type(error).__name__}: {error}") from error
+
+
+def open_text(path: Path) -> TextSource:
+    """Opens a `.txt` file: a table, or a caption a line."""
+    with opened(path) as file:
+        first = next((line for line in without_mark(file) if line.strip()), b"").decode(errors="replace")
+        names = [name.strip(" \r\n\"'").lower() for name in re.split(r"[,;|\t]", first)]
+        if _ALL_NAMES & {*names} or names[0].partition("#")[0].endswith(IMAGE_ENDINGS):
+            return CsvSource(path)
+    with opened(path) as file:
+        lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
+    return RowsSource(path, [{"caption": line} for line in lines])
 
 
 def _is_json(line: bytes) -> bool:

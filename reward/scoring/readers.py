@@ -14,16 +14,18 @@ from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.csv_source import CsvSource
 from reward.scoring.derived_source import with_fields
-from reward.scoring.forms import open_json, open_pictures, with_forms
+from reward.scoring.forms import open_json, open_pictures, open_text, with_forms
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.transformed_source import dataset_source
 
 __all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
-_JSON, _TABLES = (".jsonl", ".ndjson", ".jsonlines", ".json"), (".csv", ".tsv", ".txt", ".token")
+_JSON, _TABLES = (".jsonl", ".ndjson", ".jsonlines", ".json"), (".csv", ".tsv", ".token")
 _KINDS: dict[str, Callable[[Path], Source]] = {
     **dict.fromkeys((*_JSON, *(f"{ending}.gz" for ending in _JSON)), open_json),
     **dict.fromkeys((*_TABLES, *(f"{ending}.gz" for ending in _TABLES)), CsvSource),
+    ".txt": open_text,
+    ".txt.gz": open_text,
     ".parquet": ParquetSource,
     ".arrow": lambda path: _of_arrow(path),
 }

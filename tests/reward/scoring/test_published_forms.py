@@ -59,6 +59,9 @@ FILES: dict[str, tuple[str, Any]] = {  # {form: (name of the file, its text, byt
     "data": ("c.json", {"version": 1, "data": ROWS}),
     "to_json": ("c.json", FRAME.to_json()),
     "to_dict": ("c.json", FRAME.to_dict("list")),
+    "split of pandas": ("c.json", FRAME.to_json(orient="split")),
+    "capitals and spaces": ("c.csv", "Image, Caption\n" + "".join(f'{name}, "{text}"\n' for name, text in BOTH)),
+    "captions.txt": ("captions.txt", FRAME.to_csv(index=False)),
     "table of pandas": ("c.json", FRAME.to_json(orient="table")),
     "list in jsonl": ("c.jsonl", ROWS),
     "pairs in a list": ("c.json", BOTH),
@@ -182,9 +185,19 @@ def test_captions_of_an_image_compete_and_lists_are_for_rerank(tmp_path: Path) -
     rerank_dataset(tmp_path / "c.json", "length", tmp_path / "out.csv")
     rows = open_source(tmp_path / "out.csv").records()
     assert [(row["image"], row["rank"]) for row in rows if isinstance(row, dict)] == [("0", 2), ("0", 1), ("1", 1)]
-    write_lines(tmp_path / "lists.jsonl", [{"caption": ["one", "two"]}])
-    summary = score_dataset(tmp_path / "lists.jsonl", "length", tmp_path / "lists.csv")
-    assert "a list of captions: `capreward rerank` scores those of a list" in summary.examples["candidate"]
+    for cell, way in (
+        (["one", "two"], "a list of captions: `capreward rerank` scores"),
+        ({"a": "b"}, "-column caption.a"),
+    ):
+        write_lines(tmp_path / "c.jsonl", [{"caption": cell}])
+        assert way in score_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.csv").examples["candidate"]
+
+
+def test_a_text_holds_a_caption_a_line(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("A dog, running.\n\nA cat.\n")
+    score_dataset(tmp_path / "c.txt", "length", tmp_path / "out.csv")
+    rows = open_source(tmp_path / "out.csv").records()
+    assert [row["length"] for row in rows if isinstance(row, dict)] == [3, None, 2]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +209,6 @@ def test_captions_of_an_image_compete_and_lists_are_for_rerank(tmp_path: Path) -
             "c.csv is not UTF-8: .* `iconv -f cp1252 ",
         ),
         ("c.csv", b"1.png,a,5\n", "c.csv begins with data: put a line with the names of its columns in front"),
-        ("c.txt", b"A dog runs.\nA cat.\n", "c.txt is no table: write `image.jpg`, a tab and the caption in each line"),
         ("c.xlsx", b"PK", "save the sheet as CSV UTF-8"),
     ],
 )
