@@ -41,6 +41,7 @@ __all__ = [
     "named",
     "one_image",
     "read_references",
+    "usual_names",
 ]
 
 # A path, encoded bytes, an open binary file, a PIL image, an array of pixels (numpy, torch), the dict that a
@@ -237,6 +238,17 @@ def column_names(role: str) -> tuple[str, ...]:
     return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
 
 
+def usual_names(role: str) -> str:
+    """The names of a role that a message shows.
+
+    Example:
+        >>> usual_names("references")
+        'references or refs'
+    """
+    names, synonyms, _ = COLUMN_NAMES[role]
+    return " or ".join((*names, *synonyms))
+
+
 def find_column(
     role: str, columns: Iterable[str], given: str | None = None, *, option: str, needed_by: str | None = None
 ) -> str | None:
@@ -284,7 +296,7 @@ refs.
         )
     if not present and needed_by:
         raise DataError(
-            f"{needed_by} needs a column with the {role}, but none is named {' or '.join(column_names(role))}. "
+            f"{needed_by} needs a column with the {role}, but none is named {usual_names(role)}. "
             f"The columns are: {named(columns)}. Name it with {option}."
         )
     return present[0] if present else None

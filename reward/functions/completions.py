@@ -20,6 +20,7 @@ from reward.samples import (
     find_column,
     is_wordless,
     one_image,
+    usual_names,
 )
 from reward.thinking import without_thinking
 from reward.values import is_list, or_none, values_of
@@ -321,7 +322,7 @@ def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _
         return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
     if name is None:
         there = ", ".join(data) or "none"
-        return _Cells([], f"no column is named {' or '.join(column_names(role))} (the columns are: {there})")
+        return _Cells([], f"no column is named {usual_names(role)} (the columns are: {there})")
     return _Cells([(f"column {name!r}", data[name])])
 
 

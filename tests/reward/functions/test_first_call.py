@@ -43,8 +43,8 @@ def call(reward: Any, completions: Any = ("red", "a star"), **columns: Any) -> l
         ({"file_name": [None, " "]}, ["column 'file_name' holds None"]),
         ({"file_name": ["a.png"] * 2, "img": ["a.png"] * 2}, ["image could be any of file_name, img: choose one"]),
         (
-            {"picture": ["a.png"] * 2},
-            ["no column is named images or image", "the columns are: picture", "image_column="],
+            {"shot": ["a.png"] * 2},
+            ["no column is named images or image", "the columns are: shot", "image_column="],
         ),
         ({"image": [RED] * 2, "references": [5, 6]}, ["column 'references': references must be a list", "got int"]),
         ({"image": [RED] * 2, "refs": [["a", 5]] * 2}, ["column 'refs': references[1] must be a string, got int: 5"]),
