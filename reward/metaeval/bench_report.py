@@ -26,7 +26,6 @@ from reward.metaeval.report import (
     versions,
     write_pages,
 )
-from reward.registry import metric_spec
 
 __all__ = ["detail_grid", "grids", "notes", "overview", "table_grid", "to_json", "write_report"]
 
@@ -123,7 +122,7 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
             elif row.errors:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
             answers = sum(getattr(item, "question", None) is not None for item in table.benchmark.items)
-            if row.run is not None and answers and not metric_spec(row.metric.name).reads_questions:
+            if row.run is not None and answers and not row.metric.spec.reads_questions:
                 yield f"{where}: it does not read the questions of {answers} items, and takes answers for captions"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
