@@ -30,9 +30,9 @@ class WeightedReward(Combination):
     as `<name>/unscored`; parts log what they log.
 
     Args:
-        parts: (reward function, weight), at least one. A reward function is anything with a trainer's call:
-            `VelaReward()`, an aspect such as `VelaReward().aspect("flu")`, a plain function that takes `**kwargs`,
-            another combination. All columns and loggers are passed on to every part.
+        parts: (reward function, weight), in either order, at least one. A reward function is anything with a trainer's
+            call: `VelaReward()`, an aspect such as `VelaReward().aspect("flu")`, a plain function that takes
+            `**kwargs`, another combination. All columns and loggers are passed on to every part.
         name: the name in the trainer's logs (`__name__`); two rewards of one trainer must not share it. Default:
             `weighted` and the names of the parts, as in `weighted_vela_length`.
 
@@ -56,10 +56,11 @@ class WeightedReward(Combination):
         for place, entry in enumerate(parts):
             if not isinstance(entry, (tuple, list)) or len(entry) != 2:
                 raise TypeError(f"parts[{place}] must be (reward function, weight), got {entry!r:.80}")
+        in_order: list[Any] = [part[::-1] if callable(part[1]) and not callable(part[0]) else part for part in parts]
         self.weights = sum_to_one(
-            [checked_weight(part[1], f"the weight of parts[{i}]") for i, part in enumerate(parts)]
+            [checked_weight(weight, f"the weight of parts[{i}]") for i, (_, weight) in enumerate(in_order)]
         )
-        super().__init__([reward for reward, _ in parts], "weighted", name)
+        super().__init__([reward for reward, _ in in_order], "weighted", name)
 
     @property
     def range(self) -> tuple[float, float]:

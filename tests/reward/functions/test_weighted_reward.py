@@ -65,7 +65,7 @@ def test_the_result_is_the_weighted_mean_whatever_the_sum_of_the_weights(
     alone = np.array([call(brevity, texts), call(polite, texts)], dtype=float)
     expected = (first * alone[0] + second * alone[1]) / (first + second)
     for factor in (1, scale):
-        combined = WeightedReward([(brevity, first * factor), (polite, second * factor)])
+        combined = WeightedReward([(brevity, first * factor), (second * factor, polite)])  # in either order
         assert call(combined, texts) == pytest.approx(expected.tolist(), abs=1e-12)
 
 
