@@ -297,14 +297,13 @@ def load_scorer(
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
-    if isinstance(function := as_scorer(name), FunctionScorer):
-        check_options(function.spec, options)
-        return function
+    own = {key: value for key, value in options.items() if key not in ("revision", "device", "dtype")}
+    if callable(name) and not hasattr(name, "spec"):
+        return FunctionScorer(name, **own)
     given = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = given.source
     if names_function(source):
-        check_options(given.spec, options)
-        return load_function(given.checkpoint, given.name)
+        return load_function(given.checkpoint, given.name, **own)
     if given.revision is not None:
         options["revision"] = given.revision
     spec, is_mean = _find(given.name)

@@ -55,6 +55,7 @@ class FunctionScorer(TakesData):
         name: of the metric and of its one aspect (`score`, if the name is that of a column which each output has);
             default: that of the function.
         place: `file.py:function`, by which another process finds it; None for a function that can be pickled.
+        options: further arguments of the function, or of the class, by name.
 
     Raises:
         ConfigError: it cannot be called in any of these ways; in a call: it raised, or gave something else.
@@ -66,21 +67,27 @@ class FunctionScorer(TakesData):
         [[-7.0]]
     """
 
-    def __init__(self, function: Any, *, name: str | None = None, place: str | None = None) -> None:
+    def __init__(self, function: Any, name: str | None = None, place: str | None = None, **options: Any) -> None:
         inner = _innermost(function)
         name = name or str(getattr(inner, "__name__", type(inner).__name__))
         name = name if name.isidentifier() else "function"  # a lambda
         if isinstance(function, type):
             try:
-                function = function()
+                function = function(**options)
             except TypeError as error:
                 raise ConfigError(
-                    f"the class {name} cannot be called without arguments ({error}): give an object of it, such as one "
-                    f"that the file makes by `metric = {name}(...)`"
+                    f"the class {name} cannot be called with {options or 'no arguments'} ({error}): give an object of "
+                    f"it, such as one that the file makes by `metric = {name}(...)`"
                 ) from error
+        elif options:
+            try:
+                inspect.signature(function).bind_partial(**options)
+            except TypeError as error:
+                raise ConfigError(f"{name} has no such option: {error}") from error
+            function = functools.partial(function, **options)
         self.function, self.place = function, place
         self._call = _way_to_call(getattr(function, "rewards", function), name)
-        needs_image = getattr(function, "needs_image", None)
+        needs_image = getattr(inner, "needs_image", getattr(function, "needs_image", None))
         if needs_image is None:
             names = _names(function, getattr(inner, "__module__", None), set())
             needs_image = not {"image", "images"}.isdisjoint(names)
@@ -93,6 +100,7 @@ class FunctionScorer(TakesData):
             paper="none: a function of one's own",
         )
         module = getattr(inner, "__module__", None) or ""
+        self._options = options
         self._code = fingerprint_code(module) if module in sys.modules else ""  # as it was when the function was made
 
     @property
@@ -108,11 +116,12 @@ class FunctionScorer(TakesData):
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        **options: Any,
     ) -> Scorer:
-        """The function of a place, see `load_function`; it minds none of the options."""
+        """The function of a place, see `load_function`; revision, device and dtype are nothing to it."""
         from reward.metrics.function_places import load_function
 
-        return load_function(os.fspath(source))
+        return load_function(os.fspath(source), **options)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Refuses: nothing in a checkpoint runs code."""
@@ -153,17 +162,17 @@ class FunctionScorer(TakesData):
             raise ConfigError(f"{name} gave {odd!r:.80} ({type(odd).__name__}) for a caption: {_FORMS}") from None
 
     def __reduce__(self) -> Any:
-        return _restored, (self.function if self.place is None else None, self.spec.name, self.place)
+        return _restored, (self.function if self.place is None else None, self.spec.name, self.place, self._options)
 
     def __repr__(self) -> str:
         return f"FunctionScorer({self.place or self.spec.name})"
 
 
-def _restored(function: Any, name: str, place: str | None) -> Scorer:
+def _restored(function: Any, name: str, place: str | None, options: dict[str, Any]) -> Scorer:
     """What was pickled; of a function that has a place only that, since its module has a name of this process."""
     from reward.metrics.function_places import load_function
 
-    return FunctionScorer(function, name=name) if place is None else load_function(place, name)
+    return FunctionScorer(function, name=name) if place is None else load_function(place, name, **options)
 
 
 def _way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any]:

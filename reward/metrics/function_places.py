@@ -42,7 +42,7 @@ def names_function(text: Any) -> bool:
     return is_here or top in sys.modules or importlib.util.find_spec(top) is not None  # not `RN50:openai`, a CLIP
 
 
-def load_function(place: str, name: str | None = None) -> Scorer:
+def load_function(place: str, name: str | None = None, **options: Any) -> Scorer:
     """The scorer of a function by its place; a scorer that stands there is given itself.
 
     The file runs once in a process, and again once it was edited. Its folder is put on Python's path, as for a script.
@@ -50,6 +50,7 @@ def load_function(place: str, name: str | None = None) -> Scorer:
     Args:
         place: `file.py:function`, from the current folder, or `module:function`.
         name: of the metric; None is that of the function.
+        options: further arguments of the function.
 
     Raises:
         ConfigError: no such file, module or function, or the file cannot be run.
@@ -70,7 +71,7 @@ def load_function(place: str, name: str | None = None) -> Scorer:
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
     place = f"{os.path.abspath(home)}:{found['name']}" if home.endswith(".py") else place
-    return FunctionScorer(value, name=name or found["name"].rpartition(".")[2], place=place)
+    return FunctionScorer(value, name=name or found["name"].rpartition(".")[2], place=place, **options)
 
 
 def _is_of(module: types.ModuleType, value: Any) -> bool:

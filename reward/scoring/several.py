@@ -259,7 +259,7 @@ def _one_of(metrics: Sequence[str], name: Any) -> str:
 
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
     if isinstance(part, MetricSource):
-        asked = loaded_if_remote(part.name, part.source, **options)
+        asked = loaded_if_remote(part.name, part.source, **{**options, **dict(part.options)})
         return part if isinstance(asked, str) else asked
     part = as_scorer(part)
     if not isinstance(getattr(part, "spec", None), MetricSpec):

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, ScoreTable, load_scorer
+from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import ConfigError, UnknownMetricError
 from reward.functions.wrappers import AsyncReward, rates_captions
@@ -171,6 +172,16 @@ def test_what_else_stands_in_a_file(file: Path) -> None:
     assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
 
 
+def test_options_are_further_arguments(file: Path) -> None:
+    assert load_scorer("my_metric.py:Words", weight=5.0).score(SAMPLES).scores[0, 0] == 15.0
+    doubled = load_scorer(lambda samples, scale: [scale * value for value in words(samples)], scale=2.0)
+    assert doubled.score(SAMPLES).scores[0, 0] == 6.0
+    [chosen] = read_metrics(["my_metric.py:Words"], ["weight=4"])
+    assert pickle.loads(pickle.dumps(chosen.load(device="cpu"))).score(SAMPLES).scores[0, 0] == 12.0
+    with pytest.raises(ConfigError, match="length has no such option: got an unexpected keyword argument 'scale'"):
+        load_scorer("my_metric.py:length", scale=2.0)
+
+
 def test_images_are_read_where_the_code_names_them() -> None:
     seen: list[Any] = []
 
@@ -217,7 +228,7 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
         (lambda: 1.0, r"function takes \(\)"),
         (lambda completions, solution, **columns: [1.0], "function needs solution, and captions come with prompts"),
         (functools.partial(Rater, 2.0), r"Rater takes \(\)"),
-        (type("Needy", (), {"__init__": lambda self, model: None}), "class Needy cannot be called without arguments"),
+        (type("Needy", (), {"__init__": lambda self, model: None}), "class Needy cannot be called with no arguments"),
     ],
 )
 def test_a_function_that_is_no_metric_is_told_what_is(function: Any, message: str) -> None:
