@@ -21,6 +21,7 @@ from reward.checkpoints import (
     OPEN_CLIP_CONFIG,
     WEIGHT_SUFFIXES,
     WEIGHTS_FILE,
+    config_folder,
     names_path,
     read_config,
     resolve_checkpoint,
@@ -125,18 +126,10 @@ def _found(name: str) -> tuple[str, _Reader]:
 
 
 def _on_hub(repo_id: str) -> tuple[str, _Reader]:
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
+    folder = config_folder(repo_id)
     for mark, read in _LAYOUTS.items():
-        try:
-            hub_file(repo_id, mark)
+        if (folder / mark).is_file():
             return repo_id, read
-        except CheckpointError as error:
-            if not isinstance(error.__cause__, EntryNotFoundError):
-                raise
-            absent = error
-    if isinstance(absent.__cause__, LocalEntryNotFoundError):  # there is no network
-        raise absent
     raise CheckpointError(f"{repo_id!r} on the Hub holds no CLIP: it has no {' and no '.join(_LAYOUTS)}")
 
 

@@ -26,6 +26,7 @@ from reward.metrics.vela.config import TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from tests.reward.metrics.tiny_vela import clip_architecture, language_architecture, make_tokenizer
+from tests.toy_clips import toy_clip
 
 ROOT = Path(reward.__file__).parents[1]
 _AUTO_MAP = {"AutoConfig": "planted.PlantedConfig", "AutoModel": "planted.Planted"}
@@ -130,6 +131,21 @@ def test_no_code_of_a_tokenizer_is_run(tmp_path: Path, monkeypatch: pytest.Monke
     (folder / "config.json").write_text(json.dumps({"model_type": "planted"}))
     with pytest.raises(CheckpointError):
         load_clip(folder)
+    assert not marker.exists()
+
+
+def test_no_code_of_a_clip_of_transformers_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model, processor, tokenizer and image processor may all name code; transformers knows them itself."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    folder, marker = toy_clip(tmp_path / "clip"), tmp_path / "the code ran"
+    (folder / "planted.py").write_text(f"open({str(marker)!r}, 'w').close()\nclass Planted: pass\n")
+    kinds = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoTokenizer", "AutoImageProcessor")
+    for name in ("config.json", "processor_config.json", "tokenizer_config.json"):
+        path = folder / name
+        path.write_text(
+            json.dumps({**json.loads(path.read_text()), "auto_map": dict.fromkeys(kinds, "planted.Planted")})
+        )
+    load_clip(folder)
     assert not marker.exists()
 
 

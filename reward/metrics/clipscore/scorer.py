@@ -42,6 +42,7 @@ class ClipScorer(NetworkScorer):
     Args:
         towers: the CLIP.
         source, activation: what `from_pretrained` can load it from, for `save_pretrained`.
+        prefix: words before every caption and reference; None is the paper's.
 
     Example:
         >>> from PIL import Image
@@ -53,11 +54,19 @@ class ClipScorer(NetworkScorer):
 
     spec: MetricSpec = CLIP
     weight: ClassVar[float] = 2.5
-    prefix: ClassVar[str] = PREFIX
+    words: ClassVar[str] = PREFIX
     _needs: ClassVar[str] = "give a CLIP"  # what source to give, for messages
 
-    def __init__(self, towers: ClipTowers, *, source: str | None = None, activation: str | None = None) -> None:
+    def __init__(
+        self,
+        towers: ClipTowers,
+        *,
+        source: str | None = None,
+        activation: str | None = None,
+        prefix: str | None = None,
+    ) -> None:
         self.model, self.source, self.activation = towers, source, activation
+        self.prefix = self.words if prefix is None else prefix
 
     @classmethod
     def from_pretrained(
@@ -68,6 +77,7 @@ class ClipScorer(NetworkScorer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
         activation: str | None = None,
+        prefix: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "20GB",
     ) -> ClipScorer:
@@ -82,6 +92,7 @@ class ClipScorer(NetworkScorer):
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; float32 by default.
             activation: `"quick_gelu"` or `"gelu"`, of a file that does not say; see `reward.backbones.load_clip`.
+            prefix: words before every caption and reference, such as `""`; None is the paper's, "A photo depicts ".
             cache, cache_size: see `use_cache`; without a folder nothing is kept.
 
         Raises:
@@ -98,6 +109,7 @@ class ClipScorer(NetworkScorer):
         if named_metric(folder) is not None:
             saved = read_config(folder, metric=cls.spec.name)
             name, activation = saved.get("clip", ""), activation or saved.get("activation")
+            prefix = saved.get("prefix") if prefix is None else prefix
             if not isinstance(name, str) or not name:
                 raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
         if name == "embedded" and not cls.spec.has_embedded:
@@ -105,7 +117,7 @@ class ClipScorer(NetworkScorer):
         if name == "embedded" and activation is not None:
             raise ConfigError(f"the embedded CLIP has its activation: leave out activation={activation!r}")
         load = load_shipped_clip if name == "embedded" else partial(load_clip, name, activation=activation)
-        scorer = cls(load(device=device, dtype=dtype), source=name, activation=activation)
+        scorer = cls(load(device=device, dtype=dtype), source=name, activation=activation, prefix=prefix)
         if cache is not None:
             scorer.use_cache(cache, size=cache_size)
         return scorer
@@ -142,6 +154,8 @@ class ClipScorer(NetworkScorer):
         config = {"metric": self.spec.name, "clip": source}
         if self.activation is not None:
             config["activation"] = self.activation
+        if self.prefix != self.words:
+            config["prefix"] = self.prefix
         save_checkpoint(folder, config=config, tensors={}, card=card)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
@@ -232,11 +246,11 @@ class SiglipScorer(ClipScorer):
     """
 
     spec = SIGLIP
-    prefix = ""
+    words = ""
     _needs = 'give a SigLIP, such as "google/siglip2-so400m-patch14-384"'
 
-    def __init__(self, towers: ClipTowers, *, source: str | None = None, activation: str | None = None) -> None:
-        super().__init__(towers, source=source, activation=activation)
+    def __init__(self, towers: ClipTowers, *, source: str | None = None, **options: Any) -> None:
+        super().__init__(towers, source=source, **options)
         if towers.sigmoid is None:
             raise CheckpointError(
                 f"the CLIP {source!r} has no logit_bias, which {self.spec.name} needs: take clipscore, or {self._needs}"

@@ -17,7 +17,7 @@ from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError
 from reward.metrics.base import Scorer
-from tests.contract import ScorerContract
+from tests.contract import SAMPLES, ScorerContract
 from tests.loopback_hub import LoopbackHub
 from tests.pictures import png
 from tests.small_clip import small_clip
@@ -91,11 +91,10 @@ def test_scores_are_those_of_torchmetrics(kind: str, clips: dict[str, Path]) -> 
 
     images, captions = pictures(3), [*CAPTIONS[:2], "a small house"]
     pixels = [torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in images]
-    texts = [f"A photo depicts {caption}" for caption in captions]
     with torch.inference_mode():
-        theirs = [float(clip_score(*pair, lambda: (Plain(), processor))) for pair in zip(pixels, texts, strict=True)]
+        theirs = [float(clip_score(*pair, lambda: (Plain(), processor))) for pair in zip(pixels, captions, strict=True)]
     samples = [CaptionSample(caption, image) for caption, image in zip(captions, images, strict=True)]
-    ours = load_scorer("clipscore", clips[kind], device="cpu").score(samples).scores[:, 0]
+    ours = load_scorer("clipscore", clips[kind], device="cpu", prefix="").score(samples).scores[:, 0]
     assert ours == pytest.approx(2.5 * np.array(theirs) / 100, abs=1e-5)
 
 
@@ -107,6 +106,15 @@ def scorer(request: pytest.FixtureRequest, clips: dict[str, Path]) -> Scorer:
 
 class TestTransformersScorers(ScorerContract):
     """The contract, on a CLIP and on a SigLIP 2 that reads images of any size."""
+
+
+def test_a_saved_scorer_keeps_its_words(clips: dict[str, Path], tmp_path: Path) -> None:
+    scorer = load_scorer("clipscore", clips["clip"], device="cpu", prefix="")
+    scorer.save_pretrained(tmp_path)
+    scores = scorer.score(SAMPLES).scores
+    assert np.array_equal(load_scorer("clipscore", tmp_path, device="cpu").score(SAMPLES).scores, scores)
+    again = load_scorer("clipscore", tmp_path, device="cpu", prefix="A photo depicts ").score(SAMPLES).scores
+    assert np.abs(again - scores).max() > 1e-3
 
 
 def test_captions_are_lowered_where_the_checkpoint_asks_for_it(clips: dict[str, Path]) -> None:
