@@ -122,6 +122,8 @@ def _value(text: str) -> Any:
         value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
     except yaml.YAMLError:  # such as a pattern
         return text
+    if not text or (isinstance(value, str) and text[0] not in "'\""):  # with the blanks at its ends
+        return text
     if isinstance(value, list) and text.endswith("]"):
         return tuple(value)
     is_scalar = value is None or isinstance(value, (bool, int, float, str))

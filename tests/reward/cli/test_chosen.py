@@ -57,6 +57,7 @@ def test_values_are_those_of_yaml() -> None:
         "factor=[a, b]": ("a", "b"),
         "factor=a=b": "a=b",
     }
+    written |= {"prompt=": "", "prompt=A photo of ": "A photo of "}
     written |= {"prompt=1:5": "1:5", "prompt=Score: (\\d)": "Score: (\\d)", "prompt=[0-9]+": "[0-9]+"}
     for text, value in written.items():
         assert read_metrics(["scaled"], [text])[0].options == ((text.split("=")[0], value),)
