@@ -1,68 +1,17 @@
-"""Reads JSON files whose faults are named exactly, and the captions of a model."""
+"""Reads JSON files whose faults are named exactly."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import check_encodable, column_names, is_blank
+from reward.samples import check_encodable, is_blank
 
-__all__ = ["check_same_images", "check_text", "parse_json", "read_captions", "read_json"]
-
-_IMAGE_KEYS, _CAPTION_KEYS = (*column_names("image"), "image_id"), column_names("candidate")
-
-
-def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Reads the captions of one model: {image: caption} as JSON, or JSONL with one image and caption a line.
-
-    A JSONL line has an image and a caption under a name of `reward.samples.COLUMN_NAMES`, or `image_id`.
-
-    Raises:
-        DataError: unreadable, empty, an image named twice, or a caption that is no text.
-    """
-    captions: dict[str, str] = {}
-    is_lines = Path(path).suffix.lower() in (".jsonl", ".ndjson")
-    for where, image, caption in _caption_lines(Path(path)) if is_lines else _caption_entries(Path(path)):
-        check_text(image, f"{path}: the image of {where}", blank=False)
-        check_text(caption, f"{path}: the caption of {where}", blank=True)
-        if image in captions:
-            raise DataError(f"{path}: {image!r} is there twice; which one is meant?")
-        captions[image] = caption
-    if not captions:
-        raise DataError(f"{path} holds no captions")
-    return captions
-
-
-def _caption_entries(path: Path) -> Iterator[tuple[str, Any, Any]]:
-    values = read_json(path)
-    if not isinstance(values, dict):
-        raise DataError(
-            f'{path} must hold one JSON object {{"image.jpg": "caption", ...}}, got {type(values).__name__}'
-        )
-    for image, caption in values.items():
-        yield repr(image), image, caption
-
-
-def _caption_lines(path: Path) -> Iterator[tuple[str, Any, Any]]:
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        row = parse_json(line, f"{path}: line {number}")
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: line {number} must be a JSON object, got {type(row).__name__}")
-        values = []
-        for what, keys in (("image", _IMAGE_KEYS), ("caption", _CAPTION_KEYS)):
-            key = next((key for key in keys if key in row), None)
-            if key is None:
-                raise DataError(
-                    f"{path}: line {number} has no {what} ({' or '.join(keys)}); it has: {', '.join(row) or 'nothing'}"
-                )
-            values.append(row[key])
-        yield f"line {number}", *values
+__all__ = ["check_same_images", "check_text", "parse_json", "read_json"]
 
 
 def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name: str, other: str) -> None:

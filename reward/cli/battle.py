@@ -44,8 +44,8 @@ def battle(
     capreward battle old.json new.json --images photos --judge MODEL --server http://localhost:8000/v1 -o battles.json
     ```
 
-    Captions are {"1.jpg": "A dog runs.", ...}, or lines {"image": "1.jpg", "caption": "A dog runs."} in a .jsonl file,
-    for the same images. Every two models meet on every image.
+    Captions are {"1.jpg": "A dog runs.", ...}, or rows with an image and a caption in any form that `capreward score`
+    reads, for the same images. Every two models meet on every image.
 
     A file of battles is a list in the fields of CapArena, with a caption by a person in `ref` where there is one:
 
@@ -67,7 +67,7 @@ def caparena_auto(
     captions: Annotated[
         list[str],
         typer.Argument(
-            help='The captions of each model: {"test_01258.jpg": "...", ...}, or a .jsonl file; FILE or NAME=FILE '
+            help='The captions of each model: {"test_01258.jpg": "...", ...}, or rows; FILE or NAME=FILE '
             "(NAME is the file's name otherwise)."
         ),
     ],
@@ -102,8 +102,8 @@ def caparena_auto(
     to continue.
     """
     from reward.arena.caparena_auto import make_auto_battles, read_auto, score_auto
+    from reward.arena.captions import read_captions
     from reward.arena.report import auto_grid
-    from reward.json_files import read_captions
     from reward.scoring.runs import write_json
 
     models = options.named_files(captions, "CAPTIONS")
@@ -154,8 +154,8 @@ def _judge(
 
 def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
     """Battles of one file, or of the captions of several models."""
+    from reward.arena.captions import read_captions
     from reward.battles import make_battles, read_battles
-    from reward.json_files import read_captions
 
     if len(files) == 1:
         options.refuse({"references": references}, "is for captions; a file of battles has its references in `ref`")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.arena.caparena_auto import AutoItem, make_auto_battles, read_auto, score_auto
+from reward.arena.captions import read_captions
 from reward.battles import Battle, make_battles, outcome, read_battles, tally
 from reward.errors import DataError
-from reward.json_files import read_captions
 
 ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
 ALL = {**ENTRY, "ref": "A pet.", "winner": "x", "cluster": "2", "in-400": True, "judge": "Tie.", "judge_reason": "?"}
@@ -39,7 +39,7 @@ def test_a_battle_keeps_its_other_fields_and_loses_an_earlier_judgement(tmp_path
 def test_captions_as_json_and_as_lines(tmp_path):
     expected = {"1.jpg": "A dog.", "2.jpg": ""}
     assert read_captions(write(tmp_path, expected)) == expected
-    lines = '\ufeff{"image": "1.jpg", "caption": "A dog.", "x": 1}\r\n\n{"img": "2.jpg", "candidate": ""}\n'
+    lines = '\ufeff{"image": "1.jpg", "caption": "A dog.", "x": 1}\r\n\n{"image": "2.jpg", "caption": ""}\n'
     assert read_captions(write(tmp_path, lines, "captions.jsonl")) == expected
 
 
@@ -60,19 +60,17 @@ BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
     ],
     read_captions: [
         ("c.json", None, "there is no file"),
-        (".", None, "cannot be read"),
-        ("c.json", b'{"1.jpg": "caf\xe9"}', "is not UTF-8"),
-        ("c.json", "[1]", 'must hold one JSON object {"image.jpg": "caption", ...}, got list'),
-        ("c.json", "{}", "holds no captions"),
-        ("c.json", '{"1.jpg": null}', "the caption of '1.jpg' must be a text, got NoneType"),
+        ("c.json", b'{"1.jpg": "caf\xe9"}', "is not valid JSON: 'utf-8' codec"),
+        ("c.json", "[1]", "is no file of JSON objects: entry 1 is not a JSON object but int"),
+        ("c.json", "{}", "holds no rows"),
+        ("c.json", '{"1.jpg": null, "2.jpg": "a"}', "the caption of '1.jpg' must be a text, got NoneType"),
         ("c.json", '{"1.jpg": "a", "1.jpg": "b"}', "'1.jpg' is there twice"),
         ("c.jsonl", '{"image": "1", "caption": "a"}\n{"image": "1", "caption": "a"}', "'1' is there twice"),
-        ("c.jsonl", '{"image": "1", "caption": "a"}\n{"image": "2"}', "line 2 has no caption (candidate or cand or"),
-        ("c.jsonl", '{"caption": "a"}', "line 1 has no image (images or image or"),
-        ("c.jsonl", '{"image": 3, "caption": "a"}', "the image of line 1 must be a text, got int"),
-        ("c.jsonl", "3", "line 1 must be a JSON object, got int"),
-        ("c.jsonl", "{", "line 1 is not valid JSON"),
-        ("c.jsonl", "\n\n", "holds no captions"),
+        ("c.jsonl", '{"image": "1", "caption": "a"}\n{"image": "2"}', "the caption of '2' must be a text"),
+        ("c.jsonl", '{"caption": "a"}', "needs a column with the image"),
+        ("c.csv", "image,caption\n,a\n", "the image of row 1 must be a text, got NoneType"),
+        ("c.jsonl", "3", "line 1 is not a JSON object but int"),
+        ("c.jsonl", "\n\n", "holds no rows"),
     ],
     read_auto: [
         # says where the file is and on what terms
