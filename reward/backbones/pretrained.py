@@ -113,7 +113,7 @@ def load_network(
         _refuse_much_larger(config, model_class, weight_files(source), where)
     # this also reads generation_config.json, and some values of config.json for the first time
     reading = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
-    with reading, unsharded_loading(), _without_report() if apart else nullcontext():
+    with reading, unsharded_loading(), _without_report() if strict else nullcontext():
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
@@ -139,7 +139,7 @@ def load_network(
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Context in which transformers does not list the weights that are missing and left over, for who expects them."""
+    """Context in which transformers does not list weights that are missing and left over, which are refused below."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()

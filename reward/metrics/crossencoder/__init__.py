@@ -13,7 +13,11 @@ SPEC = MetricSpec(
     name="crossencoder",
     scorer="reward.metrics.crossencoder.scorer:CrossEncoderScorer",
     sources="model",
-    model_types=("CrossEncoder",),
+    # what sentence-transformers 5.4 and newer writes, and the architectures of rerankers that older versions wrote
+    model_types=(
+        "CrossEncoder",
+        *(f"{name}ForSequenceClassification" for name in ("*Bert", "*[Rr]oberta*", "Deberta*", "Electra", "Gte*")),
+    ),
     aspects=("crossencoder",),
     range=(-math.inf, math.inf),
     suits="short, long",

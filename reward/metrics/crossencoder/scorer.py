@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from dataclasses import replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
 __all__ = ["CrossEncoderScorer"]
+
+logger = logging.getLogger(__name__)
 
 _BATCH_SIZE = 16
 
@@ -54,6 +57,8 @@ class CrossEncoderScorer(BorrowedScorer):
     ) -> None:
         self.model, self.prompt, self.max_characters, self.activation = model, prompt, max_characters, activation
         takes_images = {"image", "message"} <= set(model.modalities)
+        if not takes_images:
+            logger.warning("crossencoder: this model takes no images; captions are compared with references")
         is_share = type(model.activation_fn).__name__ == "Sigmoid"
         bounds = (0.0, 1.0) if is_share else (-math.inf, math.inf)
         self.spec = replace(SPEC, needs_image=takes_images, needs_references=not takes_images, range=bounds)

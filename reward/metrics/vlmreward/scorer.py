@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import REWARD_HEADS, load_pretrained, weight_files
 from reward.errors import CheckpointError, JudgeError
 from reward.judges.prefixes import PromptReader
@@ -102,6 +103,7 @@ class VlmRewardScorer(BorrowedScorer):
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
+        _refuse_texts(folder, name)
         apart = (*REWARD_HEADS, "lm_head.")
         parts = (AutoModelForImageTextToText, AutoProcessor)
         model, processor = load_pretrained(
@@ -130,6 +132,19 @@ class VlmRewardScorer(BorrowedScorer):
         for indices, state in self.reader.read(prompts, failures):
             scores[indices] = state.logits.cpu().numpy()
         return CandidateScores(scores, cut, failures)
+
+
+def _refuse_texts(folder: Path, name: str) -> None:
+    """Refuses a reward model of texts, which transformers would refuse with a list of all that see."""
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+
+    with foreign_errors(f"reward model {name!r}: its config.json"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise CheckpointError(
+            f"reward model {name!r} is a {config.model_type}, which reads no images as a chat does; vlmreward needs a "
+            "vision-language model. As a reranker: -m crossencoder=FOLDER"
+        )
 
 
 def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:

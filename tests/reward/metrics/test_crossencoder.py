@@ -134,7 +134,7 @@ class TestContract(ScorerContract):
 
 def test_a_saved_cross_encoder_needs_no_name_and_its_activation_can_be_chosen(tmp_path: Path) -> None:
     log_odds(tmp_path)
-    assert metric_of(tmp_path) == "crossencoder"
+    assert metric_of(tmp_path) == metric_of(text_classes(tmp_path / "text")) == "crossencoder"
     share = MetricReward(tmp_path, device="cpu").score(SAMPLES).scores
     bare = load_scorer("crossencoder", tmp_path, device="cpu", activation="none")
     assert bare.spec.range == (-np.inf, np.inf)

@@ -234,9 +234,14 @@ def _plant(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config | own))
 
 
+def _of_texts(folder: Path) -> None:
+    (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}')
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
         (_without("score."), "has no head for scores; .* in words is a judge: -m vqascore=FOLDER"),
         (_with("score.weight", 2, 32), r"'score', which must give one number, .*weight is \(2, 32\), not \(1, 32\)"),
         (_with("v_head.summary.weight", 1, 32), "has score, v_head.summary; vlmreward needs one of"),
