@@ -332,7 +332,10 @@ def main(arguments: list[str] | None = None) -> None:
     function, code = load(options.function)
     options.name = options.name or options.function.rpartition(":")[2]
     jobs = Jobs(Metric(function, code, options), options.batch)
-    server = ThreadingHTTPServer((options.host, options.port), make_handler(jobs, token))
+    try:
+        server = ThreadingHTTPServer((options.host, options.port), make_handler(jobs, token))
+    except OSError as error:
+        raise SystemExit(f"error: cannot listen at {options.host}, port {options.port}: {error}") from None
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://{options.host}:{server.server_address[1]}"

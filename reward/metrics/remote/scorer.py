@@ -162,9 +162,10 @@ class RemoteScorer(TakesData):
                 if self.metric is None and len(metrics) == 1:
                     self.metric = next(iter(metrics))
                 if self.metric not in metrics:
+                    first = next(iter(metrics))
                     raise ServiceError(
-                        f"{url} serves {', '.join(metrics)}, and not {self.metric!r}: name one with metric=, or as "
-                        f"{url}#{next(iter(metrics))}"
+                        f"{url} serves {', '.join(metrics)}, and not {self.metric!r}: write {first}={url}, or "
+                        f"metric={first!r}"
                     )
                 facts = metrics[self.metric]
                 self._check(facts["identity"], url)

@@ -166,6 +166,14 @@ def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monk
     assert load_scorer("few", url).score([CaptionSample("a")]).scores.tolist() == [[1.0]]
 
 
+def test_another_name_than_the_workers_is_told_and_a_port_in_use(start: Start) -> None:
+    url = start("old.py:length", "--needs", "")
+    with pytest.raises(ServiceError, match=rf"serves length, and not 'polos': write length={url}"):
+        load_scorer("polos", url)
+    command = [sys.executable, FILE, "json:dumps", "--port", url.rpartition(":")[2]]
+    assert "error: cannot listen at 127.0.0.1" in subprocess.run(command, capture_output=True, text=True).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
