@@ -111,7 +111,10 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         rows: list[Any] = _rows_of_values(given)
     else:
         rows, index = _rows_of_data(data, chosen)
-        rows = [_read_row(row, place) for place, row in enumerate(rows)]
+        words = spec is not None and spec.needs_references and not spec.needs_image
+        rows = [_read_row(row, place, of_words=words) for place, row in enumerate(rows)]
+        if given and any(isinstance(row, CaptionSample) for row in rows):
+            raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(given)}")
         if given:  # such as references beside a list of dicts
             added = _rows_of_values(given, len(rows))
             rows = [{**row, **more} if isinstance(row, Mapping) else row for row, more in zip(rows, added, strict=True)]
@@ -121,6 +124,11 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
 def _read(value: Any) -> Any:
     """A value that can be read twice, as a generator cannot."""
     return list(value) if is_list(value) and not hasattr(value, "__len__") else value
+
+
+def _first(value: Any) -> Any:
+    """The first of several values that is there; or the only one."""
+    return next((x for x in values_of(value, "values") if x is not None), None) if is_list(value) else value
 
 
 def _role(name: str) -> str:
@@ -157,7 +165,7 @@ def _are_compared_texts(data: Any, spec: MetricSpec | None) -> bool:
 
 def _check_needs(given: Mapping[str, Any], spec: MetricSpec | None) -> None:
     captions, image = given.get("candidate"), given.get("image")
-    first = next((x for x in values_of(captions, "captions") if x is not None), None) if is_list(captions) else captions
+    first, shown = (_first(each) for each in (captions, image))
     if isinstance(first, (list, tuple)):
         raise InvalidSampleError(
             f"captions[0] holds {len(first)} captions of one image: call score(image, captions) for each image, or "
@@ -165,7 +173,7 @@ def _check_needs(given: Mapping[str, Any], spec: MetricSpec | None) -> None:
         )
     if first is not None and _is_picture(first) and image is None:
         raise InvalidSampleError(f"captions are missing: {first!r:.60} is an image; give {_FORMS}")
-    if first is not None and _is_picture(first) and not _is_picture(image[0] if is_list(image) and image else image):
+    if first is not None and _is_picture(first) and not _is_picture(shown):
         raise InvalidSampleError(f"captions[0] is {first!r:.60}, an image: images come first, score(images, captions)")
     if captions is None:
         raise InvalidSampleError(f"captions are missing: give {_FORMS}")
@@ -258,8 +266,10 @@ def _is_picture(value: Any) -> bool:
     return isinstance(value, (bytes, os.PathLike)) or any(hasattr(value, name) for name in ("getbands", "read", "ndim"))
 
 
-def _read_row(row: Any, place: int) -> CaptionSample | Mapping[str, Any] | None:
+def _read_row(row: Any, place: int, *, of_words: bool) -> CaptionSample | Mapping[str, Any] | None:
     """A row of a known kind; another stops everything, since those after it will be like it."""
+    if of_words and _is_pair(row) and len(row) == 2 and not _is_picture(row[0]):
+        return {"candidate": row[0], "references": row[1]}
     if _is_pair(row):
         if _is_picture(row[1]) and not _is_picture(row[0]):
             raise InvalidSampleError(f"row {place} is (caption, image): put the image first, (image, caption)")

@@ -113,6 +113,7 @@ def test_metrics_of_words_take_texts() -> None:
     for table in (
         scorer.score(["A star.", "A dog."], ["A star.", "Night."]),
         scorer.score(["A star.", "A dog."], references=[["A star."], ["Night."]]),
+        scorer.score(zip(["A star.", "A dog."], ["A star.", "Night."], strict=True)),
         scorer.score(predictions=["A star.", "A dog."], references=["A star.", "Night."]),
     ):
         assert table.scores[:, 0].tolist() == wanted
@@ -128,6 +129,8 @@ def test_metrics_of_words_take_texts() -> None:
         ((PATHS,), {}, r"captions are missing.*score\(images, captions\)"),
         ((PICTURES[0],), {}, r"captions are missing.*score\(images, captions\)"),
         ((CAPTIONS,), {}, r"metric 'vela' looks at images, and there are none: score\(images, captions\)"),
+        ((pd.Series(CAPTIONS, index=[5, 6, 7]), pd.Series(PATHS, index=[5, 6, 7])), {}, "images come first"),
+        (([CaptionSample("A.", "a.png")],), {"references": ["B."]}, "CaptionSample holds.*leave out references"),
         ((PATHS, CAPTIONS[:2]), {}, "got 3 images and 2 captions"),
         ((PATHS, [CAPTIONS] * 3), {}, r"captions\[0\] holds 3 captions of one image: call score\(image, captions\)"),
         ((PATHS, CAPTIONS), {"references": ["One."]}, r"references of 1 captions for 3.*references=\[\[...\]"),
