@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -32,6 +33,7 @@ from reward.tensors import load_strict, load_tensors
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 
 _ACTIVATIONS = ("quick_gelu", "gelu")
+_OPENAIS_NAME = re.compile(r"ViT-[BL]/\d\d")
 _SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA
 
 
@@ -120,6 +122,8 @@ def _found(name: str) -> tuple[str, _Reader]:
         raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
     if name in LONG_CLIP_FILES:
         return str(hub_file(name, LONG_CLIP_FILES[name])), load_original
+    if _OPENAIS_NAME.fullmatch(name):
+        raise CheckpointError(f"{name!r} is OpenAI's own name of a CLIP: write {name.replace('/', '-')}:openai")
     if ":" in name:  # "hf-hub:org/name", or an architecture of open_clip and a tag
         return name, load_open_clip
     return _on_hub(name)

@@ -220,6 +220,7 @@ def test_device_and_half_precision_on_request(folder: Path) -> None:
         (PacScorer.from_pretrained, "embedded", r"no pacscore checkpoint is shipped.*authors of PAC-S"),
         (partial(ClipScorer.from_pretrained, revision="v2"), "owner/clip", r"hf download owner/clip --revision v2"),
         (ClipScorer.from_pretrained, "ViT-B-32:nothing", r"ViT-B-32:nothing.*not a known tag"),
+        (ClipScorer.from_pretrained, "ViT-B/32", "write ViT-B-32:openai"),
         (ClipScorer.from_pretrained, "owner/absent", "owner/absent"),
     ],
 )
