@@ -41,6 +41,7 @@ _PAIRS = BenchmarkSpec(name="pairs", title="", form=PreferencePair, statistic="a
 
 _RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-][a-z])", re.IGNORECASE)
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
+_BETTER_AND_WORSE = (("chosen", "rejected"), ("correct", "incorrect"), ("better", "worse"))
 _WORDS = {"true": 1.0, "yes": 1.0, "correct": 1.0, "false": 0.0, "no": 0.0, "incorrect": 0.0}
 _TIES = ("tie", "both", "equal", "same", "neither", "none", "draw")
 
@@ -52,7 +53,7 @@ class _Reader:
     Args:
         source: the data.
         captions: the column of captions, or the two.
-        raters: the columns of ratings; empty reads captions without.
+        raters: the columns of ratings; empty reads captions without, or pairs of which the first is better.
         words: {word in lower case: number}.
         roles: {role: column or None} of image, references and question.
         cells: {role: column} of further cells that a metric may need.
@@ -79,7 +80,7 @@ class _Reader:
             texts = [or_none(row.get(name)) for name in self.captions]
             captions = [text if isinstance(text, str) else "" for text in texts]
             if len(captions) == 2:
-                label = self._choice(or_none(row.get(self.raters[0])))
+                label = self._choice(or_none(row.get(self.raters[0]))) if self.raters else 0
                 if label is not ...:
                     yield PreferencePair((captions[0], captions[1]), label, **shared)
             elif (ratings := self._ratings(row)) or not self.raters:
@@ -175,7 +176,8 @@ def load_ratings(
     A row is a rated caption, of which the mean rating counts: numbers, `true` and `false`, or words of a map; in one
     column, a column for each rater, a list, or {aspect: ratings}. Ratings of 0 and 1 alone are labels. With two columns
     of captions (such as `caption_a` and `caption_b`) a row is a pair, and its rating is the better caption (`A`, `B`,
-    `caption_a`, or the number in the name), `tie`, or a word of a map, which is above 0 where the first is better.
+    `caption_a`, or the number in the name), `tie`, or a word of a map, which is above 0 where the first is better. Columns
+    named `chosen` and `rejected` need no rating.
 
     Args:
         data: see `reward.scoring.readers.open_source`.
@@ -194,8 +196,12 @@ def load_ratings(
     rating_columns = [n for each in rating_columns for n in ([each] if each in names else each.split(","))]
     captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
     raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
-    raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
-    raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
+    ranked = next((list(two) for two in _BETTER_AND_WORSE if {*two} <= {*names}), [])
+    if ranked and not raters and candidate_column is None:  # the names say which is better
+        captions = ranked
+    else:
+        raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
+        raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
     words = {word.strip().lower(): number for word, number in (rating_map or {}).items()}
     reader = _reader(source, captions if len(captions) == 2 else [], raters, words, candidate_column, **columns)
     items = tuple(islice(reader.items(), limit))

@@ -116,6 +116,13 @@ def test_two_captions_are_compared(tmp_path: Path, given: list[Any], options: di
     assert table.rows[0].evaluation.estimates["overall"].value == 1
 
 
+def test_chosen_and_rejected_captions_need_no_rating(tmp_path: Path) -> None:
+    pd.DataFrame({"chosen": ["A star.", "A red star."], "rejected": ["Star.", "A big red star."]}).to_csv(
+        tmp_path / "p.csv"
+    )
+    assert table_of(tmp_path / "p.csv").rows[0].evaluation.estimates["overall"].value == 0.5
+
+
 def test_a_constant_score_has_no_figures_and_is_last(tmp_path: Path) -> None:
     own = load_ratings(written(tmp_path, rating=RATINGS, same=[0.5] * 8, reverse=[-each for each in RATINGS]))
     sources = [MetricSource("same", is_column=True), MetricSource("reverse", is_column=True), MetricSource("length")]
