@@ -176,8 +176,8 @@ def load_ratings(
     A row is a rated caption, of which the mean rating counts: numbers, `true` and `false`, or words of a map; in one
     column, a column for each rater, a list, or {aspect: ratings}. Ratings of 0 and 1 alone are labels. With two columns
     of captions (such as `caption_a` and `caption_b`) a row is a pair, and its rating is the better caption (`A`, `B`,
-    `caption_a`, or the number in the name), `tie`, or a word of a map, which is above 0 where the first is better. Columns
-    named `chosen` and `rejected` need no rating.
+    `caption_a`, or the number in the name), `tie`, or a word of a map, which is above 0 where the first is better.
+    Columns named `chosen` and `rejected` need no rating.
 
     Args:
         data: see `reward.scoring.readers.open_source`.
