@@ -46,8 +46,15 @@ def serve(
     capreward serve --metric vela
     ```
 
-    In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. The paths are /score, /info, /health,
-    /metrics (Prometheus) and /docs.
+    In a training script: `RemoteReward("http://127.0.0.1:8123", "vela")`. From anywhere:
+
+    ```
+    curl http://127.0.0.1:8123/score --json @- <<END
+    {"image": "$(base64 < dog.jpg | tr -d '\\n')", "caption": "A dog runs."}
+    END
+    ```
+
+    The paths are /score, /info, /health, /metrics (Prometheus) and /docs.
 
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only this machine
     is served.

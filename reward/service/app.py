@@ -21,6 +21,8 @@ from reward.service.worker import Job
 
 __all__ = ["make_app"]
 
+_BODY = '{"image": {"base64": "iVBORw0KGgo..."}, "caption": "A dog runs."}'
+
 
 def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = None) -> FastAPI:
     """The application of a service.
@@ -91,7 +93,10 @@ def _handle_errors(app: FastAPI) -> None:
     async def invalid(request: Request, problem: RequestValidationError) -> JSONResponse:
         first = problem.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
-        return error(422, ascii(f"{place or 'the body'}: {first['msg']}")[1:-1])  # the place may hold what was sent
+        fault = ascii(f"{place or 'the body'}: {first['msg']}")[1:-1]  # the place may hold what was sent
+        if "json" not in request.headers.get("content-type", ""):
+            fault = "send the body as JSON, with the header Content-Type: application/json"
+        return error(422, f"{fault[:600]}. A body that works: {_BODY}")
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, problem: HTTPException) -> JSONResponse:

@@ -17,6 +17,10 @@ from reward.service.settings import ServiceSettings
 __all__ = ["ImageReader", "ImageRefused"]
 
 
+_ENCODED = ("/9j/", "iVBORw0KGgo", "UklGR", "R0lGOD")  # how JPEG, PNG, WebP and GIF begin in base64
+_LONGEST_PATH = 100  # characters that a path may have that begins like these
+
+
 class ImageRefused(Exception):
     """The service does not read such an image at all, wherever it lies and whatever it holds."""
 
@@ -38,7 +42,7 @@ class ImageReader:
         """The encoded bytes of an image, whose header was checked.
 
         Args:
-            image: a string is a data URL, or else a path.
+            image: a string is a data URL, base64, or else a path.
 
         Raises:
             ImageRefused: a path outside the root, a URL that holds no data, or too many pixels.
@@ -55,6 +59,8 @@ class ImageReader:
             text = image.url if isinstance(image, UrlImage) else image
             if text[:5].lower() == "data:":
                 data = data_url_bytes(text)
+            elif text.startswith(_ENCODED) and len(text) > _LONGEST_PATH:
+                data = base64_bytes(text)
             elif isinstance(image, UrlImage):
                 raise ImageRefused(f"the url of an image must be a data URL, got {text!r:.60}")
             else:

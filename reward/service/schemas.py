@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 __all__ = [
     "Base64Image",
@@ -57,24 +57,39 @@ class UrlImage(_Strict):
     url: str
 
 
-Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, or else a path
+Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, base64, or else a path
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
 class ScoreSample(_Strict):
     """Captions of one image, with the references they share, and what else their metric needs."""
 
-    candidates: Annotated[list[str], Field(min_length=1)]
-    image: Annotated[Image | None, Field(description="A string is a data URL, or else a path.")] = None
-    references: list[str] = []
+    candidates: Annotated[
+        Texts,
+        Field(min_length=1, validation_alias=AliasChoices("candidates", "captions", "candidate", "caption")),
+    ]
+    image: Annotated[Image | None, Field(description="A string is a data URL, base64, or else a path.")] = None
+    references: Texts = []
     columns: Annotated[dict[str, Any], Field(description='Such as {"rubric": ["It names the dog."]}.')] = {}
 
 
 class ScoreRequest(_Strict):
-    """Captions to score. `metric` may be left out where the service has one; `weights` are for `rewards`."""
+    """Captions to score, or one sample by itself: {"image": {"base64": "iVBORw..."}, "caption": "A dog runs."}.
+
+    `metric` may be left out where the service has one; `weights` are for `rewards`.
+    """
 
     samples: list[ScoreSample]
     metric: str | None = None
     weights: dict[str, float] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_sample(cls, body: Any) -> Any:
+        if isinstance(body, dict) and "samples" not in body:
+            own = {name: body[name] for name in ("metric", "weights") if name in body}
+            return {"samples": [{name: value for name, value in body.items() if name not in own}], **own}
+        return body
 
 
 class SampleScores(BaseModel):

@@ -40,7 +40,7 @@ class App:
         async def run() -> Any:
             httpx = http_library()
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
-                headers = {"Content-Type": "application/json"}
+                headers = {"Content-Type": "application/json", **options.pop("headers", {})}
                 return await client.request(method, path, content=json.dumps(body), headers=headers, **options)
 
         return asyncio.run(run())

@@ -44,6 +44,16 @@ def test_scores_and_rewards_are_those_in_process(app: App) -> None:
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
 
 
+def test_bodies_that_people_write_first() -> None:
+    app = App("vela")
+    expected = app.post("/score", {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}]})
+    for image in (PNG, {"base64": PNG}, f"data:image/png;base64,{PNG}"):
+        for name, value in (("caption", "A star."), ("candidate", "A star."), ("captions", ["A star."])):
+            assert app.post("/score", {"image": image, name: value, "metric": "vela"}) == expected
+    refused = app.send("POST", "/score", {}, headers={"Content-Type": "application/x-www-form-urlencoded"})
+    assert "with the header Content-Type: application/json" in refused.json()["error"]
+
+
 def test_weights_of_aspects() -> None:
     asked = {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}], "weights": {"rel": 3, "flu": 1}}
     app = App("vela")
@@ -56,7 +66,7 @@ def test_weights_of_aspects() -> None:
 @pytest.mark.parametrize(
     ("body", "fault"),
     [
-        ({}, "samples"),
+        ({}, 'samples.0.candidates: Field required. A body that works: {"image": {"base64": '),
         ({"samples": [{"candidates": []}]}, "candidates"),
         ({"samples": [{"candidates": ["a"], "picture": "a.png"}]}, "picture"),
         ({"samples": [{"candidates": ["a"]}], "metric": "vela"}, "metric must be one of unigram"),
