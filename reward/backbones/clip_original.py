@@ -50,7 +50,7 @@ def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
         tensors = _without_lora(stored)
     if not all(key in tensors for key in _NEEDED):
         raise CheckpointError(
-            f"{str(file)!r} is not a CLIP or Long-CLIP checkpoint in the original key layout; for an open_clip model "
+            f"{str(file)!r} is not a CLIP as OpenAI and Long-CLIP publish theirs; for an open_clip model "
             "name the folder that holds its open_clip_config.json"
         )
     metadata = read_header(file).metadata if file.suffix == ".safetensors" else {}

@@ -98,13 +98,15 @@ class SamplingOptions:
 def caption(
     images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
     metrics: MetricOptions,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .jsonl file.")],
     model: ModelOptions,
     sampling: SamplingOptions,
     columns: options.InputOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
     run: options.RunOptions,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A .jsonl file; default: IMAGES.captions.jsonl beside them.")
+    ] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="Candidates an image.")] = 16,
     keep_candidates: Annotated[
         bool,
@@ -134,6 +136,7 @@ def caption(
     caption are tried again.
     """
     from reward.decoding.captioning import caption_images, read_images
+    from reward.scoring.writers import output_beside
 
     drawn = sampling.make(model.model)
     chosen = metrics.chosen()
@@ -144,7 +147,7 @@ def caption(
         summary = caption_images(
             read_images(images, **vars(columns)),
             captioner,
-            output,
+            output or output_beside(images, "captions").with_suffix(".jsonl"),
             metric=chosen,
             n=n,
             sampling=drawn,

@@ -79,7 +79,7 @@ def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) 
         [(('layer', 5),), ()]
     """
     from reward.errors import ConfigError
-    from reward.registry import MetricSource
+    from reward.registry import MetricSource, dry_scorer
 
     chosen = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
     for text in settings or ():
@@ -87,6 +87,9 @@ def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) 
         if name in dict(chosen[place].options):
             raise ConfigError(f"--set gives {name} of {chosen[place].name} twice; leave out all but one")
         chosen[place] = replace(chosen[place], options=(*chosen[place].options, (name, value)))
+    for each in chosen:
+        if each.options:
+            dry_scorer(each.loads, dict(each.options))
     return chosen
 
 

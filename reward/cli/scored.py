@@ -28,7 +28,12 @@ def report(
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Best and worst rows to show with their pictures.")] = 6,
     candidate_column: Annotated[
-        str | None, typer.Option(help="Column of the captions; default: the one that was scored.")
+        str | None,
+        typer.Option(
+            "--caption-column",
+            "--candidate-column",
+            help="Column of the captions; default: the one that was scored.",
+        ),
     ] = None,
     image_column: Annotated[
         str | None, typer.Option(help="Column of the images' paths; default: the one that was scored.")

@@ -68,6 +68,7 @@ def run_line(run: Run, line: str, code: int) -> str:
             "the metrics: write --set bertscore.layer=5",
         ),
         ("score data.jsonl -m bertscore --set layer", 1, "--set 'layer' is not of the form NAME=VALUE, as in layer=5"),
+        ("score data.jsonl -m judge=a/b --set prompt=absent.yaml", 1, "prompt file 'absent.yaml' cannot be read"),
         ("score data.jsonl -m bertscore --set layer=5 --set layer=6", 1, "--set gives layer of bertscore twice"),
         ("score data.jsonl -m vela=./no", 1, "folder './no' does not exist"),
         ("score data.jsonl -m vela:a", 1, "error: 'vela:a' has a colon behind the name: write vela=a"),
