@@ -207,6 +207,10 @@ NOTHING_SCORED = {
     "audit": ("audit -m vela -d data.jsonl", ""),
     "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
     "arena": ("arena battles.json -m vela", ""),
+    "compare": (
+        "compare data.jsonl unscored.jsonl -m vela",
+        "data.jsonl and unscored.jsonl cannot be compared by vela",
+    ),
     "judge": ("judge data.jsonl -m harmoniceval --server http://127.0.0.1:9/v1", "no caption could be scored"),
     "battle": ("battle one.json two.json --server http://127.0.0.1:9/v1", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
