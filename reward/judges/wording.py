@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.errors import ConfigError
 from reward.images import load_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from typing_extensions import Self
 
     from reward.samples import ImageLike
 
@@ -29,84 +30,72 @@ __all__ = [
     "read_wording",
 ]
 
-P = TypeVar("P", bound="JudgePrompt")
-
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
-_shipped: dict[type[JudgePrompt], Any] = {}  # the prompts that were read
 _LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
 
 
 class JudgePrompt:
     """Base of the prompts of judges: a frozen dataclass of texts, which a YAML file can hold.
 
+    Fields with a default may be left out of a file; a text among them may be empty, and so may `system`.
+
     Attributes:
         metric: name of the metric, for messages.
         default_file: the prompt that ships with the package.
         places: {field: the places that it must hold, once each}.
-        optional: fields that may be left out, because files were written before there were any, or be empty.
     """
 
     metric: ClassVar[str]
     default_file: ClassVar[Path]
     places: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    optional: ClassVar[tuple[str, ...]] = ("quote",)
+    form: ClassVar[str] = ""  # how a prompt may look, for messages
     quote: bool
 
     def __post_init__(self) -> None:
-        self._check_texts(*(name for name in self._field_names() if name not in (*self.places, "quote")))
+        self._check_texts(*(name for name in self._fields() if name not in (*self.places, "quote")))
         for name, places in self.places.items():
             check_places(getattr(self, name), name, *places)
 
     @classmethod
-    def default(cls: type[P]) -> P:
+    def default(cls) -> Self:
         """The prompt that ships with the package."""
-        if cls not in _shipped:
-            _shipped[cls] = cls.from_file(cls.default_file)
-        prompt: P = _shipped[cls]
-        return prompt
+        return cls.of(None)
 
     @classmethod
-    def from_file(cls: type[P], path: str | os.PathLike[str]) -> P:
-        """Reads a YAML or JSON file with the fields of this class; start from a copy of the one that ships.
+    def of(cls, prompt: Self | Mapping[str, Any] | str | os.PathLike[str] | None, **changes: Any) -> Self:
+        """A prompt as it is, from its fields, or from a YAML or JSON file with them; None is the default.
+
+        Args:
+            prompt: start from a copy of the file that ships.
+            changes: fields that replace those of the prompt; None leaves a field as it is.
 
         Raises:
-            ConfigError: the file cannot be read, or a field is missing, unknown or invalid; the message names the file.
+            ConfigError: the file cannot be read, or a field is missing, unknown or invalid.
         """
-        what = f"prompt file {os.fspath(path)}"
-        values = read_wording(path)
-        check_fields(values, what, cls._field_names(), optional=cls.optional)
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if isinstance(prompt, cls):
+            return replace(prompt, **changes)  # type: ignore[type-var]
+        is_file = not isinstance(prompt, Mapping)
+        what = f"prompt file {prompt!s:.200}" if is_file else f"a prompt of {cls.metric}"
+        values: Any = read_wording(cls.default_file if prompt is None else prompt) if is_file else prompt  # type: ignore[arg-type]
+        values = {**values, **changes}
+        check_fields(values, what, [*cls._fields()], optional=[*cls._optional()], form=cls.form)
         try:
             return cls(**values)
         except ConfigError as error:
             raise ConfigError(f"{what}: {error}") from None
-
-    @classmethod
-    def of(cls: type[P], prompt: P | dict[str, Any] | str | os.PathLike[str] | None) -> P:
-        """A prompt as it is, from its fields, or from a file; None is the default.
-
-        Raises:
-            ConfigError: as for `from_file`.
-        """
-        if prompt is None:
-            return cls.default()
-        if isinstance(prompt, cls):
-            return prompt
-        if not isinstance(prompt, dict):
-            return cls.from_file(prompt)  # type: ignore[arg-type]  # mypy does not leave out P
-        check_fields(prompt, f"a prompt of {cls.metric}", cls._field_names(), optional=cls.optional)
-        return cls(**prompt)
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
 
     def _check_texts(self, *names: str) -> None:
-        """Checks the field `quote` and some texts, of which only `system` and optional ones may be empty."""
+        """Checks the field `quote` and some texts."""
         check_quote(self.quote)
         for name in names:
-            if name not in ("system", *self.optional) or getattr(self, name) != "":
+            if getattr(self, name) != "" or name not in {"system", *self._optional()}:
                 check_text(getattr(self, name), name)
 
     def quoted(self, caption: str) -> str:
@@ -114,8 +103,12 @@ class JudgePrompt:
         return quoted(caption, quote=self.quote)
 
     @classmethod
-    def _field_names(cls) -> list[str]:
+    def _fields(cls) -> list[str]:
         return [field.name for field in fields(cls)]  # type: ignore[arg-type]
+
+    @classmethod
+    def _optional(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.default is not MISSING]  # type: ignore[arg-type]
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -144,12 +137,13 @@ def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
-def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequence[str] = ()) -> None:
+def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequence[str] = (), form: str = "") -> None:
     """Raises ConfigError unless `values` is a mapping with all names and no others; `optional` ones may be left out."""
-    given = set(map(str, values)) if isinstance(values, dict) else None
-    if given is None or not set(names) - set(optional) <= given <= set(names):
-        got = ", ".join(map(str, values)) if isinstance(values, dict) else f"{values!r:.80}"
-        raise ConfigError(f"{what} must hold the fields {', '.join(names)}, and no others; got {got or 'nothing'}")
+    given = [str(name) for name in values] if isinstance(values, dict) else []
+    problem = next((f"has no field {name!r}" for name in given if name not in names), "")
+    problem = problem or next((f"lacks the field {name!r}" for name in names if name not in (*given, *optional)), "")
+    if problem or not isinstance(values, dict):
+        raise ConfigError(f"{what} {problem or f'is {values!r:.80}'}; the fields are {', '.join(names)}{form}")
 
 
 def check_quote(value: Any) -> None:

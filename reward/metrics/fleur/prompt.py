@@ -42,7 +42,6 @@ class FleurPrompt(JudgePrompt):
 
     metric = "fleur"
     default_file = Path(__file__).with_name("prompt.yaml")
-    optional: ClassVar = ("quote", "explain_first")
     places: ClassVar = {"references": ("reference_captions",), "candidate": ("candidate",)}
 
     version: str

@@ -57,6 +57,7 @@ class JudgeScorer(JudgedScorer):
     spec = JUDGE
     asks_several = True
     prompt_class: ClassVar[type[AskPrompt]] = AskPrompt
+    shipped: ClassVar[str | None] = None  # name of the prompt, where it is not that of the prompt's class
 
     def __init__(
         self,
@@ -72,13 +73,12 @@ class JudgeScorer(JudgedScorer):
         pad_images: bool = False,
     ) -> None:
         super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
-        default = None if self.spec is JUDGE else self.spec.name
         if column is not None and not self.spec.columns:
             raise ConfigError(f"metric {self.spec.name!r} reads no further column: leave out column=")
         if column is not None:
             self.spec = replace(self.spec, columns=(column,) * len(self.spec.columns))
         changes = {"pattern": pattern, "scale": scale, "sees_image": sees_image}
-        self.prompt = self.prompt_class.of(prompt, default, **changes)
+        self.prompt = self.prompt_class.of(prompt or self.shipped, **changes)
         self.max_new_tokens = max_new_tokens
         shows = {"needs_image": self.prompt.sees_image, "needs_references": self.prompt.shows_references}
         self.spec = replace(self.spec, **shows)
@@ -139,6 +139,7 @@ class ClairScorer(JudgeScorer):
     """
 
     spec = CLAIR
+    shipped = "clair"
 
 
 class VqaScorer(JudgeScorer):
@@ -155,6 +156,7 @@ class VqaScorer(JudgeScorer):
     """
 
     spec = VQASCORE
+    shipped = "vqascore"
 
 
 class RubricScorer(JudgeScorer):

@@ -250,4 +250,4 @@ def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None
     assert "cut at max_new_tokens=4" in err
     prompt.write_text("system: only this")
     _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
-    assert "must hold the fields version, system, reference" in err
+    assert "lacks the field 'version'; the fields are version, system, reference" in err

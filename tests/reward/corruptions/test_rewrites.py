@@ -244,7 +244,7 @@ def test_swaps_short_captions_and_escapes_pass(caption, answer, negative):
         ({"system": ""}, "'system' must be a text"),
         ({"changes": {}}, "changes"),
         ({"changes": {"noun": None}}, "changes.noun"),
-        ({"extra": 1}, "must hold the fields"),
+        ({"extra": 1}, "has no field 'extra'"),
         (None, "cannot be read"),
         ("{", "cannot be read"),
         ("[]", "must hold a mapping of names, got list"),

@@ -125,7 +125,7 @@ def test_five_lines_of_the_users_yaml_ask_a_published_judge(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        ({"prompt": "{caption}"}, {}, "has no field 'prompt'; it has ask, read, pattern, scale"),
+        ({"prompt": "{caption}"}, {}, "has no field 'prompt'; the fields are ask, read, pattern, scale"),
         ({"scale": "1:5"}, {}, "lacks the field 'ask'"),
         ("Rate it: {caption}", {}, "for a question that is answered by Yes or No write read: yes"),
         ("Rate it: {caption}", {"scale": "5:1"}, "'scale' must be the lowest and the highest grade"),
