@@ -145,8 +145,11 @@ class MetricSource:
     @property
     def spec(self) -> MetricSpec:
         """Facts about the metric, as far as they are known without loading it."""
-        is_function = names_function(self.source)
-        return load_function(self.checkpoint, self.name).spec if is_function else metric_spec(self.name)
+        if names_function(self.source):
+            return load_function(self.checkpoint, self.name).spec
+        spec = metric_spec(self.name)
+        dry = dry_scorer(spec, dict(self.options))
+        return spec if dry is None else replace(dry.spec, name=spec.name)
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""

@@ -29,13 +29,13 @@ class MetricOptions:
     """The metric and its settings, some of which only one of the metrics has."""
 
     metric: Annotated[
-        Literal["fleur", "harmoniceval", "clair", "vqascore"],
+        Literal["fleur", "harmoniceval", "clair", "vqascore", "judge", "rubric", "questions"],
         typer.Option(
             "--metric",
             "-m",
             help="fleur: one number from 0 to 1. harmoniceval: correctness, completeness, clarity, fluency and "
             "conciseness from 1 to 5, and one number for all of them. clair: is it of the references' image? vqascore: "
-            "probability of yes.",
+            "probability of yes. judge: a grade, in your words with --prompt. rubric, questions: what a column asks.",
         ),
     ]
     prompt: options.PromptFile = None

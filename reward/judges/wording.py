@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -78,8 +79,10 @@ class JudgePrompt:
         if isinstance(prompt, cls):
             return replace(prompt, **changes)  # type: ignore[type-var]
         is_file = not isinstance(prompt, Mapping)
-        what = f"prompt file {prompt!s:.200}" if is_file else f"a prompt of {cls.metric}"
-        values: Any = read_wording(cls.default_file if prompt is None else prompt) if is_file else prompt  # type: ignore[arg-type]
+        what = f"prompt file {prompt or cls.default_file.name!s:.200}" if is_file else f"a prompt of {cls.metric}"
+        values: Any = prompt
+        if is_file:
+            values = _shipped(cls.default_file) if prompt is None else read_wording(prompt)  # type: ignore[arg-type]
         values = {**values, **changes}
         check_fields(values, what, [*cls._fields()], optional=[*cls._optional()], form=cls.form)
         try:
@@ -109,6 +112,11 @@ class JudgePrompt:
     @classmethod
     def _optional(cls) -> list[str]:
         return [field.name for field in fields(cls) if field.default is not MISSING]  # type: ignore[arg-type]
+
+
+@cache
+def _shipped(path: Path) -> dict[str, Any]:
+    return read_wording(path)
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:

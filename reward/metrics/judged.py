@@ -30,8 +30,6 @@ __all__ = ["JudgedCaption", "JudgedScorer", "ask"]
 
 logger = logging.getLogger(__name__)
 
-_SERVER_SETTINGS = {"api_key_env", "concurrency", "timeout", "retries", "prices", "top_logprobs", "extra_body"}
-
 
 class JudgedCaption:
     """A caption as the judge sees it: texts that are too long are cut.
@@ -101,6 +99,7 @@ class JudgedScorer(CaptionScorer):
         dtype: Any = None,
         judge: Judge | None = None,
         cache: str | os.PathLike[str] | None = None,
+        concurrency: int | None = None,
         **settings: Any,
     ) -> Self:
         """Loads the scorer with a judge on this machine, or behind a server.
@@ -113,8 +112,8 @@ class JudgedScorer(CaptionScorer):
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            cache: file for a server's answers, see `ServerJudge`.
-            settings: arguments of the class, which replace saved ones, and of `ServerJudge`.
+            cache, concurrency: for a server, see `ServerJudge`.
+            settings: arguments of the class, which replace saved ones.
 
         Raises:
             CheckpointError: there is no such folder or model, it belongs to another metric, or none is given: no
@@ -140,8 +139,8 @@ class JudgedScorer(CaptionScorer):
                     f"{os.fspath(source)!r} was saved with a judge that cannot be loaded from files; give one: "
                     f"{cls.__name__}.from_pretrained({os.fspath(source)!r}, judge=...)"
                 )
-            server = {name: settings.pop(name) for name in _SERVER_SETTINGS & settings.keys()}
-            server |= {} if cache is None else {"cache": cache}
+            server = {"cache": cache, "concurrency": concurrency}
+            server = {name: value for name, value in server.items() if value is not None}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
             told = [_load_judge(each, local, server) for each in split_sources(origin["source"])]
         scorer = cls(told, **settings)

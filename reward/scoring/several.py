@@ -17,7 +17,7 @@ from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity, source_stamp
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.metrics.options import check_options as check_own
-from reward.metrics.options import takes_option
+from reward.metrics.options import metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, loaded_if_remote, metric_spec
 from reward.weights import checked_weight, sum_to_one
 
@@ -260,7 +260,10 @@ def _one_of(metrics: Sequence[str], name: Any) -> str:
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
     if isinstance(part, MetricSource):
         asked = loaded_if_remote(part.name, part.source, **{**options, **dict(part.options)})
-        return part if isinstance(asked, str) else asked
+        if not isinstance(asked, str):
+            return asked
+        own = {name: options[name] for name in metric_options(part.spec) if name in options}
+        return replace(part, options=tuple({**own, **dict(part.options)}.items()))
     part = as_scorer(part)
     if not isinstance(getattr(part, "spec", None), MetricSpec):
         raise ConfigError(

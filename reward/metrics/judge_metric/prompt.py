@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -109,8 +107,9 @@ class AskPrompt(JudgePrompt):
         return "{references}" in self.ask
 
     @classmethod
-    def of(cls, prompt: AskPrompt | Mapping[str, Any] | str | os.PathLike[str] | None = None, **changes: Any) -> Any:
+    def of(cls, prompt: Any = None, **changes: Any) -> Any:
         """See `JudgePrompt.of`; a text with `{caption}` is the question itself, `"grade100"` one that ships."""
+        prompt = "yes" if prompt is True else prompt  # as YAML reads --set prompt=yes
         if isinstance(prompt, str) and re.search(r"\{(caption|candidate)\}", prompt):
             prompt = {"ask": prompt}
         elif isinstance(prompt, str) and (shipped := cls.default_file.parent / f"{prompt}.yaml").is_file():

@@ -18,7 +18,7 @@ from reward.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import loopback_judge
-from tests.rating_judges import choosing_llava, save_choosing_judge, save_rating_judge, strict_llava
+from tests.rating_judges import choosing_llava, save_choosing_judge, save_rating_judge, save_yes_judge, strict_llava
 from tests.reward.cli.conftest import Run
 
 
@@ -251,3 +251,20 @@ def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None
     prompt.write_text("system: only this")
     _, err = run(*arguments, "--prompt", prompt, "-o", folder / "c.json", code=1)
     assert "lacks the field 'version'; the fields are version, system, reference" in err
+
+
+def test_options_on_the_command_line_are_part_of_a_kept_score(run: Run, tmp_path: Path) -> None:
+    folder = save_yes_judge(tmp_path / "yes")
+    Image.new("RGB", (16, 16), "red").save(tmp_path / "a.png")
+    row = {"image": "a.png", "caption": "A dog.", "mine": ["It is short."], "questions": {"Is it red?": "yes"}}
+    (tmp_path / "data.jsonl").write_text(json.dumps(row))
+    prompt, output = tmp_path / "mine.yaml", tmp_path / "s.jsonl"
+    prompt.write_text('ask: "Is this right? {caption}"\nread: yes\n')
+    line = ["score", tmp_path / "data.jsonl", "-m", f"judge={folder}", "--set", f"prompt={prompt}", "-o", output]
+    run(*line)
+    assert 0 < json.loads(output.read_text())["grade"] < 1
+    prompt.write_text('ask: "Is this wrong? {caption}"\nread: yes\n')
+    assert "is not of this run" in run(*line, code=1)[1]
+    for metric, setting in (("rubric", "column=mine"), ("questions", "sees_image=true"), ("judge", "prompt=yes")):
+        run(*line[:2], "-m", f"{metric}={folder}", "--set", setting, "-o", tmp_path / f"{metric}.jsonl")
+    run(*line[:2], "-m", f"harmoniceval={folder}", "-o", tmp_path / "h.jsonl")  # which needs no question by default
