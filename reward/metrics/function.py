@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import ConfigError, ImageError
+from reward.errors import CapRewardError, ConfigError, ImageError
 from reward.fingerprint_objects import fingerprint_object, names_in_code
 from reward.fingerprints import fingerprint_code
 from reward.images import load_image
@@ -30,13 +30,11 @@ _FORMS = (
     "a metric is function(samples), or function(prompts, completions, **columns) as trainers call it, and gives a list "
     "with one number (or None) for each caption"
 )
-
-
 _TAKEN = ("error", "rank", "reward", "truncated")  # columns that scores are written beside
 
 
 class FunctionScorer(TakesData):
-    """A metric that is a function; it runs no faster and no slower than the function does.
+    """A metric that is a function.
 
     A function that names `image` or `images` anywhere in its code needs images, and gets each as a PIL image of mode
     RGB. For others no image is opened; `function.needs_image = True` or `False` overrules what its code seems to say.
@@ -147,6 +145,8 @@ class FunctionScorer(TakesData):
             values = self._call(samples)
             if inspect.isawaitable(values):
                 values = BackgroundLoop().run(_awaited(values))
+        except CapRewardError:  # of a judge or a service that the function asks
+            raise
         except Exception as error:
             raise ConfigError(f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)})") from error
         values = values.tolist() if hasattr(values, "tolist") else values
@@ -155,11 +155,14 @@ class FunctionScorer(TakesData):
         values = list(values)
         if len(values) != len(samples):
             raise ConfigError(f"{name} gave {len(values)} numbers for {len(samples)} captions: {_FORMS}")
+        return [value if value is None else self._number(value) for value in values]
+
+    def _number(self, value: Any) -> float:
         try:
-            return [value if value is None else value.__float__() for value in values]  # a text has no such method
+            return value.__float__()  # a text has no such method
         except (AttributeError, TypeError, ValueError, RuntimeError):
-            odd = next(value for value in values if value is not None and not isinstance(value, (int, float)))
-            raise ConfigError(f"{name} gave {odd!r:.80} ({type(odd).__name__}) for a caption: {_FORMS}") from None
+            told = f"{self.spec.name} gave {value!r:.80} ({type(value).__name__}) for a caption"
+            raise ConfigError(f"{told}: {_FORMS}") from None
 
     def __reduce__(self) -> Any:
         return _restored, (self.function if self.place is None else None, self.spec.name, self.place, self._options)
