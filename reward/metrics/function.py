@@ -148,7 +148,9 @@ class FunctionScorer(TakesData):
         except CapRewardError:  # of a judge or a service that the function asks
             raise
         except Exception as error:
-            raise ConfigError(f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)})") from error
+            hint = "; completions are texts here, not lists of messages" if "string indices" in str(error) else ""
+            told = f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)}){hint}"
+            raise ConfigError(told) from error
         values = values.tolist() if hasattr(values, "tolist") else values
         if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
             raise ConfigError(f"{name} gave {values!r:.80} for {len(samples)} captions: {_FORMS}")

@@ -70,7 +70,7 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
         value = getattr(value, part)
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
-    place = f"{os.path.abspath(home)}:{found['name']}" if home.endswith(".py") else place
+    place = f"{Path(home).expanduser().absolute()}:{found['name']}" if home.endswith(".py") else place
     return FunctionScorer(value, name=name or found["name"].rpartition(".")[2], place=place, **options)
 
 
@@ -79,7 +79,7 @@ def _is_of(module: types.ModuleType, value: Any) -> bool:
 
 
 def _run_file(home: str) -> types.ModuleType:
-    path = Path(home).absolute()
+    path = Path(home).expanduser().absolute()
     if not path.is_file():
         beside = [each.name for each in path.parent.glob("*.py")]
         raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, beside)}")

@@ -224,6 +224,7 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
             lambda samples: [sample.text for sample in samples],
             r"function raised AttributeError: .*test_function.py, line",
         ),
+        (lambda completions, **_: [each[0]["content"] for each in completions], "here, not lists of messages"),
         (lambda candidate, picture: 1.0, r"function takes \(candidate, picture\): a metric is function\(samples\)"),
         (lambda: 1.0, r"function takes \(\)"),
         (lambda completions, solution, **columns: [1.0], "function needs solution, and captions come with prompts"),
