@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.checkpoints import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.fingerprint_objects import fingerprint_object
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
 from reward.publishing import HUB_ID, push_checkpoint
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-__all__ = ["BorrowedScorer", "TrainedScorer", "WeightlessScorer"]
+__all__ = ["BorrowedScorer", "TrainedScorer", "WeightlessScorer", "check_longest"]
 
 
 class TrainedScorer(NetworkScorer):
@@ -155,6 +155,16 @@ class BorrowedScorer(NetworkScorer):
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.settings}
+
+
+def check_longest(characters: Any) -> None:
+    """Checks how many characters of a caption a model may see.
+
+    Raises:
+        ConfigError: not a whole number of at least 1.
+    """
+    if not isinstance(characters, int) or characters < 1:
+        raise ConfigError(f"max_characters must be a whole number of at least 1, got {characters!r}")
 
 
 class WeightlessScorer(CaptionScorer):

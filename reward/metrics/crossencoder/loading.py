@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from sentence_transformers import CrossEncoder
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.base.modules import Dense, Transformer
 from sentence_transformers.cross_encoder.modules import LogitScore
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
@@ -39,7 +39,7 @@ class _Whole(Transformer):
         return load_network(source, classes[task], "cross-encoder", dtype=dtype, strict=True, config=config)
 
 
-_MODULES = {each.__name__: each for each in (LogitScore, Pooling, Dense, Normalize)} | {"Transformer": _Whole}
+_MODULES = {each.__name__: each for each in (LogitScore, Pooling, Dense)} | {"Transformer": _Whole}
 
 
 def load_cross_encoder(folder: Path, *, device: torch.device, dtype: Any, activation: str | None) -> CrossEncoder:

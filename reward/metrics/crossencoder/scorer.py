@@ -15,7 +15,7 @@ from reward.errors import ConfigError, MissingExtraError, first_line
 from reward.judges.prompts import PlainTexts
 from reward.metrics.crossencoder import SPEC
 from reward.metrics.groups import Group
-from reward.metrics.saving import BorrowedScorer
+from reward.metrics.saving import BorrowedScorer, check_longest
 from reward.metrics.scorer import CandidateScores
 from reward.optional import require
 
@@ -55,6 +55,7 @@ class CrossEncoderScorer(BorrowedScorer):
         max_characters: int = 4000,
         activation: str | None = None,
     ) -> None:
+        check_longest(max_characters)
         self.model, self.prompt, self.max_characters, self.activation = model, prompt, max_characters, activation
         takes_images = {"image", "message"} <= set(model.modalities)
         if not takes_images:

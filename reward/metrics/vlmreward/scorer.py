@@ -16,7 +16,7 @@ from reward.errors import CheckpointError, JudgeError
 from reward.judges.prefixes import PromptReader
 from reward.judges.prompts import Prompt, PromptWriter
 from reward.metrics.groups import Group
-from reward.metrics.saving import BorrowedScorer
+from reward.metrics.saving import BorrowedScorer, check_longest
 from reward.metrics.scorer import CandidateScores
 from reward.metrics.vlmreward import SPEC
 from reward.tensors import load_strict, load_tensors
@@ -67,6 +67,7 @@ class VlmRewardScorer(BorrowedScorer):
             self.writer = PromptWriter(processor)
         except JudgeError as error:
             raise CheckpointError(f"vlmreward writes chats, but {error}") from error
+        check_longest(max_characters)
         self.model, self.processor, self.head = model.eval(), processor, head.float().eval()
         self.prompt, self.max_characters, self.ignored_end = prompt, max_characters, ignored_end
         self.reader = PromptReader(model, self.writer, batch_size=_BATCH_SIZE, head=self.head)

@@ -126,9 +126,10 @@ def test_scores_are_those_of_the_librarys_predict(folder: Path) -> None:
 
 
 class TestContract(ScorerContract):
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", params=["log_odds", "text_classes"])
     @classmethod
-    def scorer(cls, folder: Path) -> CrossEncoderScorer:
+    def scorer(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CrossEncoderScorer:
+        folder = KINDS[request.param](tmp_path_factory.mktemp("model"))
         return CrossEncoderScorer.from_pretrained(folder, device="cpu", max_characters=300)
 
 

@@ -12,20 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
+    AutoProcessor,
     Gemma3Config,
     Gemma3ForSequenceClassification,
     Gemma3ImageProcessor,
     Gemma3Processor,
     PreTrainedTokenizerFast,
     Qwen2VLImageProcessor,
-    Qwen3_5Config,
-    Qwen3_5ForSequenceClassification,
     Qwen3VLProcessor,
     Qwen3VLVideoProcessor,
 )
 
 from reward import CaptionSample, MetricReward, load_scorer
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from tests import toy_judges
 from tests.contract import ScorerContract
@@ -63,6 +62,7 @@ def gemma3() -> tuple[Any, Any]:
 
 def qwen3_5() -> tuple[Any, Any]:
     """Half of its layers have a state in place of a cache."""
+    transformers = pytest.importorskip("transformers", minversion="5.2")
     tokens = toy_judges.byte_tokenizer(*QWEN_TOKENS)
     sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2}
     limits = {"size": {"shortest_edge": 16 * 16, "longest_edge": 48 * 48}}
@@ -76,7 +76,7 @@ def qwen3_5() -> tuple[Any, Any]:
     linear = {f"linear_{name}_head_dim": 8 for name in ("key", "value")} | {
         f"linear_num_{name}_heads": 2 for name in ("key", "value")
     }
-    config = Qwen3_5Config(
+    config = transformers.Qwen3_5Config(
         text_config={
             **text_sizes(tokens, width=32, layers=2, positions=2048),
             **linear,
@@ -105,7 +105,7 @@ def qwen3_5() -> tuple[Any, Any]:
         video_token_id=video,
         num_labels=1,
     )
-    return toy_judges.with_random_weights(Qwen3_5ForSequenceClassification(config), tokens), processor
+    return toy_judges.with_random_weights(transformers.Qwen3_5ForSequenceClassification(config), tokens), processor
 
 
 # Each model with the head that its checkpoints have.
@@ -133,7 +133,7 @@ def save(kind: str, folder: Path, *, padding_side: str = "left") -> tuple[Any, A
             file = folder / "model.safetensors"
             save_file(load_file(file) | weights, file, {"format": "pt"})
         model.value_head = weights
-    return model, processor
+    return model, AutoProcessor.from_pretrained(folder)  # older versions of transformers read it as another class
 
 
 def by_hand(model: Any, processor: Any, sample: CaptionSample) -> float:
@@ -186,6 +186,8 @@ def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(tmp_pa
     assert plain.scores[0] != pytest.approx(other.score(samples).scores[0])
     assert other.score(samples).scores[0] == other.score(samples).scores[1]
     assert other.score(samples).truncated.all()
+    with pytest.raises(ConfigError, match="max_characters must be a whole number of at least 1, got 0"):
+        load_scorer("vlmreward", tmp_path, device="cpu", max_characters=0)
     load_scorer("vlmreward", tmp_path, device="cpu", prompt="Is it so?").save_pretrained(tmp_path / "saved")
     assert load_scorer(tmp_path / "saved", device="cpu").prompt == "Is it so?"
 
