@@ -73,17 +73,18 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
 
 
 def output_beside(data: str | os.PathLike[str], what: str) -> Path:
-    """The output of somebody who names none: beside the data, or in the working folder for a name on the Hub.
+    """The output of somebody who names none: beside the data or, for a name on the Hub, in the working folder.
 
     Example:
-        >>> str(output_beside("photos/captions.jsonl.gz", "scores")), str(output_beside("owner/name:en", "scores"))
-        ('photos/captions.scores.parquet', 'name.scores.parquet')
+        >>> str(output_beside("owner/name.v1:en@main", "scores"))
+        'name.v1.scores.parquet'
     """
     path = Path(data)
-    name = path.resolve().name.removesuffix(".gz")
-    stem = name if path.is_dir() else re.sub(r"[:@].*", "", name) if not path.suffix else Path(name).stem
-    folder = path.parent if path.suffix or path.exists() else Path()
-    return (path.resolve().parent if path.is_dir() else folder) / f"{stem}.{what}.parquet"
+    if not path.exists():
+        return Path(re.sub(r"[:@].*", "", path.name) + f".{what}.parquet")
+    path = path.resolve() if path.name in ("", "..") else path
+    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    return path.parent / f"{stem}.{what}.parquet"
 
 
 def check_output_name(path: Path, *suffixes: str) -> None:

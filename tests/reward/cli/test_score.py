@@ -23,3 +23,7 @@ def test_without_output_the_rows_are_shown_and_kept_beside_the_data(run: Run, tm
     assert (tmp_path / "lists.ranked.parquet").is_file()
     assert LONG in out
     assert run("score", rows, "-m", "length", "--quiet", "--overwrite")[0] == ""
+    (tmp_path / "set").mkdir()
+    rows.rename(tmp_path / "set" / "captions.jsonl")
+    run("score", tmp_path / "set", "-m", "length")
+    assert (tmp_path / "set.scores.parquet").is_file()

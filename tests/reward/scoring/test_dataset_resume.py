@@ -89,7 +89,7 @@ def test_run_cut_at_any_byte_goes_on_to_the_same_output(
 
 
 @pytest.mark.parametrize("rows_at_a_time", [1, 3, 4096])
-@pytest.mark.parametrize("kind", ["csv", "parquet", "folder"])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "jsonl"])
 def test_other_inputs_go_on_at_the_right_row(
     kind: str, rows_at_a_time: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +100,8 @@ def test_other_inputs_go_on_at_the_right_row(
         table.to_csv(data)
     elif kind == "parquet":
         pq.write_table(table.data.table, data, row_group_size=4)
+    elif kind == "jsonl":  # whose captions are made of each row
+        write_lines(data, [{"id": n, "messages": [{"role": "assistant", "content": f"c{n}"}]} for n in range(20)])
     else:
         table.save_to_disk(str(data))
     output, stopping, going_on = tmp_path / "out.jsonl", Stop(2, RuntimeError()), PictureScorer()
