@@ -24,6 +24,7 @@ from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.words.scorer import LengthScorer
 from reward.registry import MetricSource
 from reward.scoring import BatchScorer
+from tests.loopback_hub import LoopbackHub
 
 # Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))
@@ -113,6 +114,14 @@ def test_a_checkpoint_alone_says_which_metric_it_is_for(
         assert load_scorer("saved").spec.name == load_scorer(tmp_path / "saved").spec.name == "length"
         assert MetricReward("saved").rewards([CaptionSample("two words")]) == [2.0]
         assert BatchScorer("saved", added_only=True)({"caption": ["two words"]})["length"] == [2.0]
+
+
+def test_a_hub_id_alone_says_which_metric_it_is_for(hub: LoopbackHub) -> None:
+    hub.add_repo("somebody/saved", {"config.json": b'{"metric": "length"}', "model.safetensors": b"never fetched"})
+    assert MetricSource.parse("somebody/saved@main") == MetricSource("length", "somebody/saved", "main")
+    assert load_scorer("somebody/saved").spec.name == "length"
+    with pytest.raises(CheckpointError, match="neither a folder here nor a repository that you can see on the Hub"):
+        MetricReward("somebody/absent")
 
 
 def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> 
     texts = " ".join(shown.texts)
     by = "rewards" if form == "lists" else "reward"
     assert (len(shown.pictures), f"1 of 6 captions have no {by}" in told) == (5, True)
-    for part in ("a star a star a star", "Scored by clipscore (source: embedded)."):
+    for part in ("a star a star a star", "Scored by clipscore (checkpoint: embedded)."):
         assert part in texts
     assert f"clipscore is not shown: it is the same as {by}" in texts
     (tmp_path / "scores.jsonl.summary.json").unlink()
@@ -133,13 +133,13 @@ def test_what_caption_wrote_is_shown_with_its_candidates(tmp_path: Path, run: Ru
     run("report", output, "-o", page)
     shown = Page(page.read_text(encoding="utf-8"))
     texts = " ".join(shown.texts)
-    assert "Scored by clipscore (source: embedded)." in texts
+    assert "Scored by clipscore (checkpoint: embedded)." in texts
     assert "1 of 4 captions have no reward" in texts
     assert len(shown.pictures) == 3
     run("report", f"{output}.candidates.jsonl", "-o", page, "--overwrite")
     texts = " ".join(Page(page.read_text(encoding="utf-8")).texts)
     assert "3 rows with 6 candidates." in texts
-    assert "Scored by clipscore (source: embedded)." in texts
+    assert "Scored by clipscore (checkpoint: embedded)." in texts
 
 
 def test_equal_rows_are_shown_once_and_no_row_is_best_and_worst(tmp_path: Path) -> None:
