@@ -92,7 +92,7 @@ def _siglip(folder: Path, tokens: Any) -> Any:
 
 
 def _siglip2(folder: Path) -> Any:
-    tokens = gemma_tokenizer(tf.Siglip2Tokenizer)
+    tokens = gemma_tokenizer(getattr(tf, "Siglip2Tokenizer", tf.GemmaTokenizer))  # not in transformers 5.0
     config = tf.Siglip2Config(
         text_config=_text(tokens, max_position_embeddings=64, projection_size=32),
         vision_config={**TOWER, "patch_size": 16, "num_patches": 256},
@@ -164,8 +164,6 @@ TYPES: dict[str, Callable[[Path], Any]] = {
     "vision-text-dual-encoder": _dual,
 }
 
-_TURNED = ("siglip2 of any size", "altclip", "chinese_clip", "flava")  # whose cosines would be below 0
-
 
 def toy_clip(folder: Path, kind: str = "clip", dtype: torch.dtype = torch.float32) -> Path:
     """Writes a model of `TYPES` with random weights, wide enough that scores differ, into a folder, made if absent."""
@@ -178,8 +176,6 @@ def toy_clip(folder: Path, kind: str = "clip", dtype: torch.dtype = torch.float3
                 torch.nn.init.normal_(weight, std=0.15)
             elif name in ("logit_scale", "logit_bias"):
                 weight.data.fill_({"logit_scale": 2.0, "logit_bias": -1.0}[name])
-            if kind in _TURNED and name.startswith(("text_projection", "text_model.head")):
-                weight.data.neg_()
     model.to(dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
