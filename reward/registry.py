@@ -35,6 +35,7 @@ __all__ = [
     "COLUMN",
     "MetricSource",
     "as_scorer",
+    "as_source",
     "check_loading",
     "dry_scorer",
     "is_address",
@@ -303,6 +304,11 @@ def load_scorer(
     own = {key: value for key, value in options.items() if key not in ("revision", "device", "dtype")}
     if callable(name) and not hasattr(name, "spec"):
         return FunctionScorer(name, **own)
+    source = as_source(source)
+    if isinstance(source, list):
+        spec, is_mean = _find(name)  # type: ignore[arg-type]
+        scorer = spec.scorer_class()(source, **options)
+        return SentenceMean(scorer) if is_mean else scorer
     given = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = given.source
     if names_function(source):
@@ -310,8 +316,6 @@ def load_scorer(
     if given.revision is not None:
         options["revision"] = given.revision
     spec, is_mean = _find(given.name)
-    if isinstance(source, Judge):
-        return spec.scorer_class()(source, **options)
     check_loading(source, options.get("device"), metric=given.name)
     check_revision(source, options.get("revision"))
     if is_address(source) and not spec.is_remote and not _asks_there(spec, source):
@@ -320,8 +324,22 @@ def load_scorer(
             raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
         spec, source = metric_spec("remote"), f"{address}#{spec.name}"
     check_options(spec, options)
-    scorer: Scorer = spec.scorer_class().from_pretrained(source, **options)
+    scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
+
+
+def as_source(source: Any) -> Any:
+    """A source as text, of several folders, ids and addresses with commas; a list for judges that are loaded.
+
+    Example:
+        >>> as_source(["name/one", "name/two"])
+        'name/one,name/two'
+    """
+    several = list(source) if isinstance(source, (list, tuple)) else [source]
+    if several and all(isinstance(each, Judge) for each in several):
+        return several
+    are_texts = isinstance(source, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in several)
+    return ",".join(map(os.fspath, several)) if are_texts else source
 
 
 def _asks_there(spec: MetricSpec, source: Any) -> bool:

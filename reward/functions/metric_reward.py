@@ -20,10 +20,9 @@ from reward.functions.completions import CaptionRow, Problem, check_first_call, 
 from reward.functions.names import check_one_name, default_name, log_rows
 from reward.functions.processes import OwnInEachProcess, away_between_calls, load_beside_a_trainer
 from reward.held_data import as_samples
-from reward.judges.base import Judge
 from reward.metrics.base import Scorer
 from reward.metrics.options import check_options
-from reward.registry import MetricSource, as_scorer, check_loading, dry_scorer, load_scorer
+from reward.registry import MetricSource, as_scorer, as_source, check_loading, dry_scorer, load_scorer
 from reward.samples import CaptionSample, ScoreTable, check_batch_size
 from reward.weights import list_names, weighted_range
 
@@ -58,7 +57,7 @@ class MetricReward(OwnInEachProcess):
             `"my_metric.py:length"`, see `reward.metrics.function.FunctionScorer`.
         source: `"embedded"`, a checkpoint folder or a Hub id; used only if `metric` is a name. Of a metric that asks a
             judge also a judge of `reward.judges`, the address of a server (`"http://localhost:8000/v1#model"`), or, of
-            `judge`, `rubric` and `questions`, a list of several for their mean.
+            `judge`, `rubric` and `questions`, a list of these for their mean.
         weights: {aspect or alias: weight}, normalised to sum to 1; None takes the metric's own, which are mostly equal.
         name: the name in the trainer's logs (`__name__`), used unchanged. The default is the metric's name, followed by
             the last part of a source other than `"embedded"` and by weights other than the metric's own, such as
@@ -120,31 +119,25 @@ class MetricReward(OwnInEachProcess):
         if not isinstance(offload, bool):
             raise ValueError(f"offload must be True or False, got {offload!r}")
         check_batch_size(batch_size)
-        for name in [name for name in options if name.endswith("_column")]:
-            options["column"] = options.pop(name)
+        for alias in {"rubric_column", "questions_column"} & options.keys():
+            options["column"] = options.pop(alias)
         scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
-        if scorer is None and not isinstance(source, (str, os.PathLike)):
-            if isinstance(source, Judge):
-                scorer, source, options = load_scorer(metric, source, **options), source.name, {}
-            elif isinstance(source, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in source):
-                source = ",".join(map(os.fspath, source))
+        source = as_source(source)
+        if scorer is None and isinstance(source, list):
+            scorer, options = load_scorer(metric, source, **options), {}  # type: ignore[arg-type]
+            source = scorer.judge_names
         if scorer is None:
             given = MetricSource.of(metric, source, revision)  # type: ignore[arg-type]
             source, revision = given.source, given.revision
             check_loading(source, device, metric=given.name)
             check_options(given.loads, options)
-            dry = dry_scorer(given.spec, options)
-            if dry is not None and "prompt" in options:
+            self.spec = replace(given, options=tuple(options.items())).spec
+            if "prompt" in options and (dry := dry_scorer(given.spec, options)) is not None:
                 options["prompt"] = dry.prompt  # its file need not be there in another process
         elif options:
             raise ConfigError(f"{', '.join(options)} is of a metric given by name; give it where the scorer is made")
-        self.spec = (
-            scorer.spec
-            if scorer is not None
-            else given.spec
-            if dry is None
-            else replace(dry.spec, name=given.spec.name)
-        )
+        else:
+            self.spec = scorer.spec
         if self.spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
             raise ConfigError(
                 f"metric {self.spec.name!r} weighs words by a corpus of references, and has none: a reward would "

@@ -280,7 +280,9 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
     judge = RecordingJudge("4", {"Yes": 0.9, "No": 0.1})
     call: dict[str, Any] = {"prompts": ["x"] * 2, "completions": ["A dog.", "A cat."], "image": [RED] * 2}
     assert MetricReward("rubric", judge)(**call, criteria=[RUBRIC, "It is short."]) == pytest.approx([0.9, 0.9])
-    assert MetricReward("rubric", judge, rubric_column="mine")(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
+    mine_too = MetricReward("rubric", [judge, judge], rubric_column="mine")
+    assert mine_too(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
+    assert mine_too.__name__ == "rubric_scripted_scripted"
     for columns, message in (
         ({}, r"no column is named rubric or criteria .*Name the column with column="),
         ({"rubric": [None, None]}, r"column 'rubric' holds None"),
