@@ -12,6 +12,7 @@ from integrations.trl import load_policy, make_prompt_dataset
 from integrations.trl.held_out import write_held_out
 from reward import VelaReward
 from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, Wanted
+from reward.errors import ConfigError
 from reward.scenes import make_dataset
 from tests.integrations.hf_generate.test_best_of_n import IMAGES, Letters, captioner
 from tests.integrations.short_training import make_trainer
@@ -140,7 +141,7 @@ def test_the_state_comes_back_after_an_error(trained):
     policy, processor = trained.model, trained.processing_class
     before = state_of(policy)
     strategy = BestOfN(lambda completions: 1 / 0, n=2, processor=processor)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ConfigError, match="raised ZeroDivisionError"):
         policy.generate(**inputs_of(processor), custom_generate=strategy, max_new_tokens=5)
     assert state_of(policy) == before
 

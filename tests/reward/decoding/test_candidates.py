@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from reward.decoding.selection import rate_candidates
@@ -41,7 +39,7 @@ NONE_SCORED = r"no caption of image 1 \(of 2 different ones\) has a reward.* The
         (MetricReward(ToyScorer()), "the caption says fail"),
         (MetricReward(ToyScorer()).aspects()[0], "the caption says fail"),
         (WeightedReward([(MetricReward("length"), 1), (MetricReward(ToyScorer(), name="toy"), 1)]), "toy: the caption"),
-        (lambda completions, **_: [1.0, math.nan, None], "the reward gave None and no reason"),
+        (lambda completions, **_: [None if "fail" in each else 1.0 for each in completions], "function gave None"),
     ],
 )
 def test_an_image_of_which_no_caption_is_scored_is_refused_with_the_reason(reward, reason):
