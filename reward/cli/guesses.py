@@ -32,7 +32,7 @@ _MEANT = {
     "--judge": "--model",
     "--set": "--option --options --param --kwargs --metric-args",
 }
-_DATA = ("--data", "--input", "--file", "--images", "--image", "--dataset", "-d", "-i")
+_DATA = ("--data", "--input", "--file", "--images", "--dataset", "-d", "-i")
 _CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
 
 
@@ -72,15 +72,28 @@ def _instead(command: OnceCommand, name: str, args: Sequence[str]) -> str:
     meant = [option for option, others in _MEANT.items() if name in others.split() and option.split()[0] in options]
     if meant:
         return f". Write {meant[0]}"
+    metrics, values = _values(args, ("--metric", "-m")), _values(args, (name,))
     if "--metric" in options and name in (*_CHECKPOINTS, "--revision"):
-        metrics = _values(args, ("--metric", "-m"))
-        metric, value = metrics[0] if len(metrics) == 1 else "NAME", next(iter(_values(args, (name,))), "CHECKPOINT")
+        metric, value = metrics[0] if len(metrics) == 1 else "NAME", values[0] if values else "CHECKPOINT"
         line = f"{metric}@{value}" if name == "--revision" else f"{metric.partition('=')[0]}={value}"
         return f". Write -m {line}"
+    if "--set" in options and _is_setting(own := name.strip("-").replace("-", "_"), metrics):
+        return f". Write --set {own}={values[0] if values else 'VALUE'}"
     if place and name in _DATA:
         return f". Write capreward {command.name} {str(place[0]).upper()}, without an option"
     close = nearest(name.strip("-"), [option.strip("-") for option in options if option.startswith("--")])
     return f". Nearest: --{', --'.join(close)}" * name.startswith("--") + " (all: --help)"
+
+
+def _is_setting(name: str, metrics: Sequence[str]) -> bool:
+    """Whether one of the metrics has an option of that name."""
+    from reward.metrics.options import metric_options
+    from reward.registry import MetricSource
+
+    try:
+        return any(name in metric_options(MetricSource.parse(each).loads) for each in metrics)
+    except CapRewardError:
+        return False
 
 
 def _as_metrics(words: Sequence[str]) -> str:

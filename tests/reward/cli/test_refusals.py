@@ -50,6 +50,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score data.jsonl -m vela --source runs/a", 2, "No such option: --source. Write -m vela=runs/a"),
         ("score data.jsonl -m vela=a/b --revision=v2", 2, "No such option: --revision. Write -m vela=a/b@v2"),
         ("score data.jsonl --metric clipscore --model X", 2, "No such option: --model. Write -m clipscore=X"),
+        ("score data.jsonl -m bertscore=x --layer 5", 2, "No such option: --layer. Write --set layer=5"),
         ("score data.jsonl -m length --gpu 0", 2, "No such option: --gpu. Write --device cuda:0"),
         ("score data.jsonl -m length --references r", 2, "No such option: --references. Nearest: --references-column"),
         ("score data.jsonl length", 2, "unexpected extra argument(s) (length): write -m length"),
