@@ -230,9 +230,14 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
             raise HFValidationError("a Hub id has the form 'name/repo'")
         validate_repo_id(text)
     except HFValidationError as error:
-        tag = ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'" if kind == "clip" else ""
+        others = {
+            "clip": ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'",
+            "judge": f". A model behind a server is written http://localhost:8000/v1#{text}",
+        }
         reason = first_line(error).rstrip(".")
-        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {reason}{tag}") from None
+        raise CheckpointError(
+            f"{metric}: there is no folder {text!r} here, and {reason}{others.get(kind, '')}"
+        ) from None
 
 
 @cache
