@@ -28,6 +28,7 @@ from reward.metrics.crossencoder.scorer import CrossEncoderScorer
 from reward.registry import metric_of
 from tests import toy_judges
 from tests.contract import ScorerContract
+from tests.loopback_hub import LoopbackHub
 from tests.reward.metrics.test_paper_baselines import WORDS
 from tests.reward.metrics.test_vlmreward import gemma3
 
@@ -142,6 +143,14 @@ def test_a_saved_cross_encoder_needs_no_name_and_its_activation_can_be_chosen(tm
     assert 1 / (1 + np.exp(-bare.score(SAMPLES).scores)) == pytest.approx(share, abs=1e-6)
     with pytest.raises(ConfigError, match="activation must be one of sigmoid, none, got 'tanh'"):
         load_scorer("crossencoder", tmp_path, device="cpu", activation="tanh")
+
+
+def test_modules_of_a_hub_id_are_fetched_with_it(tmp_path: Path, hub: LoopbackHub) -> None:
+    folder = scores_layer(tmp_path / "model")
+    shutil.rmtree(folder / "made")
+    hub.add_folder("org/reranker", folder)
+    here = load_scorer("crossencoder", folder, device="cpu").score(SAMPLES).scores
+    assert MetricReward("org/reranker", device="cpu").score(SAMPLES).scores == pytest.approx(here)
 
 
 def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(tmp_path: Path) -> None:

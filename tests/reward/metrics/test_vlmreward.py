@@ -28,6 +28,7 @@ from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from tests import toy_judges
 from tests.contract import ScorerContract
+from tests.loopback_hub import LoopbackHub
 from tests.toy_models import ENCODER, QWEN_TOKENS, text_sizes
 
 PROMPT = "Describe the image."
@@ -190,6 +191,14 @@ def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(tmp_pa
         load_scorer("vlmreward", tmp_path, device="cpu", max_characters=0)
     load_scorer("vlmreward", tmp_path, device="cpu", prompt="Is it so?").save_pretrained(tmp_path / "saved")
     assert load_scorer(tmp_path / "saved", device="cpu").prompt == "Is it so?"
+
+
+def test_the_file_of_a_value_head_is_fetched_with_a_hub_id(tmp_path: Path, hub: LoopbackHub) -> None:
+    save("qwen2-vl", tmp_path)
+    hub.add_folder("org/reward", tmp_path)
+    sample = CaptionSample("A red star.", toy_judges.pictures(1)[0])
+    here = load_scorer("vlmreward", tmp_path, device="cpu").score([sample]).scores
+    assert load_scorer("vlmreward", "org/reward", device="cpu").score([sample]).scores == pytest.approx(here)
 
 
 def test_an_image_that_the_processor_refuses_spoils_no_other(tmp_path: Path) -> None:
