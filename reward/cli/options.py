@@ -148,7 +148,7 @@ Data = Annotated[
         "of one on the Hub."
     ),
 ]
-ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet, .jsonl, .csv or .tsv file.")]
+ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet, .jsonl, .json, .csv or .tsv file.")]
 Annotations = Annotated[
     Path | None,
     typer.Option(

@@ -26,8 +26,8 @@ Scores = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="A .parquet, .jsonl, .csv or .tsv file; with --engine, a folder or its address. Default: a table here, "
-        "and DATA.scores.parquet beside the data (DATA.ranked.parquet of `rerank`).",
+        help="A .parquet, .jsonl, .json, .csv or .tsv file; with --engine, a folder or its address. Default: a table "
+        "here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of `rerank`).",
     ),
 ]
 CandidatesColumn = Annotated[

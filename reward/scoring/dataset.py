@@ -106,7 +106,7 @@ def score_dataset(
         scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else its code
             and all that it holds, see `reward.fingerprint_objects.fingerprint_object`. Or a list of several: names,
             with the checkpoint of each if need be, as in `["vela", "clipscore=folder"]`, and scorers.
-        output: `.parquet`, `.jsonl`, `.csv` or `.tsv` file.
+        output: `.parquet`, `.jsonl`, `.json`, `.csv` or `.tsv` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
             metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their

@@ -46,7 +46,7 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         OutputError: an address, wrong suffix, a folder, the input itself, no place for files, or too little room.
     """
     try:
-        check_output_name(path, ".parquet", ".jsonl", ".csv", ".tsv")
+        check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
         if (place := next(each for each in path.absolute().parents if each.exists())).is_file():
@@ -181,8 +181,10 @@ def write_rows(
         write_tables(path, _built_tables(source, results, build, types, needs))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
-        if kind == ".jsonl":
-            file.writelines(json_line(row) for row in _built_rows(source, results, build))
+        if kind in (".jsonl", ".json"):
+            for number, row in enumerate(_built_rows(source, results, build)):
+                file.write(("" if kind == ".jsonl" else "," if number else "[") + json_line(row))
+            file.write("" if kind == ".jsonl" else "]\n")
             return
         there = next(source.tables()).schema.names
         names = [*there, *(name for name in types if name not in there)]

@@ -88,7 +88,7 @@ FILES: dict[str, tuple[str, Any]] = {  # {form: (name of the file, its text, byt
 }
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize("suffix", ["json", "parquet", "csv"])
 @pytest.mark.parametrize("form", FILES)
 def test_every_published_form_gives_the_scores_of_plain_rows(form: str, suffix: str, tmp_path: Path) -> None:
     name, content = FILES[form]
