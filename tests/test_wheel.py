@@ -79,6 +79,7 @@ NAMES = "from capreward import VelaReward, __version__; import capreward; print(
     [
         (None, NAMES, "function load_scorer"),
         ("reward.py", NAMES, "'reward' of capreward is hidden by "),
+        ("reward/__init__.py", "import integrations.trl", "'reward' of capreward is hidden by "),
         ("reward.py", "import runpy; runpy.run_module('capreward', run_name='__main__')", "hidden by "),
         ("integrations/__init__.py", "from reward import VelaReward", "'integrations' of capreward is hidden by "),
     ],
