@@ -240,8 +240,6 @@ def metric_spec(name: str) -> MetricSpec:
     Raises:
         UnknownMetricError: no such metric; the message names the nearest.
     """
-    if names_function(name):
-        return load_function(name).spec
     spec, is_mean = _find(name)
     return sentence_mean_spec(spec) if is_mean else spec
 

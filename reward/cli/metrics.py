@@ -54,7 +54,7 @@ def metrics(
     GMAC counts the multiplications of linear and convolution layers for a caption of 80 tokens, in billions: what
     papers call GFLOPs, half of the floating-point operations. The products of queries, keys and values are apart.
     """
-    from reward.registry import list_metrics, metric_spec
+    from reward.registry import MetricSource, list_metrics, metric_spec
 
     if markdown and purpose is None:
         raise typer.BadParameter("it needs --for photos", param_hint="--markdown")
@@ -67,7 +67,7 @@ def metrics(
     elif names:
         if len(names) > 1:
             raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
-        _show(metric_spec(names[0]))
+        _show(MetricSource.parse(names[0]).spec)
     elif purpose is not None:
         _show_for_photos([metric_spec(each) for each in list_metrics()], markdown=markdown)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import os
 import pickle
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, ScoreTable, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
-from reward.errors import ConfigError, UnknownMetricError
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.functions.wrappers import AsyncReward, rates_captions
 from reward.metrics.base import Scorer
 from reward.metrics.function import FunctionScorer
@@ -263,6 +264,16 @@ def test_a_place_without_a_function_is_told_what_is_there(place: str, message: s
     file.with_name("lacking.py").write_text("import not_there")
     with pytest.raises((ConfigError, UnknownMetricError), match=message):
         load_scorer(place)
+
+
+@pytest.mark.parametrize("place", ["my_metric.py:length", "my_metric:length", "my_metric.py"])
+def test_a_function_that_a_checkpoint_names_is_not_run(place: str, file: Path) -> None:
+    file.write_text("raise SystemExit('it was run')")
+    (file.parent / "checkpoint").mkdir()
+    (file.parent / "checkpoint" / "config.json").write_text(json.dumps({"metric": place}))
+    for given in (["checkpoint"], ["vela", "checkpoint"], ["length_avg", "checkpoint"]):
+        with pytest.raises((CheckpointError, UnknownMetricError)):
+            load_scorer(*given)
 
 
 def test_an_edited_file_is_another_metric(file: Path) -> None:
