@@ -160,7 +160,7 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
     devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
     by = ", ".join(map(_by, summary.checkpoints, summary.checkpoints.values()))
-    facts = f"{groups}{before} by {by}{devices}{pace}{images}"
+    facts = f"{groups}{before}{devices}{pace}{images}" + (f", metric {by}" if by else "")
     console.print(f"{what} {summary.rows} rows{facts} -> {summary.output}", style="green")
 
 

@@ -184,7 +184,7 @@ def test_the_command_says_it_in_one_line(more: list[str], tmp_path: Path) -> Non
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if "drawings only" in line] == [WARNING]
-    assert "scored 1 rows by vela (weights for drawings)" in done.stderr
+    assert ", metric vela (weights for drawings) -> out.jsonl" in done.stderr
 
 
 def test_an_address_that_names_another_metric_is_refused() -> None:
