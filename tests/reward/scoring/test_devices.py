@@ -95,7 +95,7 @@ def test_deaths_lose_no_row_and_a_second_one_over_the_same_rows_stops_the_run(tm
     message = process.communicate()[1]
     assert process.returncode == 0, message
     assert deaths.read_text() == ""
-    assert f"scored 300 rows ({saved} of them by an earlier run) by picture by 2 processes (cpu, cpu)" in message
+    assert f"scored 300 rows ({saved} of them by an earlier run) by 2 processes (cpu, cpu)" in message
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PICTURE_DEATHS", str(deaths))
         score_dataset(data, PictureScorer(), tmp_path / "one.jsonl")
