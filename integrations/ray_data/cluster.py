@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
-import warnings
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,8 +14,6 @@ from integrations.ray_data.parts import Job, PartScorer
 from reward.errors import ConfigError, WorkerError, first_line
 
 __all__ = ["records_of"]
-
-WATCH_SECONDS = 30.0  # between two looks at whether the cluster still has a node for a worker
 
 
 def records_of(
@@ -53,9 +49,8 @@ def records_of(
         )
         records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
         try:
-            with _watched(cpus, gpus):
-                for row in records.iter_rows():
-                    yield json.loads(row["record"])
+            for row in records.iter_rows():
+                yield json.loads(row["record"])
         except ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
             raise WorkerError(
@@ -127,29 +122,3 @@ def _pool(
         "num_cpus": cpus,
         "num_gpus": gpus or None,
     }
-
-
-@contextmanager
-def _watched(cpus: float, gpus: float) -> Iterator[None]:
-    """Says so if nodes die until no worker has a place; Ray waits for another one, however long that takes."""
-    import ray
-
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(WATCH_SECONDS):
-            if not _fitting(ray.cluster_resources(), cpus, gpus):
-                warnings.warn(
-                    "no node of the Ray cluster has room for a worker; the run waits for one. Ctrl-C stops it, and the "
-                    "same command goes on",
-                    stacklevel=2,
-                )
-                return
-
-    thread = threading.Thread(target=watch, name="watch", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(5)

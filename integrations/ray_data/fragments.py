@@ -7,7 +7,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -67,10 +67,9 @@ class Fragment:
     last: int = 0
     rows: int | None = None
 
-    @property
-    def part(self) -> str:
-        """Name of its part of the output, which changes whenever the fragment does."""
-        digest = hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+    def part(self, run: str) -> str:
+        """Name of its part of the output, which changes whenever the fragment does, or the run that scores it."""
+        digest = hashlib.sha256(f"{run} {self.to_json()}".encode()).hexdigest()[:12]
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", self.file.path)[-48:]
         return f"part-{name}-{self.first:012d}-{digest}.parquet"
 
@@ -164,7 +163,7 @@ def _numbered(address: str) -> list[str]:
 
 
 def split_files(
-    files: Sequence[InputFile], part_rows: int, schema: pa.Schema | None, known: Iterable[Fragment]
+    files: Sequence[InputFile], part_rows: int, schema: pa.Schema | None
 ) -> tuple[list[Fragment], pa.Schema | None]:
     """Splits files into fragments, the same way whenever the files are the same.
 
@@ -172,7 +171,6 @@ def split_files(
         files: of one kind.
         part_rows: row groups are taken together until they have as many rows.
         schema: the files must have this one; None is that of the first.
-        known: fragments of an earlier run, whose files are not asked again if they are unchanged.
 
     Returns:
         The fragments in the order of the files, and the schema; None where the files have none.
@@ -181,20 +179,17 @@ def split_files(
         DataError: a file cannot be read, or has another schema.
     """
     if files[0].kind != "parquet":
-        return list(map(Fragment, files)), None
-    kept: dict[InputFile, list[Fragment]] = {}
-    for fragment in known:
-        kept.setdefault(fragment.file, []).append(fragment)
-    new = [file for file in files if file not in kept]
+        return list(map(Fragment, files)), schema
+    fragments: list[Fragment] = []
     with ThreadPoolExecutor(THREADS) as pool:
-        for file, (own, fragments) in zip(new, pool.map(lambda each: _row_groups(each, part_rows), new), strict=True):
+        for file, (own, found) in zip(files, pool.map(lambda each: _row_groups(each, part_rows), files), strict=True):
             schema = own if schema is None else schema
             if not own.equals(schema):
                 raise DataError(
                     f"{file.path} has other columns or types than the other files: {_differing(own, schema)}"
                 )
-            kept[file] = fragments
-    return [fragment for file in files for fragment in kept[file]], schema
+            fragments += found
+    return fragments, schema
 
 
 def _row_groups(file: InputFile, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:

@@ -1,10 +1,9 @@
-"""The output of a run: a folder of parts, here or in an object store, and the manifest that says what is done."""
+"""The output of a run: a folder of parts, here or in an object store, each of which says itself what it holds."""
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import posixpath
 import re
 import tempfile
@@ -14,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.ray_data.fragments import Fragment, InputFile, file_system
+from integrations.ray_data.fragments import file_system
 from reward.errors import OutputError
 from reward.scoring.stores import explained, explaining, is_down
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Manifest", "OutputFolder"]
+__all__ = ["OutputFolder"]
 
-MANIFEST = "_manifest.json"
+RUN = "_run.json"
 _PART = re.compile(r"part-.*-[0-9a-f]{12}\.parquet")
 _UNFINISHED = "_unfinished-"  # begins the names of parts that are being written
 
@@ -106,6 +105,32 @@ class OutputFolder:
                         names = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
                         self.system.call_s3("abort_multipart_upload", **names)
 
+    def put_run(self, run: dict[str, Any], schema: pa.Schema) -> None:
+        """Writes what the parts depend on beside their rows: whole, or not at all."""
+        values = {"run": run, "schema": base64.b64encode(schema.serialize().to_pybytes()).decode()}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / RUN
+            path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
+            self.put(path, RUN)
+
+    def run(self) -> tuple[dict[str, Any], pa.Schema]:
+        """What `put_run` wrote.
+
+        Raises:
+            OutputError: it is gone or damaged.
+        """
+        import pyarrow as pa
+
+        try:
+            with explaining(f"{self.address}/{RUN} cannot be read", OutputError):
+                values = json.loads(self.system.cat_file(f"{self.path}/{RUN}"))
+            return values["run"], pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"])))
+        except (OutputError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise OutputError(
+                f"{self.address} holds parts, but no {RUN} that can be read ({error}); choose another, or discard them "
+                "(--overwrite)"
+            ) from error
+
     def record_of(self, part: str) -> dict[str, Any] | None:
         """What the part itself says about its rows; None if it is damaged."""
         import pyarrow as pa
@@ -119,90 +144,3 @@ class OutputFolder:
             if is_down(error):
                 raise OutputError(f"{self.address}/{part} cannot be read: {explained(error)}") from error
             return None
-
-
-class Manifest:
-    """What a run depends on, its fragments, and the records of those that are done.
-
-    Args:
-        folder: of the output.
-        run: JSON values that the scores depend on, beside the input.
-        schema: of the input.
-        records: {part: record}, see `parts.PartScorer`.
-        fragments: all of them, in order.
-    """
-
-    def __init__(
-        self,
-        folder: OutputFolder,
-        run: dict[str, Any],
-        schema: pa.Schema,
-        fragments: list[Fragment],
-        records: dict[str, dict[str, Any]],
-    ) -> None:
-        self.folder, self.run, self.schema = folder, run, schema
-        self.fragments, self.records = fragments, records
-
-    @classmethod
-    def read(cls, folder: OutputFolder) -> Manifest | None:
-        """The manifest in the folder; None if there is none.
-
-        Raises:
-            OutputError: it is damaged.
-        """
-        import pyarrow as pa
-
-        if MANIFEST not in folder.contents():
-            return None
-        try:
-            with explaining(f"{folder.address}/{MANIFEST} cannot be read", OutputError):
-                text = folder.system.cat_file(f"{folder.path}/{MANIFEST}")
-            values = json.loads(text)
-            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"])))
-            files = [InputFile(**each) for each in values["files"]]
-            fragments, records = [], {}
-            for number, first, last, rows, record in values["fragments"]:
-                fragments.append(Fragment(files[number], first, last, rows))
-                if record is not None:
-                    records[fragments[-1].part] = record
-            return cls(folder, values["run"], schema, fragments, records)
-        except (ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
-            raise OutputError(
-                f"{folder.address}/{MANIFEST} is damaged ({error}); start afresh with --overwrite (overwrite=True)"
-            ) from error
-
-    def write(self) -> None:
-        """Writes the manifest: whole, or not at all."""
-        files: dict[InputFile, int] = {}
-        for fragment in self.fragments:
-            files.setdefault(fragment.file, len(files))
-        values = {
-            "run": self.run,
-            "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-            "files": [vars(file) for file in files],
-            "fragments": [
-                [files[each.file], each.first, each.last, each.rows, self.records.get(each.part)]
-                for each in self.fragments
-            ],
-        }
-        handle, name = tempfile.mkstemp()
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(values, file, ensure_ascii=False)
-            self.folder.put(Path(name), MANIFEST)
-        finally:
-            os.unlink(name)
-
-    def check_same(self, run: dict[str, Any]) -> None:
-        """Refuses to go on with other settings.
-
-        Raises:
-            OutputError: something but the input differs.
-        """
-        changed = [name for name in run if self.run.get(name) != run[name]]
-        if changed:
-            details = "; ".join(f"{name} was {self.run.get(name)!r:.80}, now {run[name]!r:.80}" for name in changed)
-            raise OutputError(
-                f"{self.folder.address} holds a run that differs from this one: {details}. Choose another folder, or "
-                "start afresh with --overwrite (overwrite=True)"
-            )

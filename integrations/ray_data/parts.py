@@ -7,11 +7,10 @@ import os
 import platform
 import posixpath
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import reward
 from integrations.ray_data.fragments import Fragment
@@ -19,7 +18,9 @@ from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import Selection, read_pieces
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
-from reward.scoring.schemas import without_images
+from reward.scoring.ahead import ahead
+from reward.scoring.parts import RowsDigest
+from reward.scoring.schemas import arrow_type, without_images
 from reward.scoring.stores import explained, is_full
 from reward.scoring.summary import SummaryBuilder
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Job", "PartScorer", "part_schema"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class Job:
         image_root: None is the folder of each file.
         selection: what is read.
         output: address of the folder.
+        run: names the run, see `Fragment.part`.
         version: of this package, where the run was started.
         checkpoint: its fingerprint there.
     """
@@ -48,6 +48,7 @@ class Job:
     image_root: str | None
     selection: Selection
     output: str
+    run: str
     version: str
     checkpoint: Any
 
@@ -87,58 +88,52 @@ class PartScorer:
             batch: {"fragment": JSON texts of Fragment}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `bytes`, `images`, `scores`
-            and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`, `scores`,
+            `pictures` (see `RowsDigest`) and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
 
     def _record(self, fragment: Fragment) -> dict[str, Any]:
         if self.fatal is not None:
             return {"fatal": self.fatal}
+        part = fragment.part(self.job.run)
         try:
-            return self._write(fragment)
+            return {**self._write(fragment, part), "part": part}
         except DataError as error:
-            return {"part": fragment.part, "problem": str(error)}
+            return {"part": part, "problem": str(error)}
         except CheckpointError as error:  # it was changed since the run began
             return {"fatal": str(error)}
         except OSError as error:  # an OutputError, or no room for the part while it is made
             if not isinstance(error, OutputError) and not is_full(error):
                 raise
             where = "" if isinstance(error, OutputError) else f"no part can be made in {tempfile.gettempdir()}: "
-            return {"part": fragment.part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
+            return {"part": part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
 
-    def _write(self, fragment: Fragment) -> dict[str, Any]:
+    def _write(self, fragment: Fragment, part: str) -> dict[str, Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         selection = self.job.selection
         scorer = self._scorer(self.job.image_root or posixpath.dirname(fragment.file.path))
-        columns = scorer.columns(part_schema(selection).names)
-        summary = SummaryBuilder([*columns.spec.aspects, *columns.spec.reward_names])
         schema = part_schema(selection)
-        for name, kind in columns.schema().items():
-            schema = schema.append(pa.field(name, kind))
+        columns = scorer.columns(schema.names)
+        numbers = columns.metrics.numbers
+        summary, digest = SummaryBuilder(numbers), RowsDigest()
+        for name, kind in columns.types.items():
+            schema = schema.append(pa.field(name, arrow_type(kind)))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
             with pq.ParquetWriter(path, schema) as writer:
-                for piece in _ahead(read_pieces(fragment, selection)):
-                    added = scorer.score_rows(piece.rows, selection.schema.names, summary)
+                for piece in ahead(read_pieces(fragment, selection)):
+                    added = scorer.score_rows(piece.rows, selection.schema.names, summary, digest)
                     writer.write_table(scorer.with_columns(without_images(piece.table), added).cast(schema))
                 record = {
                     **summary.record(),
                     "images": scorer.images_decoded,
-                    "scores": [*columns.spec.aspects, *columns.spec.reward_names],
+                    "scores": numbers,
+                    "pictures": digest.pictures,
                     "process": os.getpid(),
                 }
                 writer.add_key_value_metadata({"capreward": json.dumps(record)})
-            OutputFolder(self.job.output).put(path, fragment.part)
-            return {**record, "part": fragment.part, "bytes": path.stat().st_size}
-
-
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The items, of which the next is made while one is in use."""
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(next, items, None)
-        while (item := future.result()) is not None:
-            future = pool.submit(next, items, None)
-            yield item
+            OutputFolder(self.job.output).put(path, part)
+        return record

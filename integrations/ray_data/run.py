@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import posixpath
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import reward
 from integrations.ray_data.cluster import records_of
-from integrations.ray_data.fragments import Fragment, find_files, split_files
-from integrations.ray_data.output import Manifest, OutputFolder
+from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_files
+from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.parts import Job, part_schema
-from integrations.ray_data.reading import Selection, sample_schema
+from integrations.ray_data.reading import Selection, read_pieces, sample_schema
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
 from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
+from reward.scoring.columns import picture_of
+from reward.scoring.parts import RowsDigest
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import ScoreColumns
-from reward.scoring.runs import ScoringInterrupted
-from reward.scoring.several import fingerprint_of, knows_aspects, options_of, shares_of
+from reward.scoring.runs import ScoringInterrupted, check_same_run
+from reward.scoring.several import options_of
 from reward.scoring.summary import SummaryBuilder
 
 __all__ = ["score_files"]
-
-# The manifest is written this often, at most; parts of the time between say themselves what they hold.
-SAVE_SECONDS = 30.0
 
 
 def score_files(
@@ -63,8 +67,8 @@ def score_files(
     A fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is read, scored and written
     by one actor as one part, which appears whole or not at all. After the death of a worker
     Ray starts another; after the death of this process the same call goes on with the parts that are missing. If files
-    were added, changed or removed since, only their parts are made or removed. `_manifest.json` in the output says what
-    the scores depend on.
+    or the images on this disk were added, changed or removed since, only their parts are made or removed. `_run.json`
+    in the output says what the scores depend on.
 
     Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores. Rows of one image in a piece of a
     fragment (8,192 rows, or 256 MiB of encoded images) are scored together, wherever they stand in it.
@@ -117,9 +121,7 @@ def score_files(
     probe = BatchScorer(scorer, **asked)
     run: dict[str, Any] = {
         "capreward": reward.__version__,
-        "metric": probe.spec.name,
-        "checkpoint": fingerprint_of(probe.given),
-        **shares_of(probe.given),
+        **probe.given.identity,
         "options": options_of(options),
         "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
         **names,
@@ -129,83 +131,86 @@ def score_files(
         "columns": None if columns is None else list(columns),
         "part_rows": part_rows,
     }
-    manifest, selection = _plan(data, OutputFolder(os.fspath(output)), run, probe, overwrite)
-    job = Job(
-        {"scorer": scorer, **asked},
-        run["image_root"],
-        selection,
-        manifest.folder.address,
-        reward.__version__,
-        run["checkpoint"],
-    )
-    plan = probe.plan(selection.schema.names)
-    missing = [each for each in manifest.fragments if each.part not in manifest.records]
-    resumed = sum(record["rows"] for record in manifest.records.values())
+    folder = OutputFolder(os.fspath(output))
+    work = _plan(data, folder, run, {"scorer": scorer, **asked}, probe, overwrite)
+    resumed = sum(record["rows"] for record in work.records.values())
     start = time.perf_counter()
-    if missing:
+    if missing := [fragment for part, fragment in work.fragments.items() if part not in work.records]:
+        folder.put_run(run, work.job.selection.schema)
         actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus, "wait": wait}
-        _score(manifest, selection, missing, lambda: records_of(job, missing, **actors), progress)
-    summary = _summarise(manifest)
+        _score(work, lambda: records_of(work.job, missing, **actors), progress)
+    summary = _summarise(work)
+    plan = probe.plan(work.job.selection.schema.names)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
     summary.seconds = time.perf_counter() - start
     return summary
 
 
+@dataclass
+class _Work:
+    """What is to be done: {part: fragment} of all, and {part: record} of those that are there."""
+
+    folder: OutputFolder
+    job: Job
+    fragments: dict[str, Fragment]
+    records: dict[str, dict[str, Any]]
+
+
 def _plan(
-    data: Any, folder: OutputFolder, run: dict[str, Any], probe: BatchScorer, overwrite: bool
-) -> tuple[Manifest, Selection]:
+    data: Any, folder: OutputFolder, run: dict[str, Any], scoring: dict[str, Any], probe: BatchScorer, overwrite: bool
+) -> _Work:
     """The fragments, and which of them have a sound part; parts of fragments that are no more are removed."""
-    parts = folder.parts()
-    before = Manifest.read(folder) if parts and not overwrite else None  # a run that made nothing may be replaced
+    there = folder.parts()
+    before, schema = folder.run() if there and not overwrite else (None, None)
     if before is not None:
-        before.check_same(run)
-    elif parts and not overwrite:
-        raise OutputError(
-            f"{folder.address} holds parts, but no manifest; choose another, or discard them (--overwrite)"
-        )
+        check_same_run(Path(folder.address), before, run)
     files = find_files(data)
     inside = [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]
     if inside:
         raise OutputError(f"output {folder.address} holds the input {inside[0]}; choose another folder")
-    known = (before.schema, before.fragments) if before is not None else (None, [])
-    fragments, schema = split_files(files, run["part_rows"], *known)
-    if schema is None:  # an earlier run has fixed the types of the parts
-        schema = before.schema if before is not None else sample_schema(fragments)
-    read = probe.plan(schema.names).names
+    found, schema = split_files(files, run["part_rows"], schema)
+    schema = sample_schema(found) if schema is None else schema  # an earlier run has fixed the types of the parts
     for name in run["columns"] or []:
         find_column("column", schema.names, name, option="--columns")
     kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
-    selection = Selection(read, kept, schema)
-    if knows_aspects(probe.given):  # else only the checkpoint knows its aspects
-        ScoreColumns(probe.spec, run["weights"], run["prefix"], part_schema(selection).names)
-    wanted = {fragment.part for fragment in fragments}
-    folder.remove(sorted(set(parts) - (wanted if before is not None else set())))
-    records = {}
-    for part in wanted & set(parts) if before is not None else ():
-        record = before.records.get(part)  # type: ignore[union-attr]
-        if record is None or record["bytes"] != parts[part]:  # written after the manifest, or damaged
-            own = folder.record_of(part)
-            record = None if own is None else {**own, "part": part, "bytes": parts[part]}
-        if record is not None:
-            records[part] = record
-    return Manifest(folder, run, schema, fragments, records), selection
+    selection = Selection(probe.plan(schema.names).names, kept, schema)
+    if probe.given.knows_aspects:  # else only the checkpoint does
+        ScoreColumns(probe.given, run["weights"], run["prefix"], part_schema(selection).names)
+    facts = (scoring, run["image_root"], selection, folder.address)
+    name = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
+    job = Job(*facts, name, reward.__version__, run["source"])
+    fragments = {fragment.part(name): fragment for fragment in found}
+    sound = [part for part in fragments if part in there] if before is not None else []
+    with ThreadPoolExecutor(THREADS) as pool:
+        records = dict(zip(sound, pool.map(folder.record_of, sound), strict=True))
+    records = {
+        part: record
+        for part, record in records.items()
+        if record is not None and _has_same_pictures(fragments[part], record, job, probe)
+    }
+    folder.remove(sorted(set(there) - set(records)))
+    return _Work(folder, job, fragments, records)  # type: ignore[arg-type]
 
 
-def _score(
-    manifest: Manifest,
-    selection: Selection,
-    missing: list[Fragment],
-    run: Callable[[], Generator[dict[str, Any], None, None]],
-    progress: bool,
-) -> None:
-    """Has the missing parts made, notes the records that come, and checks that the parts are all there."""
-    done = sum(record["rows"] for record in manifest.records.values())
-    known = [fragment.rows for fragment in manifest.fragments]
+def _has_same_pictures(fragment: Fragment, record: Mapping[str, Any], job: Job, probe: BatchScorer) -> bool:
+    """Whether no image of a part was replaced since: a file on this disk may be."""
+    if record["pictures"] is None:
+        return True
+    plan, digest = probe.plan(job.selection.schema.names), RowsDigest()
+    root = job.image_root or posixpath.dirname(fragment.file.path)
+    for piece in read_pieces(fragment, Selection([str(plan.image)], [str(plan.image)], job.selection.schema)):
+        for row in piece.rows:
+            digest.add_picture(*picture_of(row, plan, root))
+    return digest.pictures == record["pictures"]
+
+
+def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]], progress: bool) -> None:
+    """Has the missing parts made, and checks that the parts are all there."""
+    done = sum(record["rows"] for record in work.records.values())
+    known = [fragment.rows for fragment in work.fragments.values()]
     total = sum(filter(None, known)) if None not in known else None
     problems: list[str] = []
-    saved = time.monotonic()
-    manifest.write()
     try:
         with progress_bar(progress, done=done, total=total) as advance, closing(run()) as records:
             for record in records:
@@ -216,45 +221,26 @@ def _score(
                 if "problem" in record:
                     problems.append(record["problem"])
                     continue
-                manifest.records[record.pop("part")] = record
+                work.records[record.pop("part")] = record
                 advance(record["rows"], sum(record["errors"].values()))
-                if time.monotonic() - saved > SAVE_SECONDS:
-                    manifest.write()
-                    saved = time.monotonic()
-    except BaseException as error:
-        with suppress(OutputError):  # what stopped the run may be that nothing can be written
-            manifest.write()
-        if isinstance(error, KeyboardInterrupt):
-            rows = sum(record["rows"] for record in manifest.records.values())
-            raise ScoringInterrupted(rows, Path(manifest.folder.address)) from None
-        raise
-    manifest.write()
+    except KeyboardInterrupt:
+        rows = sum(record["rows"] for record in work.records.values())
+        raise ScoringInterrupted(rows, Path(work.folder.address)) from None
     if problems:
         raise DataError(
-            f"{len(problems)} of {len(manifest.fragments)} fragments could not be read; the others are scored, and the "
+            f"{len(problems)} of {len(work.fragments)} fragments could not be read; the others are scored, and the "
             f"same again tries only these. The first: {problems[0]}"
         )
-    manifest.folder.remove_unfinished()
-    _check_whole(manifest)
+    work.folder.remove_unfinished()
+    there = work.folder.parts()
+    for part, fragment in work.fragments.items():
+        if part not in there or fragment.rows not in (None, work.records[part]["rows"]):
+            raise OutputError(f"{work.folder.address}/{part} is not as it was written; run the same again")
 
 
-def _check_whole(manifest: Manifest) -> None:
-    """Checks that the folder has the parts of all fragments, with as many bytes and rows as there should be.
-
-    Raises:
-        OutputError: it has not.
-    """
-    parts = manifest.folder.parts()
-    for fragment in manifest.fragments:
-        record = manifest.records[fragment.part]
-        if parts.get(fragment.part) != record["bytes"] or fragment.rows not in (None, record["rows"]):
-            raise OutputError(f"{manifest.folder.address}/{fragment.part} is not as it was written; run the same again")
-
-
-def _summarise(manifest: Manifest) -> ScoringSummary:
-    records = [manifest.records[fragment.part] for fragment in manifest.fragments]
-    builder = SummaryBuilder(records[0]["scores"])
-    for fragment, record in zip(manifest.fragments, records, strict=True):
-        builder.add_record(record, fragment.part)
-    images = sum(record["images"] for record in records)
-    return builder.summary(Path(manifest.folder.address), images_decoded=images)
+def _summarise(work: _Work) -> ScoringSummary:
+    builder = SummaryBuilder(next(iter(work.records.values()))["scores"])
+    for part in work.fragments:
+        builder.add_record(work.records[part], part)
+    images = sum(record["images"] for record in work.records.values())
+    return builder.summary(Path(work.folder.address), images_decoded=images)

@@ -18,13 +18,14 @@ from reward.battles import Battle, Record, choices_of, tally
 from reward.errors import DataError, ImageError
 from reward.images import load_image
 from reward.judges.base import Usage
+from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
-from reward.scoring.runs import ChunkSize, ResumableRun, saved_on_ctrl_c, write_json
+from reward.scoring.runs import ResumableRun, write_json
 from reward.scoring.writers import check_output_name
 
 __all__ = ["BattleSummary", "judge_battles"]
 
-FIRST_CHUNK, LARGEST_CHUNK = 8, 256  # battles
+CHUNK = 64  # battles that are asked for at a time: what a kill can cost
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,15 @@ def judge_battles(
         return _summarise(output, records, len(records), 0.0, set(), Usage(), already_done=True)
     _check_images([battles[index] for index in to_judge], root)
 
-    with run.journal() as journal:
+    with Kept(run.partial, run.manifest, overwrite=overwrite) as kept:
         done: dict[int, dict[str, Any]] = {}
         unanswered: set[int] = set()
-        _take(journal.results(), done, unanswered)
+        _take(kept, done, unanswered)
         resumed, start = len(done) - len(unanswered), time.perf_counter()
         todo = [index for index in to_judge if index not in done or index in unanswered]
-        with saved_on_ctrl_c(journal), progress_bar(progress, done=resumed, total=len(to_judge)) as advance:
+        with progress_bar(progress, done=resumed, total=len(to_judge)) as advance:
             for lines in _judged(todo, battles, judge, root, references):
-                journal.append(lines)
+                kept.add(lines)
                 _take(lines, done, unanswered)
                 advance(len(lines), sum("judge_error" in fields for _, fields, _ in lines))
         records = [{**battle.to_json(), **done.get(index, {})} for index, battle in enumerate(battles)]
@@ -122,13 +123,15 @@ def judge_battles(
         write_json(output, records)
         if not unanswered:
             bias, usage = summary.bias.to_json(), asdict(summary.usage)
-            run.finish(journal, {"sources": summary.sources, "position_bias": bias, "usage": usage})
+            run.finish({"sources": summary.sources, "position_bias": bias, "usage": usage})
+            kept.delete()
     return summary
 
 
 def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> Any:
-    """Journal lines [index, fields, unanswered], chunk by chunk."""
-    for chunk in ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK).chunks(todo):
+    """Verdicts [index, fields, unanswered], chunk by chunk."""
+    for start in range(0, len(todo), CHUNK):
+        chunk = todo[start : start + CHUNK]
         lines: dict[int, list[Any]] = {}
         pairs = {}
         for index in chunk:
@@ -147,7 +150,7 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
 
 
 def _take(lines: Any, done: dict[int, dict[str, Any]], unanswered: set[int]) -> None:
-    """Reads journal lines; a later line of a battle replaces an earlier one."""
+    """Reads verdicts that were kept; a later one of a battle replaces an earlier one."""
     for index, fields, without_answer in lines:
         done[index] = fields
         (unanswered.add if without_answer else unanswered.discard)(index)

@@ -51,9 +51,6 @@ class EngineOptions:
     columns: Annotated[
         str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
     ] = None
-    part_rows: Annotated[
-        int | None, typer.Option(min=1, help="Join Parquet row groups until a part has this many rows; default: 50000.")
-    ] = None
 
     def chosen(self) -> Callable[..., ScoringSummary] | None:
         """The function of the engine; None to score in this process.
@@ -81,7 +78,6 @@ class EngineOptions:
             "gpus": self.gpus_per_worker,
             "wait": self.wait,
             "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
-            "part_rows": self.part_rows,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -251,6 +251,15 @@ class SpeedOptions:
         ),
     ] = None
 
+    part_rows: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rows of a part, which is what a kill can cost; default: 64 where a judge is asked, else 8192. With "
+            "--engine, Parquet row groups are joined until they have as many; default: 50000.",
+        ),
+    ] = None
+
     def given(self) -> dict[str, Any]:
         """The options that were given.
 

@@ -92,8 +92,8 @@ def score(
     A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
     file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
     keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
-    lost or written twice. Until then the scores are kept in OUTPUT.partial. Afterwards OUTPUT.summary.json says how the
-    output was made.
+    lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
+    OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
     addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
@@ -107,15 +107,15 @@ def score(
     from reward.scoring.dataset import score_dataset
 
     score_on = scale.chosen()
-    arguments = {**vars(layout), **vars(device)}
+    arguments = {**vars(layout), **vars(device), **speed.given()}
     if score_on is None:
-        arguments |= {"output": _output(output, data, "scores"), **speed.given(), **_joined(data, annotations, layout)}
+        arguments |= {"output": _output(output, data, "scores"), **_joined(data, annotations, layout)}
     else:
         if output is None:
             raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
         options.refuse({"annotations": annotations}, "is for files on this machine; leave it out with an engine")
         arguments |= {"data": data, "output": output}
-        scale.check(split=layout.split, device=device.device, **speed.given())
+        scale.check(split=layout.split, device=device.device, devices=speed.devices, cache=speed.cache)
         del arguments["split"]
         arguments |= scale.settings()
     summary = (score_on or score_dataset)(

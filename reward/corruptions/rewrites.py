@@ -17,9 +17,8 @@ from reward.corruptions.sampler import Negative, comparable
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.images import image_key
 from reward.samples import check_encodable, is_blank
-from reward.scoring.journal import Journal
+from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
-from reward.scoring.runs import saved_on_ctrl_c
 from reward.thinking import without_thinking
 from reward.words import words_of
 
@@ -56,7 +55,7 @@ class Rewrites(NamedTuple):
 def rewrite_captions(
     captions: Sequence[str],
     judge: Judge,
-    journal: str | os.PathLike[str],
+    answers_file: str | os.PathLike[str],
     *,
     categories: Collection[str] | None = None,
     prompts: RewritePrompts | None = None,
@@ -66,8 +65,8 @@ def rewrite_captions(
 ) -> Rewrites:
     """Has a language model rewrite captions, once for each category of error.
 
-    Every answer is written to the journal on disk at once. An interrupted run therefore continues where it stopped, and
-    captions or categories can be added later. The journal holds the answers as the model wrote them; `read_answer`
+    Every answer is kept on disk at once. An interrupted run therefore continues where it stopped, and
+    captions or categories can be added later. The file holds the answers as the model wrote them; `read_answer`
     checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time. An answer
     may be about twice as long as the longest caption of a call needs.
 
@@ -75,11 +74,11 @@ def rewrite_captions(
         captions: N true captions.
         judge: what answers: `reward.corruptions.language_model.load_language_model(...)`, a `LocalJudge`, a
             `ServerJudge`, or anything with their `generate`.
-        journal: JSON-lines file of the answers; belongs to one judge and one set of prompts.
+        answers_file: SQLite file of the answers; belongs to one judge and one set of prompts.
         categories: names of categories in the prompts; None takes all.
         prompts: None takes the default, see `reward.corruptions.prompts.load_prompts`.
         images: the image of each caption, which the judge then sees; None shows it the captions alone.
-        overwrite: start again if the journal belongs to other prompts or another judge.
+        overwrite: start again if the file belongs to other prompts or another judge.
         progress: whether to show a bar on stderr.
 
     Returns:
@@ -91,7 +90,7 @@ def rewrite_captions(
         InvalidSampleError: a caption is blank or not valid Unicode; the message names its row.
         ImageError: an image cannot be read.
         JudgeError: the judge itself fails, or on every question of a call.
-        OutputError: the journal cannot be written, or belongs to other prompts or another judge.
+        OutputError: the file cannot be written, or belongs to other prompts or another judge.
 
     Source: BEiTScore, section 3.1; the texts of the prompts are ours.
 
@@ -100,7 +99,7 @@ def rewrite_captions(
         >>> from reward.judges import ScriptedJudge
         >>> judge = ScriptedJudge(lambda question: '"Three stars."')
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.jsonl", categories=["count"])
+        ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.sqlite", categories=["count"])
         >>> rewrites.negatives[0]
         [Negative(text='Three stars.', category='count')]
     """
@@ -119,8 +118,8 @@ def rewrite_captions(
     keys = [_key(caption, image) for caption, image in zip(captions, shown, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
     failures: dict[str, str] = {}
-    with Journal(Path(journal), run, overwrite=overwrite) as saved, saved_on_ctrl_c(saved, "answers"):
-        answers = {(line["key"], line["category"]): line for line in saved.results()}
+    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as saved:
+        answers = {(line["key"], line["category"]): line for line in saved}
         missing = {
             (key, category): asked
             for category in wanted  # requests with a common beginning follow each other
@@ -130,7 +129,7 @@ def rewrite_captions(
         total = len(wanted) * len(set(keys))
         with progress_bar(progress, done=total - len(missing), total=total, doing="rewriting") as advance:
             for lines, reasons in _ask(missing, judge, prompts):
-                saved.append(lines)
+                saved.add(lines)
                 answers.update({(line["key"], line["category"]): line for line in lines})
                 failures.update(reasons)
                 advance(len(lines) + len(reasons), len(reasons))
@@ -146,7 +145,7 @@ def rewrite_captions(
 def _ask(
     missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts
 ) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
-    """Yields, call by call, lines for the journal and {"key category": reason} of failures."""
+    """Yields, call by call, answers to keep and {"key category": reason} of failures."""
     from reward.judges import Question
 
     items = list(missing.items())

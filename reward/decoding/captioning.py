@@ -26,21 +26,11 @@ from reward.registry import MetricSource
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.image_root import image_root as find_root
-from reward.scoring.journal import Journal, OtherRunError
+from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, open_source
-from reward.scoring.runs import ResumableRun, saved_on_ctrl_c
-from reward.scoring.several import (
-    check_one_number,
-    check_options,
-    fingerprint_of,
-    knows_aspects,
-    load,
-    options_of,
-    scoring_of,
-    shares_of,
-    sources_of,
-)
+from reward.scoring.runs import OtherRunError, ResumableRun
+from reward.scoring.several import Metrics, options_of
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 
 __all__ = ["CaptioningSummary", "ImageRow", "caption_images", "read_images"]
@@ -172,6 +162,7 @@ def caption_images(
     sampling: Sampling | None = None,
     keep_candidates: bool = False,
     batch_size: int | None = None,
+    part_rows: int | None = None,
     devices: str | Sequence[str] | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -188,7 +179,7 @@ def caption_images(
         captioner: writes the candidates.
         output: `.jsonl` file.
         metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; source,
-            weights, batch_size, devices and further options are those of `reward.scoring.rerank_dataset`.
+            weights, batch_size, part_rows, devices and further options are those of `reward.scoring.rerank_dataset`.
         n: candidates an image.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
@@ -230,15 +221,14 @@ def caption_images(
             f"an image are alike and there is nothing to choose from: give --{option} {better}",
             stacklevel=2,
         )
-    scoring = scoring_of(metric, source, weights=weights, **options)
-    spec = scoring.spec
-    check_one_number(spec)
-    check_options(scoring, options)
-    if knows_aspects(scoring):
-        spec.rewards(weights)
-    if spec.needs_references and not any(row.references for row in images):
+    metrics = Metrics.of(metric, source, weights=weights, **options)
+    metrics.check_one_number()
+    metrics.check_options(options)
+    if metrics.knows_aspects:
+        metrics.weigh(weights)
+    if any(spec.needs_references for spec in metrics.specs) and not any(row.references for row in images):
         raise DataError(
-            f"metric {spec.name!r} needs references: give --images a data file that has them, or another metric"
+            f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
         )
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     if isinstance(captioner, LocalCaptioner):
@@ -247,8 +237,7 @@ def caption_images(
         drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
-    scored_by = {"metric": spec.name, "source": fingerprint_of(scoring), "weights": weights and dict(weights)}
-    scored_by |= {"options": options_of(options), **shares_of(scoring)}
+    scored_by = {**metrics.identity, "weights": weights and dict(weights), "options": options_of(options)}
     run = ResumableRun(
         output, {**drawing, **scored_by, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
     )
@@ -261,27 +250,26 @@ def caption_images(
 
     start = time.perf_counter()
     output.parent.mkdir(parents=True, exist_ok=True)
-    with _journal(run.journal_path, drawing, overwrite) as journal:
-        pools = CandidatePools(images, n, journal)
+    with _replies(run.partial, drawing, overwrite) as kept:
+        pools = CandidatePools(images, n, kept)
         summary = CaptioningSummary(output, len(images), resumed=sum(map(len, pools.captions)), usage=captioner.usage)
-        with saved_on_ctrl_c(journal):
-            missing = pools.missing()
-            if missing:
-                journal.describe("captioner", captioner.check())
-            scorer: Any = metric
-            if devices is None:  # a bad source shows before captions are paid for
-                scorer = load(scoring, **options)
-            with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
-                for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
-                    pools.add(row, captions)
-                    advance(int(pools.complete(row)), int(isinstance(captions, str)))
+        missing = pools.missing()
+        if missing:
+            kept.describe("captioner", captioner.check())
+        scorer: Any = metric
+        if devices is None:  # a bad source shows before captions are paid for
+            scorer = metrics.load(**options)
+        with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
+            for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
+                pools.add(row, captions)
+                advance(int(pools.complete(row)), int(isinstance(captions, str)))
         if not any(pools.captions):
             reason = next(iter(pools.problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
         candidates = output.with_name(output.name + ".candidates.jsonl")
         scores = output.with_name(output.name + ".scores.jsonl")
         write_atomically(candidates, lambda path: _write_lines(path, pools.rows(names)))
-        settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size}
+        settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
         if devices is not None:
             settings |= {"devices": devices, "source": source, **options}
         try:
@@ -296,10 +284,12 @@ def caption_images(
             candidates.unlink()
         for path in (scores, scores.with_name(scores.name + ".summary.json")):
             path.unlink(missing_ok=True)
-        summary.checkpoints, summary.thinking_cut = sources_of(scoring), pools.thinking_cut
+        summary.checkpoints, summary.thinking_cut = metrics.checkpoints, pools.thinking_cut
         summary.distinct = distinct_share([[caption.text for caption in captions] for captions in pools.captions])
         facts = {"summary": {**asdict(summary), "output": str(output)}}
-        run.finish(journal, facts, unfinished=bool(pools.problems))
+        run.finish(facts, unfinished=bool(pools.problems))
+        if not pools.problems:  # else the same call goes on with them
+            kept.delete()
     return summary
 
 
@@ -307,14 +297,14 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _journal(path: Path, run: dict[str, Any], overwrite: bool) -> Journal:
+def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
     """The candidates so far. Those of the same settings are continued in any case."""
     try:
-        return Journal(path, run)
+        return Kept(path, run, what="replies")
     except OtherRunError:
         if not overwrite:
             raise
-        return Journal(path, run, overwrite=True)
+        return Kept(path, run, overwrite=True, what="replies")
 
 
 def _rows(

@@ -13,7 +13,7 @@ from reward.decoding.captioners import Wanted
 from reward.errors import InvalidSampleError
 from reward.judges.chat import Sampled
 from reward.samples import check_encodable
-from reward.scoring.journal import Journal
+from reward.scoring.kept import Kept
 from reward.thinking import without_thinking
 
 __all__ = ["CandidatePools", "ImageRow"]
@@ -44,21 +44,21 @@ class ImageRow:
 
 
 class CandidatePools:
-    """The candidates of each image; each reply is a line of the journal: [key, [[text, truncated, logprob], ...]].
+    """The candidates of each image; of each reply is kept [key, [[text, truncated, logprob], ...]].
 
-    The journal holds what was written; `captions` are without the reasoning, from `thinking_cut` of them some was cut.
+    That is what was written; `captions` are without the reasoning, from `thinking_cut` of them some was cut.
     """
 
-    def __init__(self, images: Sequence[ImageRow], count: int, journal: Journal) -> None:
+    def __init__(self, images: Sequence[ImageRow], count: int, kept: Kept) -> None:
         seen: Counter[str] = Counter()
         self._keys = []
         for row in images:  # an image that comes twice is captioned twice
             seen[row.key] += 1
             self._keys.append(f"{row.key} {seen[row.key]}")
-        self.images, self.count, self._journal = images, count, journal
+        self.images, self.count, self._kept = images, count, kept
         self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
         stored: dict[str, list[Sampled]] = {}
-        for key, captions in journal.results():
+        for key, captions in kept:
             stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
         self.thinking_cut = 0
         self.captions = [self._shown(stored.get(key, [])[:count]) for key in self._keys]
@@ -92,7 +92,7 @@ class CandidatePools:
             self.problems[row] = str(error)
             return
         lines = [[caption.text, caption.truncated, caption.logprob] for caption in captions]
-        self._journal.append([[self._keys[row], lines]])
+        self._kept.add([[self._keys[row], lines]])
         self.captions[row] += self._shown(captions)
 
     def scored(self, row: int) -> bool:

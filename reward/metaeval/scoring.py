@@ -18,14 +18,12 @@ from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.samples import CaptionSample, ImageLike
-from reward.scoring.dataset import FIRST_CHUNK
 from reward.scoring.progress import progress_bar
-from reward.scoring.results import CaptionResult, score_samples
-from reward.scoring.runs import ChunkSize
+from reward.scoring.results import MetricScores, score_samples
 
 __all__ = ["BenchmarkScores", "score_benchmark"]
 
-LARGEST_CHUNK = 1024
+CHUNK = 256  # captions that are scored at a time, so that the bar moves
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,30 +116,33 @@ def score_benchmark(
         scorer = fitted(load(), [sample.references for sample in samples if sample is not None and sample.references])
     except ConfigError as error:
         raise DataError(f"{benchmark.spec.name}: {error}") from error
-    results: dict[Hashable, CaptionResult] = {}
+    parts: list[MetricScores] = []
     seconds: list[float] = []  # of each caption with a score: its share of the time of its chunk
-    with progress_bar(progress, done=0, total=len(wanted)) as advance:
-        for chunk in ChunkSize(FIRST_CHUNK, largest=LARGEST_CHUNK).chunks(list(wanted)):
-            start = time.perf_counter()
-            scored = score_samples([wanted[key] for key in chunk], scorer, batch_size)
+    order = list(wanted)
+    with progress_bar(progress, done=0, total=len(order)) as advance:
+        for begin in range(0, len(order), CHUNK):
+            chunk, start = order[begin : begin + CHUNK], time.perf_counter()
+            parts.append(score_samples([wanted[key] for key in chunk], scorer, batch_size))
             share = (time.perf_counter() - start) / len(chunk)
-            results |= zip(chunk, scored, strict=True)
-            good = sum(len(result) == 2 for result in scored)
+            good = parts[-1].problems.count(None)
             seconds += [share] * good
             advance(len(chunk), len(chunk) - good)
-    scores = np.full((len(keys), len(spec.aspects)), np.nan)
+    found = MetricScores.joined(parts)
+    places = {key: place for place, key in enumerate(order)}
+    scores, truncated = np.full((len(keys), len(spec.aspects)), np.nan), 0
     for row, key in enumerate(keys):
         if key is not None:
-            result = results[key]
-            scores[row] = result[0][: len(spec.aspects)]
-            if len(result) > 2:
-                errors[row] = result[3]
+            scores[row] = found.scores[places[key]]
+            problem = found.problems[places[key]]
+            if problem is not None:
+                errors[row] = problem[1]
+            truncated += bool(problem is None and found.truncated[places[key]])
     return BenchmarkScores(
         scores=scores,
         aspects=tuple(spec.aspects),
         weights=spec.weigh(),
         errors=dict(sorted(errors.items())),
-        truncated=sum(len(results[key]) == 2 and results[key][1] for key in keys if key is not None),
+        truncated=truncated,
         seconds=float(np.mean(seconds)) if seconds else float("nan"),
         device=_device_name(scorer),
     )

@@ -94,20 +94,6 @@ class MetricSpec:
         aliases = {short: aspect for short, aspect in self.aliases.items() if aspect in aspects}
         return replace(self, aspects=tuple(aspects), aliases=aliases)
 
-    @property
-    def parts(self) -> tuple[MetricSpec, ...]:
-        """The metrics that score: this one alone; see `reward.scoring.several.SeveralSpec`."""
-        return (self,)
-
-    @property
-    def reward_names(self) -> tuple[str, ...]:
-        """Names of the rewards."""
-        return ("reward",)
-
-    def rewards(self, weights: Mapping[str, float] | None = None) -> dict[str, np.ndarray]:
-        """{name of a reward: weights (A,) of the aspects in it}; see `weigh`."""
-        return {"reward": self.weigh(weights)}
-
     def weigh(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
         """Weights (A,) of the aspects in a reward, which sum to 1: those given, else the metric's defaults.
 

@@ -22,7 +22,7 @@ from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import BadRow, Source, open_source
-from reward.scoring.several import scoring_of
+from reward.scoring.several import Metrics
 from reward.scoring.summary import summary_beside
 from reward.values import listed, or_none, values_of
 
@@ -83,9 +83,9 @@ def read_candidates(
     ask = _ask(source, prompt, system, prompt_column)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="preference data")
     # without a metric, any that needs no further column
-    spec = scoring_of(metric or "length", scoring.get("source", "embedded")).spec
+    specs = Metrics.of(metric or "length", scoring.get("source", "embedded")).specs
     plan = find_columns(
-        source.columns, spec, candidate=candidate_column, image=image, group=group_column, ranked=source
+        source.columns, specs, candidate=candidate_column, image=image, group=group_column, ranked=source
     )
     root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
     reward = "rewards" if plan.many else "reward"

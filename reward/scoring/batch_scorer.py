@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import posixpath
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.errors import CheckpointError, ConfigError, DataError, ImageError
 from reward.images import KeyedImage
-from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.base import Scorer
 from reward.registry import MetricSource
-from reward.scoring.chunks import scored_chunks
-from reward.scoring.columns import ColumnPlan, RowTask, find_columns, image_identity, row_task
-from reward.scoring.prefetch import ImageReader
+from reward.scoring.ahead import ImageReader, decoded_chunks
+from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
+from reward.scoring.parts import RowsDigest
 from reward.scoring.readers import BadRow, is_address
-from reward.scoring.results import ScoreColumns
-from reward.scoring.several import Several, fingerprint_of, is_named, knows_aspects, load, scoring_of, stamp_of
+from reward.scoring.results import ScoreColumns, Scored, score_rows
+from reward.scoring.several import Metrics
 from reward.scoring.stores import explained, is_down
 from reward.scoring.summary import SummaryBuilder
 from reward.values import values_of
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchScorer"]
 
-CHUNK_ROWS = 1024  # scored in one call, so that a large batch takes no more memory than that
 LARGEST_IMAGE = 2**30  # bytes that are fetched of an address, at most
 
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
-_scorers: dict[str, tuple[str, Scorer | Several]] = {}
+_scorers: dict[str, tuple[str, Metrics]] = {}
 _loading = threading.Lock()
 
 
@@ -83,7 +82,7 @@ class BatchScorer:
 
     def __init__(
         self,
-        scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
+        scorer: str | Scorer | Sequence[str | MetricSource | Scorer] | Metrics,
         source: str | os.PathLike[str] = "embedded",
         *,
         weights: Mapping[str, float] | None = None,
@@ -102,8 +101,8 @@ class BatchScorer:
             raise ConfigError(f"prefix must be a text, got {prefix!r}")
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
-        self.given, self.weights = scoring_of(scorer, source, weights=weights, **options), weights
-        self.options = options
+        self.given = Metrics.of(scorer, source, weights=weights, **options)
+        self.weights, self.options = weights, options
         self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.strip_thinking = strip_thinking
@@ -111,14 +110,10 @@ class BatchScorer:
         self.images_decoded = 0
         self._fingerprint: str | None = None  # of what it scores with, once it was pickled or has scored
         self._stamp: str | None = None  # of the files, on this machine
-        if knows_aspects(self.given):  # else only the checkpoint does
-            self.spec.rewards(weights)
-            _check_corpus(self.spec)
-
-    @property
-    def spec(self) -> MetricSpec:
-        """Facts about the metric, as far as they are known without loading it."""
-        return self.given.spec
+        if self.given.knows_aspects:  # else only the checkpoint does
+            self.given.weigh(weights)
+            if self.given is not scorer:  # who gives `Metrics` fits them
+                _check_corpus(self.given)
 
     def plan(self, columns: Sequence[str]) -> ColumnPlan:
         """Which of the columns are read.
@@ -129,39 +124,39 @@ class BatchScorer:
         candidate, image, references = self.names
         return find_columns(
             columns,
-            self.spec,
+            self.given.specs,
             candidate=candidate,
             image=image,
             references=references,
             strip_thinking=self.strip_thinking,
         )
 
-    def loaded(self) -> Scorer | Several:
-        """The scorer; loaded if this process does not have it yet.
+    def loaded(self) -> Metrics:
+        """The scorers; loaded if this process does not have them yet.
 
         Raises:
             CheckpointError, ConfigError: it cannot be loaded, or needs a corpus.
         """
-        if not is_named(self.given):
-            self.given = loaded = load(self.given, **self.options)
+        if not self.given.is_named:
+            self.given = loaded = self.given.load(**self.options)
             return loaded
         with _loading:
             fingerprint = self._named()
             key = repr((self.given, sorted(self.options.items())))
             if key not in _scorers or _scorers[key][0] != fingerprint:
                 _scorers.pop(key, None)  # that of older files
-                scorer = load(self.given, **self.options)
-                _check_corpus(scorer.spec)
-                _scorers[key] = fingerprint, scorer
+                loaded = self.given.load(**self.options)
+                _check_corpus(loaded)
+                _scorers[key] = fingerprint, loaded
             return _scorers[key][1]
 
     def belong_to(self, fingerprint: Any) -> BatchScorer:
-        """Has it refuse any metric by name that is not this one; see `fingerprint_of`."""
+        """Has it refuse any metric by name that is not this one; see `Metrics.fingerprint`."""
         self._fingerprint = repr(fingerprint)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        named = self._named() if is_named(self.given) else repr(fingerprint_of(self.given))
+        named = self._named() if self.given.is_named else repr(self.given.fingerprint)
         return {**vars(self), "images_decoded": 0, "_fingerprint": named, "_stamp": None}
 
     def _named(self) -> str:
@@ -170,16 +165,16 @@ class BatchScorer:
         Raises:
             CheckpointError: the files of the checkpoint are others now.
         """
-        stamp = stamp_of(self.given)
+        stamp = self.given.stamp
         if self._stamp is None or self._fingerprint is None:
-            now = repr(fingerprint_of(self.given))
+            now = repr(self.given.fingerprint)
             is_same = self._fingerprint in (None, now)
             self._stamp, self._fingerprint = stamp, self._fingerprint or now
         else:
             is_same = self._stamp == stamp
         if not is_same:
             raise CheckpointError(
-                f"the checkpoint of {self.spec.name!r} is not the one that this BatchScorer was made for: its files "
+                f"the checkpoint of {self.given.name!r} is not the one that this BatchScorer was made for: its files "
                 "are others (or what its name stands for). Make a new BatchScorer"
             )
         return self._fingerprint
@@ -191,31 +186,47 @@ class BatchScorer:
             DataError: a column of that name is there already.
             WeightsError: the checkpoint does not have an aspect that is weighed.
         """
-        return ScoreColumns(self.loaded().spec, self.weights, self.prefix, taken)
+        return ScoreColumns(self.loaded(), self.weights, self.prefix, taken)
+
+    def scored(self, tasks: Iterable[RowTask], reader: ImageReader, part_rows: int = 0) -> Iterator[Scored]:
+        """Rows and what became of them, chunk by chunk; the images of the next chunk are decoded meanwhile.
+
+        Args:
+            tasks: rows; consumed in another thread.
+            reader: decodes the images.
+            part_rows: see `decoded_chunks`.
+        """
+        metrics = self.loaded()
+        for chunk in decoded_chunks(tasks, reader, part_rows):
+            scored = score_rows(chunk, metrics, self.batch_size)
+            for task in chunk:
+                task.image = None  # which takes far more memory than all else
+            yield scored
 
     def score_rows(
-        self, rows: Sequence[Mapping[str, Any] | BadRow], columns: Sequence[str], summary: SummaryBuilder | None = None
+        self,
+        rows: Sequence[Mapping[str, Any] | BadRow],
+        columns: Sequence[str],
+        summary: SummaryBuilder | None = None,
+        digest: RowsDigest | None = None,
     ) -> dict[str, list[Any]]:
         """The added columns of some rows, in their order.
 
         Args:
             rows: each with at least the columns of `plan(columns)`.
             columns: all columns there are.
-            summary: counts the rows; made for the aspects of the loaded scorer.
+            summary: counts the rows; made for the aspects of the loaded scorers.
+            digest: to which the rows are added.
         """
-        scorer, plan = self.loaded(), self.plan(columns)
-        tasks = [row_task(row, plan, scorer.spec, number=number) for number, row in enumerate(rows)]
-        results: list[Any] = [None] * len(tasks)
-        root = self.image_root or ""
-        reader = FetchingReader(root, scorer) if self.fetch_images else ImageReader(root, scorer)
-        chunks = scored_chunks(iter(_by_image(tasks)), scorer, reader, lambda: CHUNK_ROWS, batch_size=self.batch_size)
-        for chunk, outcome in chunks:
-            for task, result in zip(chunk, outcome.results, strict=True):
-                results[task.row] = result
+        metrics, plan, root = self.loaded(), self.plan(columns), self.image_root or ""
+        tasks = [row_task(row, plan, metrics.specs, number=number, root=root) for number, row in enumerate(rows)]
+        if digest is not None:
+            digest.add(tasks)
+        reader = (FetchingReader if self.fetch_images else ImageReader)(root, metrics)
+        chunks = list(self.scored(_by_image(tasks), reader)) or [score_rows([], metrics, None)]
         self.images_decoded += reader.decoded
-        summary = summary or SummaryBuilder([*scorer.spec.aspects, *scorer.spec.reward_names])
-        summary.thinking_cut += plan.thinking_cut(row.get(plan.caption) for row in rows if not isinstance(row, BadRow))
-        return self.columns(columns).build(rows, results, summary)
+        summary = summary or SummaryBuilder(metrics.numbers)
+        return self.columns(columns).build(Scored.joined(chunks).by_row(), summary)
 
     def __call__(self, batch: Any) -> Any:
         """Scores a batch.
@@ -247,8 +258,10 @@ class BatchScorer:
         """A table with added columns of their types."""
         import pyarrow as pa
 
-        for name, kind in self.columns(table.column_names).schema().items():
-            table = table.append_column(pa.field(name, kind), pa.array(added[name], kind))
+        from reward.scoring.schemas import arrow_type
+
+        for name, kind in self.columns(table.column_names).types.items():
+            table = table.append_column(pa.field(name, arrow_type(kind)), pa.array(added[name], arrow_type(kind)))
         return table
 
     def _score_mapping(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,9 +275,9 @@ class BatchScorer:
         rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
         added: Mapping[str, Any] = self.score_rows(rows, columns)
         if isinstance(batch[plan.caption], np.ndarray):
-            kinds = {"double": np.float64, "bool": np.bool_}
-            types = self.columns(columns).schema()
-            added = {name: np.array(values, kinds.get(str(types[name]), np.object_)) for name, values in added.items()}
+            kinds = {"float64": np.float64, "bool_": np.bool_}
+            types = self.columns(columns).types
+            added = {name: np.array(values, kinds.get(types[name], np.object_)) for name, values in added.items()}
         return {**({} if self.added_only else batch), **added}
 
 
@@ -281,10 +294,10 @@ class FetchingReader(ImageReader):
         return super().__call__(image)
 
 
-def _check_corpus(spec: MetricSpec) -> None:
-    if spec.needs_corpus:
+def _check_corpus(metrics: Metrics) -> None:
+    if metrics.needs_corpus:
         raise ConfigError(
-            f"metric {spec.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "
+            f"metric {metrics.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "
             "(scorer.fit), save it (save_pretrained), and give that folder as source"
         )
 
@@ -292,11 +305,9 @@ def _check_corpus(spec: MetricSpec) -> None:
 def _by_image(tasks: Iterable[RowTask]) -> list[RowTask]:
     """The rows of an image behind its first one."""
     first: dict[str, int] = {}
-    return sorted(tasks, key=lambda task: task.row if task.image is None else first.setdefault(_key(task), task.row))
-
-
-def _key(task: RowTask) -> str:
-    return image_identity(task.image)
+    return sorted(
+        tasks, key=lambda task: task.row if task.image_key is None else first.setdefault(task.image_key, task.row)
+    )
 
 
 def _values(column: Any, name: str) -> list[Any]:

@@ -23,17 +23,16 @@ from reward.thinking import without_thinking
 from reward.values import is_list, listed, or_none, values_of
 
 __all__ = [
-    "KEY_DIGITS",
     "ColumnPlan",
     "RowTask",
     "find_columns",
     "image_identity",
+    "picture_of",
     "row_key",
     "row_references",
     "row_task",
 ]
 
-KEY_DIGITS = 8  # of `row_key`
 _ROWS_LOOKED_AT = 1000  # for the form of the data
 
 
@@ -92,8 +91,12 @@ class RowTask:
         image_problem: why there is no image, for metrics that need one.
         context: further fields of a `CaptionSample`.
         row: number of the row, from 0.
-        key: `row_key` of the row, and the `image_stamp` of its image.
+        key: `row_key` of the row.
+        picture: names its image as it is now: the `image_stamp` of a file, else the content; empty without one.
+        is_file: whether `picture` is that of a file.
+        image_key: under which rows share an image.
         group: names the group of the row; None without groups.
+        thinking_cut: from how many of its captions reasoning is cut.
     """
 
     candidates: Sequence[Any] = ()
@@ -104,12 +107,16 @@ class RowTask:
     context: dict[str, Any] = field(default_factory=dict)
     row: int = 0
     key: str = ""
+    picture: str = ""
+    is_file: bool = False
+    image_key: str | None = None
     group: str | None = None
+    thinking_cut: int = 0
 
 
 def find_columns(
     columns: Sequence[str],
-    spec: MetricSpec,
+    specs: MetricSpec | Sequence[MetricSpec],
     *,
     candidate: str | None = None,
     image: str | None = None,
@@ -123,7 +130,7 @@ def find_columns(
 
     Args:
         columns: the columns there are.
-        spec: the metric; an image column is used only if it needs one, or if `image` names one.
+        specs: the metric, or several; an image column is used only if one needs it, or if `image` names one.
         candidate, image, references, group: column names given by the user.
         ranked: the data, if the candidates of an image are to be ranked: look for `candidates`, else for `candidate`
             (first, if a group is given). If the column holds no lists, each row has one candidate, and rows of one
@@ -139,24 +146,28 @@ def find_columns(
         >>> find_columns(["id", "caption", "refs"], metric_spec("length"))
         ColumnPlan(caption='caption', image=None, references='refs', many=False, group=None, context=())
     """
+    specs = [specs] if isinstance(specs, MetricSpec) else specs
+    name = repr("+".join(spec.name for spec in specs))
     found = {
-        what: find_column(what, columns, name, option=f"--{what}-column") for what, name in (context or {}).items()
+        what: find_column(what, columns, column, option=f"--{what}-column") for what, column in (context or {}).items()
     }
-    for role in spec.columns:
-        by = _needing(part for part in spec.parts if role in part.columns)
+    for role in _further(specs):
+        by = _needing(spec for spec in specs if role in spec.columns)
         found[role] = find_column(role, columns, found.get(role), option="column= (--set column=)", needed_by=by)
-    if spec.reads_questions and "question" not in found:
-        by = f"metric {spec.name!r} with this task"
+    if any(spec.reads_questions for spec in specs) and "question" not in found:
+        by = f"metric {name} with this task"
         found["question"] = find_column("question", columns, option="--question-column", needed_by=by)
     elif "question" in columns and "question" not in found:
         warnings.warn(
-            f"metric {spec.name!r} does not read the column 'question', and takes answers for captions", stacklevel=2
+            f"metric {name} does not read the column 'question', and takes answers for captions", stacklevel=2
         )
     image_column = None
-    if spec.needs_image or image is not None:
-        by = _needing(part for part in spec.parts if part.needs_image) or f"metric {spec.name!r}"
-        image_column = find_column("image", columns, image, option="--image-column", needed_by=by)
-    needed_by = _needing(part for part in spec.parts if part.needs_references)
+    looking = _needing(spec for spec in specs if spec.needs_image)
+    if looking or image is not None:
+        image_column = find_column(
+            "image", columns, image, option="--image-column", needed_by=looking or f"metric {name}"
+        )
+    needed_by = _needing(spec for spec in specs if spec.needs_references)
     references_column = find_column(
         "references", columns, references, option="--references-column", needed_by=needed_by
     )
@@ -169,8 +180,13 @@ def find_columns(
     if ranked is not None:
         many = _holds_lists(ranked, caption)
         group = _group_column(columns, caption, many, image_column, group)
-    read = tuple((what, name) for what, name in found.items() if name is not None)
+    read = tuple((what, column) for what, column in found.items() if column is not None)
     return ColumnPlan(caption, image_column, references_column, many, group, read, strip_thinking)
+
+
+def _further(specs: Sequence[MetricSpec]) -> list[str]:
+    """What else the metrics read of a row."""
+    return list(dict.fromkeys(role for spec in specs for role in spec.columns))
 
 
 def _needing(specs: Iterable[MetricSpec]) -> str | None:
@@ -228,13 +244,13 @@ def row_key(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> str:
         '7cb6926a'
     """
     texts = row.message if isinstance(row, BadRow) else [row.get(name) for name in plan.texts]
-    return hashlib.sha256(repr(texts).encode()).hexdigest()[:KEY_DIGITS]
+    return hashlib.sha256(repr(texts).encode()).hexdigest()[:8]
 
 
 def row_task(
     row: Mapping[str, Any] | BadRow,
     plan: ColumnPlan,
-    spec: MetricSpec,
+    specs: MetricSpec | Sequence[MetricSpec],
     *,
     number: int = 0,
     is_csv: bool = False,
@@ -242,22 +258,60 @@ def row_task(
 ) -> RowTask:
     """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception.
 
-    `root` is where relative image paths start: the key of a row ends in the stamp of its image's file, if it has one.
+    `root` is where relative image paths start.
     """
+    specs = [specs] if isinstance(specs, MetricSpec) else specs
     key = row_key(row, plan)
     if isinstance(row, BadRow):
         return RowTask(problem=("row", row.message), row=number, key=key)
-    task = _row_task(row, plan, spec, is_csv)
-    task.row, task.key = number, key + (image_stamp(row.get(plan.image), root) if plan.image else "")
+    task = _row_task(row, plan, specs, is_csv)
+    task.row, task.key = number, key
+    if plan.image:
+        _name_picture(task, row, plan, root)
     if plan.group is not None:
         group = or_none(row.get(plan.group))
-        if group is None and task.problem is None and (task.image_problem is None or not spec.needs_image):
+        needs_image = any(spec.needs_image for spec in specs)
+        if group is None and task.problem is None and (task.image_problem is None or not needs_image):
             task.problem = (
                 "group",
                 f"the row has nothing in column {plan.group!r}, by which rows are ranked",
             )
         task.group = None if group is None else hashlib.sha256(_group_key(group).encode()).hexdigest()[:16]
     return task
+
+
+def _name_picture(task: RowTask, row: Mapping[str, Any], plan: ColumnPlan, root: str | os.PathLike[str]) -> None:
+    """Sets what tells the image of a row from others, and from what it was when the row was scored."""
+    boxed = isinstance(task.image, BoxedImage)
+    image = task.image.image if boxed else task.image
+    identity = None if image is None else image_identity(image)
+    task.picture, task.is_file = picture_of(row, plan, root, identity=identity)
+    task.image_key = f"{identity} {task.image.box}" if boxed else identity
+
+
+def picture_of(
+    row: Mapping[str, Any] | BadRow, plan: ColumnPlan, root: str | os.PathLike[str], *, identity: str | None = None
+) -> tuple[str, bool]:
+    """What names the image of a row as it is now, and whether that is a file, which may be replaced.
+
+    Args:
+        identity: its `image_identity`, if that is known.
+    """
+    if isinstance(row, BadRow) or plan.image is None:
+        return "", False
+    cell = row.get(plan.image)
+    stamp = "" if "://" in os.fspath(root) else image_stamp(cell, root)
+    if stamp:
+        return stamp, True
+    try:
+        image = one_image(cell)
+    except InvalidSampleError:
+        return "", False
+    if image is None:
+        return "", False
+    if hasattr(image, "getbands") or getattr(image, "ndim", 0) > 0:
+        return _group_key(image), False
+    return identity or image_identity(image), False
 
 
 def _group_key(group: Any) -> str:
@@ -279,7 +333,7 @@ def image_identity(image: Any) -> str:
     return repr(image)
 
 
-def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv: bool) -> RowTask:
+def _row_task(row: Mapping[str, Any], plan: ColumnPlan, specs: Sequence[MetricSpec], is_csv: bool) -> RowTask:
     cell = or_none(row.get(plan.caption))
     try:
         candidates = listed(cell) if plan.many or is_csv else cell
@@ -296,13 +350,15 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
     elif not is_list(candidates) or not (candidates := values_of(candidates, plan.caption)):
         message = f"column {plan.caption!r} must hold a list of captions, got {reprlib.repr(candidates)}"
         return RowTask(problem=("candidate", message))
+    cut = plan.thinking_cut(candidates)
     candidates = [plan.shown(candidate) for candidate in candidates]
     try:
         references = _references(row, plan)
     except InvalidSampleError as error:
-        return RowTask(problem=("references", str(error)))
-    if all(part.needs_references for part in spec.parts) and not references:
-        return RowTask(problem=("references", f"metric {spec.name!r} needs references, but the row has none"))
+        return RowTask(candidates, problem=("references", str(error)), thinking_cut=cut)
+    if all(spec.needs_references for spec in specs) and not references:
+        message = f"metric {'+'.join(spec.name for spec in specs)!r} needs references, but the row has none"
+        return RowTask(candidates, problem=("references", message), thinking_cut=cut)
     image, image_problem = None, None
     try:
         image = one_image(row.get(plan.image)) if plan.image else None
@@ -312,12 +368,12 @@ def _row_task(row: Mapping[str, Any], plan: ColumnPlan, spec: MetricSpec, is_csv
         image_problem = str(error)
     cells = {what: or_none(row.get(column)) for what, column in plan.context}
     context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
-    if further := {role: context.pop(role, None) for role in spec.columns}:
+    if further := {role: context.pop(role, None) for role in _further(specs)}:
         context["columns"] = further
     box = listed(context.pop("box", None))
     if box is not None and image is not None:
         image = BoxedImage(image, box)
-    return RowTask(candidates, references, image, image_problem=image_problem, context=context)
+    return RowTask(candidates, references, image, image_problem=image_problem, context=context, thinking_cut=cut)
 
 
 def row_references(row: Mapping[str, Any] | BadRow, plan: ColumnPlan) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,51 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import reward
 from reward.errors import ConfigError, OutputError
-from reward.fingerprints import image_stamp
-from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.metrics.base import Scorer
 from reward.registry import MetricSource
-from reward.scoring.chunks import scored_chunks
-from reward.scoring.columns import KEY_DIGITS, ColumnPlan, find_columns, row_key, row_references, row_task
-from reward.scoring.devices import DevicePool, WorkerSetup, cpu_threads, parse_devices, whole_groups
+from reward.scoring.batch_scorer import BatchScorer
+from reward.scoring.columns import find_columns, picture_of, row_references
+from reward.scoring.devices import DevicePool, parse_devices
 from reward.scoring.image_root import image_root
-from reward.scoring.journal import Journal, SavedRows
-from reward.scoring.prefetch import ImageReader
+from reward.scoring.job import Job, Progress
+from reward.scoring.joined import Joined, PictureDigests
+from reward.scoring.parts import PartFolder, RowsDigest
 from reward.scoring.progress import progress_bar
-from reward.scoring.readers import BadRow, Source, open_source
-from reward.scoring.results import RankColumns, RowRankColumns, ScoreColumns
-from reward.scoring.runs import (
-    CHUNK_SECONDS,
-    ChunkSize,
-    ResumableRun,
-    ScoringInterrupted,
-    left_out_of_garbage_collection,
-    saved_on_ctrl_c,
-)
-from reward.scoring.several import (
-    check_one_number,
-    check_options,
-    fingerprint_of,
-    is_named,
-    knows_aspects,
-    load,
-    options_of,
-    reads_images,
-    scoring_of,
-    shares_of,
-    sources_of,
-    with_aspects,
-)
+from reward.scoring.readers import open_source
+from reward.scoring.results import ranks
+from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
+from reward.scoring.several import Metrics, options_of, reads_images
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
 if TYPE_CHECKING:
     import datasets
 
-__all__ = ["CHUNK_SECONDS", "FIRST_CHUNK", "ScoringInterrupted", "rerank_dataset", "score_dataset"]
-
-logger = logging.getLogger(__name__)
-
-FIRST_CHUNK = 64  # rows; the first figures should come soon
+__all__ = ["ScoringInterrupted", "rerank_dataset", "score_dataset"]
 
 
 def score_dataset(
@@ -76,7 +50,7 @@ def score_dataset(
     prefix: str = "",
     strip_thinking: bool = False,
     batch_size: int | None = None,
-    chunk_rows: int = 1024,
+    part_rows: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
@@ -86,11 +60,12 @@ def score_dataset(
 
     The output has the columns of the input (of encoded images only the path, if there is one), then one column an
     aspect, `reward`, `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
-    and a message. Results are saved chunk by chunk in `<output>.partial`; after a kill, the same call goes on there,
-    and every row is in the output once. Beside the output, `<output>.summary.json` says how it was made; if it is
-    there and nothing changed, the call returns at once. A kept score belongs to its row, to the size and time of change
-    of its image's file, to the weights by content (a Hub id by its commit), the code and the settings: if images were
-    replaced while a run was stopped, their rows are scored again, and if anything else changed, the call says so.
+    and a message. Rows are scored in parts, each of which is a file in the folder `<output>.partial` once it is done;
+    after a kill, the same call goes on with the parts that are missing, and every row is in the output once. Beside the
+    output, `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
+    A part belongs to its rows, to the size and time of change of their images' files, to the weights by content (a Hub
+    id by its commit), the code and the settings: if rows or images were changed while a run was stopped, their parts
+    are scored again, and if anything else changed, the call says so.
 
     Several metrics score side by side: every image is decoded once, and each metric has its columns
     `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated`. A row that one of them cannot score keeps the
@@ -123,7 +98,8 @@ def score_dataset(
         prefix: put before the names of the added columns.
         strip_thinking: score captions without their reasoning (`<think>...</think>`), which the summary counts.
         batch_size: passed to the scorer.
-        chunk_rows: rows that are scored and saved at a time, at most.
+        part_rows: rows of a part, which is what a kill can cost; None takes 64 for metrics that ask a judge, whose
+            answers are kept in any case, and 8,192 for others, or fewer, so that each of several devices has some.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
@@ -155,7 +131,7 @@ def score_dataset(
     settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
     settings |= {"devices": devices, "options": options}
     run = _Run("score", data, split, scorer, output, names, settings)
-    return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
+    return run(batch_size=batch_size, part_rows=part_rows, overwrite=overwrite, progress=progress)
 
 
 def rerank_dataset(
@@ -174,7 +150,7 @@ def rerank_dataset(
     prefix: str = "",
     strip_thinking: bool = False,
     batch_size: int | None = None,
-    chunk_rows: int = 256,
+    part_rows: int | None = None,
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
@@ -215,7 +191,7 @@ def rerank_dataset(
     settings: dict[str, Any] = {"source": source, "weights": weights, "image_root": image_root, "prefix": prefix}
     settings |= {"devices": devices, "options": options}
     run = _Run("rerank", data, split, scorer, output, names, settings)
-    return run(batch_size=batch_size, chunk_rows=chunk_rows, overwrite=overwrite, progress=progress)
+    return run(batch_size=batch_size, part_rows=part_rows, overwrite=overwrite, progress=progress)
 
 
 class _Run:
@@ -232,206 +208,195 @@ class _Run:
         settings: dict[str, Any],
     ) -> None:
         chosen = {"weights": settings["weights"], **settings["options"]}
-        self.scorer, self.settings = scoring_of(scorer, settings["source"], **chosen), settings
+        self.metrics, self.settings = Metrics.of(scorer, settings["source"], **chosen), settings
         if not isinstance(settings["prefix"], str):
             raise ConfigError(f"prefix must be a text, got {settings['prefix']!r}")
         for name, value in (("output", output), ("image_root", settings["image_root"] or "")):
             if not isinstance(value, (str, os.PathLike)):
                 raise ConfigError(f"{name} must be a path, got {value!r}")
-        self.spec: MetricSpec = self.scorer.spec
         if task == "rerank":
-            check_one_number(self.spec)
+            self.metrics.check_one_number()
         self.devices = self._check_devices(parse_devices(settings["devices"]))
-        check_options(self.scorer, settings["options"])
-        if knows_aspects(self.scorer):  # of another checkpoint they are known only when it is loaded
-            self.spec.rewards(settings["weights"])
+        self.metrics.check_options(settings["options"])
+        if self.metrics.knows_aspects:  # of another checkpoint they are known only when it is loaded
+            self.metrics.weigh(settings["weights"])
         fields = [name for name in (*names.values(), *(names.get("context") or {}).values()) if isinstance(name, str)]
-        self.source: Source = open_source(data, split=split, fields=fields)
-        self.plan: ColumnPlan = find_columns(
-            self.source.columns, self.spec, **names, ranked=self.source if task == "rerank" else None
+        self.source = open_source(data, split=split, fields=fields)
+        self.plan = find_columns(
+            self.source.columns, self.metrics.specs, **names, ranked=self.source if task == "rerank" else None
         )
-        if knows_aspects(self.scorer):
-            self._columns()
-        image = self.plan.image if reads_images(self.scorer) else None
+        if self.metrics.knows_aspects:
+            self._job(self.metrics).columns(self.metrics)
+        image = self.plan.image if any(map(reads_images, self.metrics.scorers)) else None
         self.root = image_root(self.source, image, settings["image_root"])
         self.output = Path(output)
         check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
-        self.images_decoded, self.cache = 0, dict[str, list[int]]()
         self.manifest = self._manifest(task)
 
     def _check_devices(self, devices: list[str]) -> list[str]:
         """Devices of the processes; empty when this process does all. A single device becomes an option."""
         if devices and self.settings["options"].get("device") is not None:
             raise ConfigError("give device= (--device) or devices= (--devices), not both")
-        if devices and not is_named(self.scorer):
+        if devices and not self.metrics.is_named:
             raise ConfigError(
-                f"devices= (--devices) loads the metric in each process, but {self.spec.name!r} is a scorer that is "
+                f"devices= (--devices) loads the metric in each process, but {self.metrics.name!r} is a scorer that is "
                 "loaded already, or behind a service: give the name of a metric and source="
             )
-        if len(devices) > 1 and self.spec.needs_corpus:
+        if len(devices) > 1 and self.metrics.needs_corpus:
             raise ConfigError(
-                f"metric {self.spec.name!r} weighs words by the references of all rows, which one process reads: "
+                f"metric {self.metrics.name!r} weighs words by the references of all rows, which one process reads: "
                 "leave out devices= (--devices)"
             )
         if len(devices) == 1:
             self.settings["options"] = {**self.settings["options"], "device": devices[0]}
         return devices if len(devices) > 1 else []
 
-    def _columns(self) -> RankColumns | ScoreColumns:
-        """Makes the new columns; refuses bad weights and names that the input has."""
-        self.spec.rewards(self.settings["weights"])
-        shared = (self.spec, self.settings["weights"], self.settings["prefix"], self.source.columns)
-        if self.plan.many:
-            return RankColumns(*shared, self.plan)
-        return ScoreColumns(*shared) if self.plan.group is None else RowRankColumns(*shared)
-
     def _manifest(self, task: str) -> dict[str, Any]:
         """What the results depend on; see `ResumableRun`."""
         weights = self.settings["weights"]
+        content = self.source.fingerprint()
         return {
             "capreward": reward.__version__,
             "task": task,
-            "input": self.source.fingerprint(),
-            "metric": self.spec.name,
-            "source": fingerprint_of(self.scorer),
-            **shares_of(self.scorer),
+            "input": content,
+            **self.metrics.identity,
             "options": options_of(self.settings["options"]),
             "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
             "columns": [self.plan.caption, self.plan.image, self.plan.references, self.plan.group],
             "context": dict(self.plan.context),
             **({"strip_thinking": True} if self.plan.strip_thinking else {}),
+            **({"corpus": content} if self.metrics.needs_corpus else {}),
             "image_root": None if self.root == self.source.folder else os.path.abspath(self.root),
             "prefix": self.settings["prefix"],
         }
 
-    def __call__(self, *, batch_size: int | None, chunk_rows: int, overwrite: bool, progress: bool) -> ScoringSummary:
-        for name, value in (("batch_size", 1 if batch_size is None else batch_size), ("chunk_rows", chunk_rows)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    def __call__(
+        self, *, batch_size: int | None, part_rows: int | None, overwrite: bool, progress: bool
+    ) -> ScoringSummary:
+        for name, value in (("batch_size", batch_size), ("part_rows", part_rows)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
         before = run.finished(
-            lambda record: (ScoringSummary.from_json(record["summary"], self.output), record.get("images")),
+            lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["parts"]),
             "(other input, metric or settings); nothing was scored",
         )
         if before is not None:
-            done, images = before
-            if images is not None and images != self._stamps_digest():
+            done, parts = before
+            if parts["images"] is not None and parts["images"] != self._images(parts["rows"]):
                 raise OutputError(
                     f"{self.output} exists already, and images of {self.source.name} were replaced since. Choose "
                     "another output, or replace it with --overwrite (overwrite=True)."
                 )
             done.already_done = True
             return done
-        with run.journal() as journal:
-            start = time.perf_counter()
-            saved = SavedRows(journal)
-            if saved.has_stamps and (changed := saved.forget_changed(self._stamps())):
-                logger.warning("%s: images of %d rows were replaced: they are scored again", self.output, changed)
-            resumed = len(saved)
-            if resumed < self.source.num_rows:
-                with saved_on_ctrl_c(journal):
-                    start = self._score(journal, saved, batch_size, chunk_rows, progress)
-            else:
-                self.spec = with_aspects(self.spec, journal.header["aspects"])
-            seconds = time.perf_counter() - start
-            with left_out_of_garbage_collection():
-                summary = self._write(saved)
-            summary.resumed_rows, summary.new_rows, summary.seconds = resumed, len(saved) - resumed, seconds
-            run.finish(journal, {"summary": summary.to_json(), "images": self._images})
+        rows = part_rows or self._part_rows()
+        folder = PartFolder(run.partial, self.manifest, rows, overwrite=overwrite)
+        try:
+            summary, images = self._make(folder, batch_size, progress)
+            run.finish({"summary": summary.to_json(), "parts": {"rows": folder.part_rows, "images": images}})
+            folder.delete()
+        finally:
+            folder.close()
         return summary
 
+    def _part_rows(self) -> int:
+        """As many as the metrics want, but no device should be without a part, or the last to work for long."""
+        if not self.devices:
+            return self.metrics.part_rows
+        share = -(-self.source.num_rows // (8 * len(self.devices)))
+        return min(self.metrics.part_rows, max(64, share))
+
+    def _job(self, metrics: Metrics, folder: PartFolder | None = None, batch_size: int | None = None) -> Job:
+        settings = {name: self.settings[name] for name in ("weights", "prefix")}
+        options = {**self.settings["options"], "image_root": getattr(self, "root", None)}
+        scorer = BatchScorer(metrics, batch_size=batch_size, **settings, **options)
+        if folder is None:
+            return Job(self.source, self.plan, scorer, Path(), "", 1)
+        return Job(self.source, self.plan, scorer, folder.path, folder.name, folder.part_rows)
+
+    def _make(self, folder: PartFolder, batch_size: int | None, progress: bool) -> tuple[ScoringSummary, str | None]:
+        """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
+        job = self._job(self.metrics, folder, batch_size)
+        parts = job.done(folder)
+        resumed, done = sum(part.rows for part in parts.values()), Progress(0, 0, 0)
+        seconds = 0.0
+        if missing := [number for number in job.numbers if number not in parts]:
+            seconds = self._score(job, folder, missing, done, resumed, progress)
+        start = time.perf_counter()
+        with left_out_of_garbage_collection():
+            summary, images = self._write(job, folder)
+        summary.resumed_rows, summary.new_rows = resumed, done.rows
+        summary.images_decoded, summary.cache, summary.devices = done.images, done.cache, self.devices
+        summary.seconds = seconds + time.perf_counter() - start
+        return summary, images
+
     def _score(
-        self, journal: Journal, saved: SavedRows, batch_size: int | None, chunk_rows: int, progress: bool
+        self, job: Job, folder: PartFolder, missing: list[int], done: Progress, resumed: int, progress: bool
     ) -> float:
-        """Scores the rows that are not saved; returns the time at which the model was loaded."""
-        size, first = ChunkSize(FIRST_CHUNK, largest=chunk_rows), saved.first_missing()
-        root = self.root
-        tasks = (
-            row_task(row, self.plan, self.spec, number=number, is_csv=self.source.is_csv, root=root)
-            for number, row in enumerate(self.source.rows(self.plan.names, first), start=first)
-            if number not in saved
-        )
-        with ExitStack() as stack:
-            start = time.perf_counter()
-            if self.devices:
-                setup = WorkerSetup(self.scorer, self.settings["options"], root, batch_size, cpu_threads())
-                pool = stack.enter_context(DevicePool(self.devices, setup))
-                start, self.spec = time.perf_counter(), pool.spec
-                outcomes = pool.score(whole_groups(tasks, size))
-            else:
-                scorer = load(self.scorer, **self.settings["options"])
-                start = time.perf_counter()
-                scorer = fitted(scorer, self._corpus())
-                self.spec = scorer.spec
-                reader = ImageReader(root, scorer)
-                outcomes = scored_chunks(tasks, scorer, reader, lambda: size.items, batch_size=batch_size)
-            # a checkpoint may have other aspects than the metric's own
-            journal.describe("aspects", {part.name: list(part.aspects) for part in self.spec.parts})
-            self._columns()
-            stack.enter_context(left_out_of_garbage_collection())
-            advance = stack.enter_context(progress_bar(progress, done=len(saved), total=self.source.num_rows))
-            for chunk, outcome in outcomes:
-                saved.append(chunk, outcome.results)
-                self.images_decoded += outcome.images_decoded
-                for kind, counts in outcome.cache.items():
-                    before = self.cache.get(kind, [0, 0])
-                    self.cache[kind] = [one + more for one, more in zip(before, counts, strict=True)]
-                if len(chunk) >= size.items:  # chunks of several processes are under way at the former size
-                    size.took(outcome.seconds)
-                failed = (isinstance(row, dict) or any(len(item) > 2 for item in row) for row in outcome.results)
-                advance(len(chunk), sum(failed))
-        return start
-
-    def _stamps(self) -> Iterator[str]:
-        """Of the image of each row, as it is now; see `image_stamp`."""
-        for row in self.source.rows([self.plan.image] if self.plan.image else []):
-            image = row.get(self.plan.image) if self.plan.image and not isinstance(row, BadRow) else None
-            yield image_stamp(image, self.root)
-
-    def _stamps_digest(self) -> str:
-        return hashlib.sha256("".join(f"{stamp}\n" for stamp in self._stamps()).encode()).hexdigest()
+        """Makes parts, and adds up in `done` what that took; gives the seconds since the model was loaded."""
+        saved, start = resumed, time.perf_counter()
+        try:
+            with ExitStack() as stack:
+                if self.devices:
+                    pool = stack.enter_context(DevicePool(self.devices, job))
+                    facts, work, start = pool.facts, pool.work, time.perf_counter()
+                else:
+                    loaded = self.metrics.load(**self.settings["options"])
+                    start = time.perf_counter()
+                    job = self._job(loaded.fit(self._corpus()), folder, job.scorer.batch_size)
+                    facts, work = job.facts(), job.work
+                for name, value in facts.items():  # a checkpoint may have other aspects than the metric's own
+                    folder.describe(name, value)
+                stack.enter_context(left_out_of_garbage_collection())
+                advance = stack.enter_context(progress_bar(progress, done=resumed, total=self.source.num_rows))
+                for step in work(missing):
+                    done.rows, done.images = done.rows + step.rows, done.images + step.images
+                    for kind, counts in step.cache.items():
+                        before = done.cache.get(kind, [0, 0])
+                        done.cache[kind] = [one + more for one, more in zip(before, counts, strict=True)]
+                    saved += 0 if step.part is None else job.rows_of(step.part)
+                    advance(step.rows, step.failed)
+        except KeyboardInterrupt:
+            raise ScoringInterrupted(saved, folder.path) from None
+        return time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weights words by them."""
         for row in self.source.rows([self.plan.references] if self.plan.references else []):
             yield row_references(row, self.plan)
 
-    def _write(self, saved: SavedRows) -> ScoringSummary:
-        builder = SummaryBuilder([*self.spec.aspects, *self.spec.reward_names])
-        columns = self._columns()
-        stamps = hashlib.sha256()
-        if isinstance(columns, RowRankColumns):
-            columns.rank((group, result) for _, group, result in saved.in_order())
+    def _images(self, part_rows: int) -> str | None:
+        """Digest of the images of all parts as they are now; None if none is a file."""
+        names = [self.plan.image] if self.plan.image else []
+        digests, digest = PictureDigests(), RowsDigest()
+        for count, row in enumerate(self.source.rows(names), start=1):
+            digest.add_picture(*picture_of(row, self.plan, self.root))
+            if count % part_rows == 0 or count == self.source.num_rows:
+                digests.add(digest.pictures)
+                digest = RowsDigest()
+        return digests.value
 
-        def build(rows: list[Any], lines: list[Any]) -> dict[str, list[Any]]:
-            for number, (row, (key, _, _)) in enumerate(zip(rows, lines, strict=True), start=builder.rows + 1):
-                if row_key(row, self.plan) != key[:KEY_DIGITS]:
-                    raise OutputError(
-                        f"row {number} of {self.source.name} is not the one that was scored: the data changed "
-                        "meanwhile; start afresh with --overwrite (overwrite=True)"
-                    )
-                stamps.update(key[KEY_DIGITS:].encode() + b"\n")
-            if not self.plan.many:
-                builder.thinking_cut += self.plan.thinking_cut(
-                    row[self.plan.caption] for row in rows if isinstance(row, dict)
-                )
-            return columns.build(rows, [result for _, _, result in lines], builder)
-
-        rows, types, needs = saved.in_order(), columns.schema(), self.plan.texts
-        write_atomically(self.output, lambda path: write_rows(path, self.source, rows, build, types, needs))
-        self._images = stamps.hexdigest() if saved.has_stamps else None
-        return builder.summary(
+    def _write(self, job: Job, folder: PartFolder) -> tuple[ScoringSummary, str | None]:
+        """Writes the output of all parts; gives the digest of the images of their rows, too."""
+        facts, prefix = folder.facts, self.settings["prefix"]
+        joined = Joined(job, folder, SummaryBuilder(facts["numbers"]))
+        groups = 0
+        if self.plan.group is not None:
+            rewards = ((part.groups, part.columns[f"{prefix}reward"]) for part in folder.parts(job.numbers))
+            joined.ranks, groups = ranks(row for each in rewards for row in zip(*each, strict=True))
+        types, needs = facts["added"], self.plan.texts
+        write_atomically(self.output, lambda path: write_rows(path, self.source, joined, types, needs))
+        summary = joined.summary.summary(
             self.output,
-            images_decoded=self.images_decoded,
-            cache=self.cache,
-            devices=self.devices,
             columns={
                 "candidate": self.plan.caption,
                 "image": self.plan.image,
                 "references": self.plan.references,
                 **({} if self.plan.group is None else {"group": self.plan.group}),
             },
-            checkpoints=sources_of(self.scorer),
+            checkpoints=self.metrics.checkpoints,
             image_root=os.path.relpath(self.root, self.output.parent),
-            groups=columns.groups if isinstance(columns, RowRankColumns) else 0,
+            groups=groups,
         )
+        return summary, joined.images.value

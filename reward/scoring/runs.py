@@ -1,45 +1,48 @@
-"""Resumable runs over many items: the files of a run, what a second call makes of them, and how often it saves."""
+"""Runs that go on after a stop: what lies beside their output, what a second call makes of it, and who may write."""
 
 from __future__ import annotations
 
 import gc
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from reward.scoring.journal import Journal, OtherRunError
+from reward.errors import OutputError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
 __all__ = [
-    "CHUNK_SECONDS",
-    "ChunkSize",
+    "OtherRunError",
     "ResumableRun",
     "ScoringInterrupted",
+    "check_same_run",
     "left_out_of_garbage_collection",
-    "saved_on_ctrl_c",
+    "lock",
     "write_json",
 ]
 
-CHUNK_SECONDS = 5.0  # chunks grow while they take less, so that a kill loses little work of a slow metric or judge
 T = TypeVar("T")
 
 
+class OtherRunError(OutputError):
+    """What is there was made of other input or settings; with `overwrite` it is replaced."""
+
+
 class ScoringInterrupted(KeyboardInterrupt):
-    """Ctrl-C during scoring; what was scored is saved.
+    """Ctrl-C during scoring; what was done before is saved.
 
     Args:
         rows: number of rows saved.
-        journal: the file that holds them.
+        place: where they are.
         what: the rows are called.
     """
 
-    def __init__(self, rows: int, journal: Path, what: str = "rows") -> None:
-        saved = f"{rows} {what} are saved in {journal}; run the same again to go on" if rows else "nothing is saved yet"
+    def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
+        saved = f"{rows} {what} are saved in {place}; run the same again to go on" if rows else "nothing is saved yet"
         super().__init__(f"stopped; {saved}")
-        self.rows, self.journal = rows, journal
+        self.rows, self.place = rows, place
 
 
 @contextmanager
@@ -63,14 +66,13 @@ class ResumableRun:
 
     Args:
         output: the file that the run makes.
-        manifest: JSON values that the results depend on. An unfinished run is continued, and a finished output is
-            accepted, only if all of them are the same.
-        overwrite: discard a finished output and an unfinished run.
+        manifest: JSON values that the results depend on. A finished output is accepted only if all are the same.
+        overwrite: discard a finished output.
     """
 
     def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool) -> None:
         self.output, self.manifest, self.overwrite = output, manifest, overwrite
-        self.journal_path = output.with_name(output.name + ".partial")
+        self.partial = output.with_name(output.name + ".partial")
         self.summary_path = output.with_name(output.name + ".summary.json")
 
     def finished(self, read: Callable[[dict[str, Any]], T], message: str) -> T | None:
@@ -83,7 +85,7 @@ class ResumableRun:
         Raises:
             OutputError: the output is of another run, or was changed since.
         """
-        if not self.output.exists() or self.journal_path.exists() or self.overwrite:
+        if not self.output.exists() or self.partial.exists() or self.overwrite:
             return None
         try:
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
@@ -102,58 +104,54 @@ class ResumableRun:
         check_undamaged(self.output, facts)
         return result
 
-    def journal(self) -> Journal:
-        """Opens the journal, with the results of an unfinished run if there is one."""
-        return Journal(self.journal_path, self.manifest, overwrite=self.overwrite)
-
-    def finish(self, journal: Journal, facts: dict[str, Any], *, unfinished: bool = False) -> None:
-        """Writes the summary beside the output; deletes the journal unless the same run is to go on with it."""
+    def finish(self, facts: dict[str, Any], *, unfinished: bool = False) -> None:
+        """Writes the summary beside the output."""
         facts = {"run": self.manifest, **facts, **({"unfinished": True} if unfinished else {})}
         write_json(self.summary_path, {**facts, "output": output_facts(self.output)})
-        if not unfinished:
-            journal.delete()
 
 
-@contextmanager
-def saved_on_ctrl_c(journal: Journal, what: str = "rows") -> Iterator[None]:
-    """Turns Ctrl-C into `ScoringInterrupted`, which says where the results are."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise ScoringInterrupted(journal.rows, journal.path, what) from None
-
-
-class ChunkSize:
-    """How many items are scored and saved at a time: doubled while a chunk takes less than `CHUNK_SECONDS`.
+def check_same_run(place: Path, before: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Refuses to go on with what another run has saved.
 
     Args:
-        first: of the first chunk.
-        largest: of any chunk.
+        place: where it is.
+        before: JSON values that the results there depend on.
+        run: those of this run.
 
-    Example:
-        >>> size = ChunkSize(8, largest=20)
-        >>> for _ in range(3):
-        ...     size.took(seconds=0.1)
-        >>> size.items
-        20
+    Raises:
+        OtherRunError: they differ; the message says in what.
     """
+    changed = [name for name in run if before.get(name) != run[name]]
+    if changed:
+        details = "; ".join(f"{name} was {before.get(name)!r:.60}, now {run[name]!r:.60}" for name in changed)
+        raise OtherRunError(
+            f"{place} holds a run that differs from this one: {details}. "
+            "Start afresh with --overwrite (overwrite=True), or choose another output."
+        )
 
-    def __init__(self, first: int, *, largest: int) -> None:
-        self.items, self.largest = min(first, largest), largest
 
-    def chunks(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """The items in chunks, each sized by the time that the caller took for the one before."""
-        position = 0
-        while position < len(items):
-            chunk, start = items[position : position + self.items], time.perf_counter()
-            yield chunk
-            self.took(time.perf_counter() - start)
-            position += len(chunk)
+def lock(path: Path, of: Path) -> IO[bytes]:
+    """Keeps other processes from writing `of` until the file that it gives is closed.
 
-    def took(self, seconds: float) -> None:
-        """Notes how long a chunk of this size took."""
-        if seconds < CHUNK_SECONDS:
-            self.items = min(2 * self.items, self.largest)
+    Raises:
+        OutputError: another process holds it, or `path` cannot be written.
+    """
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise OutputError(f"cannot write {of}: {error.strerror or error}") from error
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
+        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # it was removed meanwhile, and another one made
+            raise BlockingIOError
+    except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
+        pass
+    except OSError:
+        file.close()
+        raise OutputError(f"another process is writing {of}; wait for it, or choose another output") from None
+    return file
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -9,10 +9,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["infer_schema", "parquet_table", "typed_table", "without_images"]
+__all__ = ["arrow_type", "infer_schema", "parquet_table", "typed_table", "without_images"]
 
 # Marks a column of values of several kinds, which are written as JSON text.
 JSON_TEXT = {b"capreward": b"json"}
+
+
+def arrow_type(kind: str) -> pa.DataType:
+    """The Arrow type of a column, from how `ScoreColumns.types` names it.
+
+    Example:
+        >>> arrow_type("list float64")
+        ListType(list<item: double>)
+    """
+    *lists, name = kind.split()
+    single = getattr(pa, name)()
+    return pa.list_(single) if lists else single
 
 
 def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:

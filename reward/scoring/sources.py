@@ -32,6 +32,7 @@ class Source(ABC):
         num_rows: how many rows there are.
         folder: where relative image paths start.
         is_csv: whether all values are text.
+        is_indexed: whether a row is found without reading those before it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Source(ABC):
     num_rows: int
     folder: Path
     is_csv = False
+    is_indexed = True
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -13,7 +13,7 @@ __all__ = ["explained", "explaining", "is_down", "is_full"]
 
 _DOWN = {"ConnectionError", "HTTPClientError", "ClientConnectorError", "ServerDisconnectedError", "TimeoutError"}
 _NO_KEYS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "ProfileNotFound"}
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_down(error: BaseException) -> bool:

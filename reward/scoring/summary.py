@@ -137,13 +137,13 @@ class SummaryBuilder:
         numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
         return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
 
-    def add_record(self, record: dict[str, Any], place: str) -> None:
-        """Adds what another builder counted in a part of the data; `place` names the part in the examples."""
+    def add_record(self, record: dict[str, Any], place: str = "") -> None:
+        """Adds what another builder counted in a part of the data; `place` names the part in examples, if it must."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + record.get(name, 0))
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
-            self.examples.setdefault(kind, f"{place}, {record['examples'][kind]}")
+            self.examples.setdefault(kind, ", ".join(filter(None, [place, record["examples"][kind]])))
         for name, moments in record["numbers"].items():
             self._columns[name].merge(*moments)
 

@@ -44,6 +44,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 class TextSource(Source):
     """What JSON and CSV have in common: untyped rows, from which a schema is inferred for Parquet output."""
 
+    is_indexed = False
+
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.folder = path, path.name, path.parent
 

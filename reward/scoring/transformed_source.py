@@ -44,6 +44,8 @@ class TransformedSource(TextSource):
     A row is asked for anew whenever it is read, so texts must not be drawn at random.
     """
 
+    is_indexed = True
+
     def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
         self.dataset, self.name, self.folder = dataset, name, folder
         self.num_rows = len(dataset)

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 ROWS = 4096
-Build = Callable[[list[Any], list[Any]], dict[str, list[Any]]]
+Added = Callable[[list[Any]], dict[str, list[Any]]]  # from the next rows of the input to the columns they get
 
 
 def check_output(path: Path, source: Source, input_path: Path | None) -> None:
@@ -63,7 +63,7 @@ def check_output(path: Path, source: Source, input_path: Path | None) -> None:
         raise
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    # The journal and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
+    # The parts and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
     text = input_path.stat().st_size if input_path is not None and input_path.suffix in (".jsonl", ".csv") else 0
     needed = text + 200 * source.num_rows
     if free < needed:
@@ -150,7 +150,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         if isinstance(error, OutputError):
             raise
         raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. All scores are saved; make room and run the same again."
+            f"cannot write {path}: {error.strerror or error}. What is done is saved; make room and run the same again."
         ) from error
 
 
@@ -163,26 +163,23 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, write)
 
 
-def write_rows(
-    path: Path, source: Source, results: Iterator[Any], build: Build, types: Mapping[str, Any], needs: Sequence[str]
-) -> None:
-    """The rows of the input with the columns of the results, as the name of the output says.
+def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str], needs: Sequence[str]) -> None:
+    """The rows of the input with further columns, as the name of the output says.
 
     Args:
         path: a temporary name, which goes on after that of the output: `scores.csv.tmp`.
         source: the input.
-        results: one for each row, in order.
-        build: makes the columns of some rows and their results.
-        types: {column: Arrow type} of the columns that `build` gives.
-        needs: columns of the input that `build` looks at.
+        added: gives the columns of the next rows.
+        types: {column: see `arrow_type`} of those that `added` gives.
+        needs: columns of the input that `added` looks at.
     """
     kind = Path(path.stem).suffix.lower()
     if kind == ".parquet":
-        write_tables(path, _built_tables(source, results, build, types, needs))
+        write_tables(path, _built_tables(source, added, types, needs))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         if kind in (".jsonl", ".json"):
-            for number, row in enumerate(_built_rows(source, results, build)):
+            for number, row in enumerate(_built_rows(source, added)):
                 file.write(("" if kind == ".jsonl" else "," if number else "[") + json_line(row))
             file.write("" if kind == ".jsonl" else "]\n")
             return
@@ -190,29 +187,28 @@ def write_rows(
         names = [*there, *(name for name in types if name not in there)]
         writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_cell(row.get(name)) for name in names] for row in _built_rows(source, results, build))
+        writer.writerows([_cell(row.get(name)) for name in names] for row in _built_rows(source, added))
 
 
-def _built_rows(source: Source, results: Iterator[Any], build: Build) -> Iterator[dict[str, Any]]:
+def _built_rows(source: Source, added: Added) -> Iterator[dict[str, Any]]:
     rows = source.records()
     while chunk := list(islice(rows, ROWS)):
-        built = build(chunk, _as_many(results, chunk))
-        for position, row in enumerate(chunk):
+        columns = added(chunk)
+        for row, values in zip(chunk, zip(*columns.values(), strict=True), strict=True):
             whole = {} if isinstance(row, BadRow) else dict(row)
-            yield {**whole, **{name: values[position] for name, values in built.items()}}
+            yield {**whole, **dict(zip(columns, values, strict=True))}
 
 
-def _built_tables(
-    source: Source, results: Iterator[Any], build: Build, types: Mapping[str, Any], needs: Sequence[str]
-) -> Iterator[pa.Table]:
+def _built_tables(source: Source, added: Added, types: Mapping[str, str], needs: Sequence[str]) -> Iterator[pa.Table]:
     """Columns of Arrow input keep their types, those of text get the narrowest that holds all."""
     import pyarrow as pa
 
+    from reward.scoring.schemas import arrow_type
+
     rows = source.rows(needs)
     for table in source.tables():
-        some = list(islice(rows, table.num_rows))
-        for name, values in build(some, _as_many(results, some)).items():
-            column = pa.array(values, types[name])
+        for name, values in added(list(islice(rows, table.num_rows))).items():
+            column = pa.array(values, arrow_type(types[name]))
             if name in table.column_names:
                 table = table.set_column(table.column_names.index(name), name, column)
             else:
@@ -242,13 +238,6 @@ def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
     finally:
         if writer is not None:
             writer.close()
-
-
-def _as_many(results: Iterator[Any], rows: Sequence[Any]) -> list[Any]:
-    some = list(islice(results, len(rows)))
-    if len(some) != len(rows):
-        raise OutputError("the input has more rows than were scored: it changed; start afresh with --overwrite")
-    return some
 
 
 def json_line(row: Any) -> str:

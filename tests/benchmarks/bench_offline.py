@@ -30,6 +30,7 @@ from reward.scenes import make_dataset
 from tests.benchmarks.measuring import bench_parser, make_table, synchronize, write_csv
 
 DRAWINGS = 200  # different ones, which come back in turns
+PART_ROWS = 1024  # so that there are some in a short run; `capreward score` takes 8,192
 MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
 COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ")
 
@@ -71,20 +72,18 @@ def memory(process: int) -> float:
 
 def run(
     metric: str, data: Path, output: Path, bare: Callable[[], int], options: argparse.Namespace
-) -> tuple[float, float, float, list[float]]:
+) -> tuple[float, float, list[float]]:
     """Scores the file in a process of its own, which is stopped every now and then for a turn of the bare scorer.
 
     A machine's speed can change within a minute, so the two take turns all the time.
 
     Returns:
-        Rows a second of the process and of the bare scorer, seconds to the first rows, and MiB each second after them.
+        Rows a second of the process and of the bare scorer, and MiB each second after the first part.
     """
-    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
-    words += ["--dtype", options.dtype] if options.dtype else []
-    journal, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
-    began = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
-        while process.poll() is None and not (saved := _lines(journal)):
+    parts, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
+    saved = 0
+    with subprocess.Popen(_command(metric, data, output, options)) as process:
+        while process.poll() is None and not (saved := PART_ROWS * len(list(parts.glob("[0-9]*.json")))):
             time.sleep(0.02)
         first = last = time.perf_counter()
         while process.poll() is None:
@@ -106,12 +105,22 @@ def run(
     if not rows:  # it ended before the first turn
         turn = time.perf_counter()
         rows, paused = bare(), time.perf_counter() - turn
-    return (options.rows - saved) / seconds, rows / paused, first - began, mebibytes
+    return (options.rows - saved) / seconds, rows / paused, mebibytes
 
 
-def _lines(journal: Path) -> int:
-    """Rows in a journal; its first line describes the run."""
-    return max(0, journal.read_bytes().count(b"\n") - 1) if journal.exists() else 0
+def start(metric: str, data: Path, output: Path, options: argparse.Namespace) -> float:
+    """Seconds until a process has scored and saved the few rows of a file."""
+    parts, began = output.with_name(output.name + ".partial"), time.perf_counter()
+    with subprocess.Popen(_command(metric, data, output, options)) as process:
+        while process.poll() is None and not output.exists() and not list(parts.glob("[0-9]*.json")):
+            time.sleep(0.005)
+        return time.perf_counter() - began
+
+
+def _command(metric: str, data: Path, output: Path, options: argparse.Namespace) -> list[str]:
+    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
+    words += ["--part-rows", str(PART_ROWS), *(["--dtype", options.dtype] if options.dtype else [])]
+    return [sys.executable, "-m", "reward.cli.main", *words]
 
 
 def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str, str]:
@@ -129,7 +138,8 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str,
         synchronize(options.device)
         return len(samples)
 
-    rate, alone, start, mebibytes = run(given, data, output, bare, options)
+    first_rows = start(given, folder / "first.parquet", folder / f"{metric}.first.parquet", options)
+    rate, alone, mebibytes = run(given, data, output, bare, options)
     aspects = scorer.spec.aspects
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
     differ = np.abs(written - tables[0].scores).max()
@@ -138,7 +148,7 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str,
         f"{options.rows}",
         f"{rate:.1f}",
         f"{100 * rate / alone:.1f}",
-        f"{start:.1f}",
+        f"{first_rows:.1f}",
         *(f"{mebibytes[place]:.0f}" for place in places),
         f"{differ:.0e}",
     )
@@ -166,6 +176,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         write_rows(Path(name) / "data.parquet", rows=options.rows, group=options.group, size=options.size)
+        write_rows(Path(name) / "first.parquet", rows=64, group=options.group, size=options.size)
         for metric in options.metrics:
             rows.append(compare(metric, Path(name), options))
             print(*rows[-1].values(), sep=" | ", flush=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from reward.images import load_image
 from tests.engines.conftest import Run
 from tests.engines.servers import EngineServer
 from tests.json_lines import read_lines
+from tests.reward.scoring.command import count_kept
 
 __all__ = ["asking", "check_killed", "differences"]
 
@@ -56,10 +59,10 @@ def differences(output: Path, model: Any, processor: Any) -> list[float]:
 def check_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Path) -> None:
     """The server is killed in the middle of a command and started again: nothing is lost, and nothing asked twice."""
     line = [*asking(captions, photos, tmp_path / "c.jsonl"), "--concurrency", 1]
-    journal = tmp_path / "c.jsonl.partial"
+    file = tmp_path / "c.jsonl.partial"
     command = start(*line)
     limit = time.monotonic() + 120
-    while not journal.exists() or journal.read_bytes().count(b"\n") < 4:
+    while count_kept(file) < 3:
         assert command.poll() is None, command.communicate()[0]
         assert time.monotonic() < limit
         time.sleep(0.01)
@@ -68,7 +71,8 @@ def check_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Pat
     assert command.returncode == 1, told
     assert "did not answer in 7 tries" in told
     assert "run again to go on" in told
-    stored = journal.read_text().splitlines()[1:]
+    with closing(sqlite3.connect(file)) as rows:
+        stored = [json.loads(answer) for (answer,) in rows.execute("SELECT answer FROM answers")]
     assert 3 <= len(stored) < 12
     captions.start()
     again = start(*line)
@@ -80,5 +84,4 @@ def check_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Pat
     assert sorted(Path(pool["image"]).name for pool in pools) == sorted(path.name for path in photos.iterdir())
     kept = {caption for pool in pools for caption in pool["candidates"]}
     assert all(len(pool["candidates"]) == 8 for pool in pools)
-    replies = [json.loads(line)[1] for line in stored]  # beside its checksum: [image, [[text, ...], ...]]
-    assert {text for _, written in replies for text, *_ in written} <= kept
+    assert {text for _, written in stored for text, *_ in written} <= kept

@@ -82,7 +82,7 @@ def test_killed_in_the_middle_of_uploads(store: Any, photos: Path, tmp_path: Pat
     assert run.wait(200) == 0, run.communicate()[0]
 
     written = names(store)
-    assert all(name.startswith(("part-", "_manifest")) for name in written)
+    assert all(name.startswith(("part-", "_run")) for name in written)
     got: list[dict[str, Any]] = []
     for name in written:
         if name.startswith("part-"):

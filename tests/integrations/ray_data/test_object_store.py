@@ -94,7 +94,7 @@ def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:
     data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
     with pytest.raises(DataError, match=r"there is no file s3://none/in|holds no file"):
         score_here("s3://none/in", "length", tmp_path / "out")
-    with pytest.raises(OutputError, match=r"cannot write s3://none/out/_manifest.json: .* bucket does not exist"):
+    with pytest.raises(OutputError, match=r"cannot write s3://none/out/_run.json: .* bucket does not exist"):
         score_here(data, "length", "s3://none/out")
     assert not bucket.exists("none")
 

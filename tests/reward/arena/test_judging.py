@@ -83,8 +83,7 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, JudgeError("the server is down"), RuntimeError("boom")])
 def test_a_stopped_run_goes_on_where_it_was(images, tmp_path, monkeypatch, error):
-    monkeypatch.setattr(module, "FIRST_CHUNK", 2)
-    monkeypatch.setattr(module, "LARGEST_CHUNK", 2)
+    monkeypatch.setattr(module, "CHUNK", 2)
     output = tmp_path / "o.json"
     whole = judge_battles(make(), Counting().judge, tmp_path / "whole.json", image_root=images).records
 

@@ -17,11 +17,11 @@ from PIL import Image
 from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.decoding.pools import CandidatePools, ImageRow
 from reward.judges.chat import Sampled
-from reward.scoring.journal import Journal
+from reward.scoring.kept import Kept
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
-from tests.reward.scoring.command import wait_for_rows
+from tests.reward.scoring.command import count_kept, wait_until
 from tests.toy_judges import llava
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -156,14 +156,14 @@ class Process:
         server.delay = 0.3
         self.line = ["caption", "--model", server.endpoint, str(photos), *ASK, "--concurrency", "1"]
         self.line += ["-o", str(output)]
-        self.journal = output.with_name(output.name + ".partial")
+        self.kept = output.with_name(output.name + ".partial")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", "reward.cli.main", *self.line]
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
     def stop_after(self, replies: int, how: int) -> tuple[int, str]:
         """Exit code and stderr, once so many replies are saved."""
-        wait_for_rows(self.process, self.journal, replies)
+        wait_until(self.process, lambda: count_kept(self.kept) >= replies)
         self.process.send_signal(how)
         _, err = self.process.communicate(timeout=60)
         return self.process.returncode, err
@@ -177,7 +177,7 @@ def test_killed_and_resumed(run: Run, photos: Path, server: LoopbackJudge, tmp_p
     if how == signal.SIGINT:
         assert (code, "run the same again to go on" in err, "Traceback" in err) == (130, True, False)
     assert not output.exists()
-    stored = command.journal.read_bytes().count(b"\n") - 1
+    stored = count_kept(command.kept)
     time.sleep(2 * server.delay)  # the reply that was under way is counted by now, though nobody heard it
     server.delay = 0
     _, err = run(*command.line)
@@ -225,8 +225,8 @@ def test_a_bad_row_of_a_data_file_costs_its_image_alone(run: Run, photos: Path, 
 def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -> None:
     """A server's JSON may spell half of an emoji."""
     images = [ImageRow(tmp_path / f"{number}.png") for number in range(2)]
-    with Journal(tmp_path / "journal", {}) as journal:
-        pools = CandidatePools(images, 2, journal)
+    with Kept(tmp_path / "kept", {}) as kept:
+        pools = CandidatePools(images, 2, kept)
         for row, text in enumerate(("A \ud83d star.", "A star.")):
             pools.add(row, [Sampled("A moon.", False, None), Sampled(text, False, None)])
         assert "lone surrogate at position 2" in pools.problems[0]

@@ -1,4 +1,4 @@
-"""Rewrites by a language model: prompts, answers, the journal; text-only models that write them."""
+"""Rewrites by a language model: prompts, answers, where these are kept; text-only models that write them."""
 
 import json
 import shutil
@@ -19,6 +19,7 @@ from reward.corruptions.sampler import Negative
 from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
+from reward.scoring.kept import Kept
 from tests.toy_judges import RecordingJudge, byte_tokenizer
 from tests.toy_models import text_sizes
 
@@ -52,7 +53,7 @@ class Blue(ScriptedJudge):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "a.jsonl"
+    return tmp_path / "answers.sqlite"
 
 
 def test_rewrites_are_negatives_by_category(path):
@@ -72,19 +73,17 @@ def test_every_category_of_the_scenes_is_asked_with_its_own_words(path):
 
 
 @pytest.mark.parametrize("interrupted_after", [0, 1, 2])
-def test_an_interrupted_run_goes_on_and_a_torn_line_is_asked_again(path, tmp_path, interrupted_after):
+def test_an_interrupted_run_goes_on_and_asks_nothing_twice(path, tmp_path, interrupted_after):
     def rewrite(judge, file=path):
         return rewrite_captions(CAPTIONS, judge, file, categories=["attribute", "noun"]).negatives
 
     with pytest.raises(KeyboardInterrupt):
         rewrite(Blue(limit=interrupted_after))
-    for asked in (80 - 32 * interrupted_after, 0, 1):
+    for asked in (80 - 32 * interrupted_after, 0):
         judge = Blue()
-        assert rewrite(judge) == rewrite(Blue(), tmp_path / "b.jsonl")
+        assert rewrite(judge) == rewrite(Blue(), tmp_path / "b.sqlite")
         assert judge.usage.answered == asked
-        if not asked:
-            assert judge.lengths == []
-            path.write_bytes(path.read_bytes()[:-5])
+    assert judge.lengths == []
 
 
 def test_captions_and_categories_can_be_added(path):
@@ -96,7 +95,7 @@ def test_captions_and_categories_can_be_added(path):
     assert found.negatives[4] == found.negatives[5] == both
 
 
-def test_journal_of_other_prompts_or_judge_is_refused(path, tmp_path):
+def test_answers_of_other_prompts_or_judge_is_refused(path, tmp_path):
     rewrite_captions(CAPTIONS, Blue(), path, categories=["noun"])
     with pytest.raises(OutputError, match="judge was 'scripted', now 'other'"):
         rewrite_captions(CAPTIONS, Blue(name="other"), path)
@@ -299,12 +298,12 @@ def test_writes_what_the_model_writes(folder):
 def test_rewrites_with_it(folder, tmp_path):
     """A random model writes no captions: all its answers are dropped, counted, and kept."""
     judge = load_language_model(folder, device="cpu")
-    found = rewrite_captions(["A red star."], judge, tmp_path / "a.jsonl", categories=["noun"])
+    found = rewrite_captions(["A red star."], judge, tmp_path / "a.sqlite", categories=["noun"])
     assert found.negatives == [[]]
     assert found.counts["noun"] == {"cut": 1}
-    header, line = (tmp_path / "a.jsonl").read_text().splitlines()
-    assert json.loads(header)[1]["run"]["judge"] == str(folder)
-    assert json.loads(line)[1]["category"] == "noun"
+    prompts = load_prompts().digest
+    with Kept(tmp_path / "a.sqlite", {"judge": str(folder), "prompts": prompts}) as kept:
+        assert [line["category"] for line in kept] == ["noun"]
 
 
 def test_images_missing_weights_and_folders_without_model_are_refused(folder, tmp_path):

@@ -51,9 +51,9 @@ def test_ctrl_c_while_captions_are_scored(
     captioner = Captioner()
 
     def run(metric: str) -> CaptioningSummary:
-        return caption_images(rows, captioner, tmp_path / "c.jsonl", metric=metric, n=2)  # type: ignore[arg-type]
+        return caption_images(rows, captioner, tmp_path / "c.jsonl", metric=metric, n=2, part_rows=1)  # type: ignore[arg-type]
 
-    rerank, score, calls = captioning.rerank_dataset, LengthScorer.score, 0
+    score, calls = LengthScorer.score, 0
 
     def stopped(self: LengthScorer, samples: Any, **options: Any) -> Any:
         nonlocal calls
@@ -63,7 +63,6 @@ def test_ctrl_c_while_captions_are_scored(
         return score(self, samples, **options)
 
     monkeypatch.setattr(LengthScorer, "score", stopped)
-    monkeypatch.setattr(captioning, "rerank_dataset", lambda *given, **options: rerank(*given, chunk_rows=1, **options))
     with pytest.raises(ScoringInterrupted):
         run("length")
     captioner.is_up = answers

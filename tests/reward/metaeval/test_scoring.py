@@ -23,8 +23,7 @@ from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, wri
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A registry with the metric picture, small chunks, and the file in which each scored caption becomes a line."""
     use_metrics(monkeypatch)
-    monkeypatch.setattr(scoring, "FIRST_CHUNK", 4)
-    monkeypatch.setattr(scoring, "LARGEST_CHUNK", 4)
+    monkeypatch.setattr(scoring, "CHUNK", 4)
     path = tmp_path / "scored.log"
     path.touch()
     monkeypatch.setenv("PICTURE_LOG", str(path))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,23 +31,38 @@ class Command:
             "PICTURE_SECONDS": str(seconds),
         }
         self.output = folder / "out.jsonl"
-        self.journal = folder / "out.jsonl.partial"
+        self.parts = folder / "out.jsonl.partial"
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         line = ["score", str(self.folder / "data.jsonl"), "-m", "picture", "-o", str(self.output), *options]
-        command = [sys.executable, "-m", "reward.cli.main", *line]
+        command = [sys.executable, "-m", "reward.cli.main", *line, "--part-rows", "16"]
         return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
 
     def start_and_wait_for_rows(self, rows: int, *options: str) -> subprocess.Popen[str]:
         process = self.start(*options)
-        wait_for_rows(process, self.journal, rows)
+        wait_until(process, lambda: self.saved() >= rows)
         return process
 
+    def saved(self) -> int:
+        """Rows in the parts that are done."""
+        return sum(json.loads(part.read_text())["record"]["rows"] for part in self.parts.glob("[0-9]*.json"))
 
-def wait_for_rows(process: subprocess.Popen[str], journal: Path, rows: int) -> None:
-    """Waits until the process has saved so many."""
+
+def wait_until(process: subprocess.Popen[str], is_so: Callable[[], bool]) -> None:
     limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_bytes().count(b"\n") < 1 + rows:
+    while not is_so():
         assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < limit, "no rows were saved in a minute"
+        assert time.monotonic() < limit, "nothing was saved in a minute"
         time.sleep(0.01)
+
+
+def count_kept(file: Path) -> int:
+    """Answers in a file that another process may be writing."""
+    if not file.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as rows:
+            count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+            return count
+    except sqlite3.OperationalError:  # it has just been made
+        return 0

@@ -67,11 +67,12 @@ def test_encoded_images_are_scored_and_left_out_of_the_output(folder: Path) -> N
     assert second["error"] == "the row has no image in column 'image'"
 
 
-def test_equal_images_share_one_object_across_chunks(folder: Path) -> None:
+def test_equal_images_share_one_object_across_chunks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward.scoring.ahead.CHUNK_ROWS", 7)
     rows = [{"image": f"grey/{number // 10 % 3}.png", "candidate": f"c {number}"} for number in range(60)]
     scorer = PictureScorer()
     data = write_lines(folder / "data.jsonl", rows)
-    summary = score_dataset(data, scorer, folder / "out.jsonl", chunk_rows=7, batch_size=5)
+    summary = score_dataset(data, scorer, folder / "out.jsonl", batch_size=5)
     assert summary.images_decoded == 6  # runs of ten rows stay whole although chunks have seven
     for start in range(0, 60, 10):
         assert len({id(sample.image) for sample in scorer.samples[start : start + 10]}) == 1

@@ -122,7 +122,7 @@ def test_references_of_late_rows_are_seen(folder: Path) -> None:
     [
         *[
             ({name: bad}, f"{name} must be a whole number of at least 1, got {bad!r}")
-            for name, bad in (("batch_size", "4"), ("batch_size", 0), ("batch_size", True), ("chunk_rows", 2.5))
+            for name, bad in (("batch_size", "4"), ("batch_size", 0), ("batch_size", True), ("part_rows", 2.5))
         ],
         ({"scorer": None}, "a metric, a scorer, a function, or a list of them, got NoneType"),
         ({"output": None}, "output must be a path, got None"),
@@ -227,13 +227,14 @@ def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
         ("taken.jsonl", "is a folder"),
         ("good.png/new/out.jsonl", "good.png is a file, not a folder"),
         ("/proc/out.jsonl", "cannot write /proc/out.jsonl: no file can be made in /proc ("),
-        *[(name, "cannot write") for name in ("good.png/out.jsonl", "x" * 300 + ".jsonl", "blocked.jsonl")],
+        *[(name, "cannot write") for name in ("good.png/out.jsonl", "x" * 300 + ".jsonl")],
+        ("blocked.jsonl", "blocked.jsonl.partial is there, but is no folder of a run by this version; move it away"),
     ],
 )
 def test_bad_output_is_refused_before_a_model_is_loaded(output: str, message: str, folder: Path) -> None:
     (folder / "data.jsonl").write_text(GOOD)
     (folder / "taken.jsonl").mkdir()
-    (folder / "blocked.jsonl.partial").mkdir()
+    (folder / "blocked.jsonl.partial").touch()
     with pytest.raises(OutputError, match=re.escape(message)):
         score_dataset(folder / "data.jsonl", "length", output if "://" in output else folder / output)
     assert (folder / "data.jsonl").read_text() == GOOD

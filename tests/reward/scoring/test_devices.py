@@ -7,46 +7,20 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reward.errors import ConfigError
 from reward.scoring import score_dataset
-from reward.scoring.columns import RowTask
-from reward.scoring.devices import parse_devices, whole_groups
-from reward.scoring.runs import ChunkSize
+from reward.scoring.devices import parse_devices
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.command import Command
 from tests.reward.scoring.small_data import make_data, save_greys
 
 TWO = ("--devices", "cpu,cpu")
-
-
-@settings(max_examples=60, deadline=None)
-@given(runs=st.lists(st.integers(1, 9), max_size=20), limit=st.integers(1, 6))
-def test_rows_of_an_image_stay_together_up_to_twice_the_size(runs: list[int], limit: int) -> None:
-    images = [f"{place}.png" for place, count in enumerate(runs) for _ in range(count)]
-    tasks = [RowTask([f"caption {row}"], image=image, row=row) for row, image in enumerate(images)]
-    chunks = list(whole_groups(iter(tasks), ChunkSize(limit, largest=limit)))
-    assert [task.row for chunk in chunks for task in chunk] == list(range(len(images)))
-    assert all(0 < len(chunk) <= 2 * limit for chunk in chunks)
-    for before, after in pairwise(chunks):
-        assert len(before) >= limit
-        assert before[-1].image != after[0].image or len(before) == 2 * limit
-
-
-def test_encoded_images_are_sent_once_and_bound_a_chunk() -> None:
-    images = [bytes([place]) * 2**24 for place in range(8)]
-    tasks = [RowTask(["a"], image={"bytes": bytes(bytearray(image))}) for image in images for _ in range(3)]
-    chunks = list(whole_groups(iter(tasks), ChunkSize(1000, largest=1000)))
-    assert [len(chunk) for chunk in chunks] == [12, 12]  # four images of 16 MiB each
-    assert all(len({id(task.image) for task in chunk}) == 4 for chunk in chunks)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +60,11 @@ def test_deaths_lose_no_row_and_a_second_one_over_the_same_rows_stops_the_run(tm
     message = " ".join(process.communicate()[1].split())
     assert process.returncode == 1
     assert re.search(
-        r"the process of device 'cpu' died twice( \(exit code -9\))? over rows .* run the same again", message
+        r"the process of device 'cpu' died twice( \(exit code -9\))? over rows 241 to 256: .* run the same again",
+        message,
     )
     assert "Traceback" not in message
-    saved = command.journal.read_bytes().count(b"\n") - 1
+    saved = command.saved()
     assert 64 <= saved < 300
     process = command.start(*TWO)
     message = process.communicate()[1]
@@ -129,7 +104,7 @@ def test_a_run_that_is_ended_leaves_no_process_and_goes_on(tmp_path: Path) -> No
         while any(Path(f"/proc/{pid}").exists() for pid in workers):
             assert time.monotonic() < limit, "a process outlived its parent"
             time.sleep(0.05)
-        saved = command.journal.read_bytes().count(b"\n") - 1
+        saved = command.saved()
     assert 128 <= saved < 600
     command.environment["PICTURE_SECONDS"] = "0"
     assert command.start().wait() == 0

@@ -199,7 +199,7 @@ RANKS = [2, 1, 1, None, None, 3]  # a tie keeps the order
 def test_one_candidate_a_row_is_ranked_in_its_group(suffix: str, tmp_path: Path) -> None:
     write_lines(tmp_path / "c.jsonl", CANDIDATES)
     output = tmp_path / f"out.{suffix}"
-    summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", chunk_rows=2, prefix="p_")
+    summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", part_rows=2, prefix="p_")
     rows = read_rows(output)
     assert [row["p_rank"] for row in rows] == RANKS
     assert [row["p_reward"] for row in rows] == [2, 1, 3, None, None, 2]

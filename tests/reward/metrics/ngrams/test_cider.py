@@ -100,7 +100,7 @@ def test_a_data_file_is_its_own_corpus_however_it_is_cut_into_chunks(scorer: Cid
     data = tmp_path / "captions.jsonl"
     rows = [{"candidate": sample.candidate, "references": list(sample.references)} for sample in SAMPLES]
     data.write_text("\n".join(map(json.dumps, [*rows, {"candidate": "a dog", "references": "wrong"}])))
-    score_dataset(data, "cider", tmp_path / "scores.jsonl", chunk_rows=7)
+    score_dataset(data, "cider", tmp_path / "scores.jsonl", part_rows=7)
     found = [json.loads(line)["cider"] for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
     corpus = [*CORPUS, ["wrong"]]
     expected = CiderScorer().fit(corpus).score([*SAMPLES, CaptionSample("a dog", references=["wrong"])]).scores[:, 0]

@@ -1,4 +1,4 @@
-"""Background decoding: it runs ahead, is bounded in memory, and stops when its consumer does."""
+"""Images ahead of the scorer: bounded in memory, in chunks that keep images whole, at an end with their consumer."""
 
 from __future__ import annotations
 
@@ -14,49 +14,72 @@ from PIL import Image
 from reward import CaptionSample, ScoreTable, load_scorer
 from reward.errors import ImageError
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.scoring import prefetch as module
+from reward.scoring import ahead as module
 from reward.scoring import score_dataset
+from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import RowTask
-from reward.scoring.prefetch import prefetch
 from tests.json_lines import write_lines
 from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
 
 
 def tasks(images: Any) -> Iterator[RowTask]:
-    return (RowTask(candidates=[str(number)], image=image) for number, image in enumerate(images))
+    return (
+        RowTask(candidates=[str(number)], image=image, image_key=image, row=number)
+        for number, image in enumerate(images)
+    )
 
 
-def decode(image: Any) -> Image.Image:
-    return Image.new("RGB", (10, 10))
+class Reader:
+    """Counts what it opens; what is wrong with `images` fails as a disk does."""
+
+    is_needed = True
+
+    def __init__(self) -> None:
+        self.opened: list[Any] = []
+
+    def __call__(self, image: Any) -> Image.Image:
+        self.opened.append(image)
+        if image == "bad":
+            raise ImageError("it is bad")
+        if image == "gone":
+            raise OSError("disk gone")
+        return Image.new("RGB", (10, 10))
 
 
-def test_next_chunks_are_decoded_while_one_is_scored_until_closed() -> None:
-    opened: list[Any] = []
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ROWS", 5)
 
-    def record(image: Any) -> Image.Image:
-        opened.append(image)
-        return decode(image)
 
-    before = threading.active_count()
-    chunks = prefetch(tasks(map(str, range(100))), record, lambda: 5)
+def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
+    before, reader = threading.active_count(), Reader()
+    chunks: Any = decoded_chunks(tasks(map(str, range(100))), reader)  # type: ignore[arg-type]
     next(chunks)
     limit = time.monotonic() + 10
-    while len(opened) < 15 and time.monotonic() < limit:
+    while len(reader.opened) < 10 and time.monotonic() < limit:
         time.sleep(0.01)
     time.sleep(0.05)
-    # One chunk handed out, one waiting, one complete, and the first rows of none: nothing is read without end.
-    assert 15 <= len(opened) <= 15 + 2 * module.THREADS
-    assert threading.active_count() > before
+    assert 10 <= len(reader.opened) <= 10 + 1  # nothing is read without end
     chunks.close()
     assert threading.active_count() <= before  # threads of other tests may have ended, too
 
 
-def test_large_images_make_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_keep_images_whole_and_parts_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader()
+    images = ["a"] * 3 + ["b"] * 8 + ["c", "bad"]
+    chunks = list(decoded_chunks(tasks(images), reader))  # type: ignore[arg-type]
+    assert list(map(len, chunks)) == [10, 3]  # up to twice the size
+    assert sorted(reader.opened) == ["a", "b", "bad", "c"]
+    assert len({id(task.image) for task in chunks[0][3:] + chunks[1][:1]}) == 1
+    assert (chunks[1][2].image, chunks[1][2].image_problem) == (None, "it is bad")
+    parts = list(decoded_chunks(tasks(images), reader, 4))  # type: ignore[arg-type]
+    assert [[task.row // 4 for task in chunk] for chunk in parts] == [[0] * 4, [1] * 4, [2] * 4, [3]]
+    monkeypatch.setattr(module, "CHUNK_ROWS", 1000)
     monkeypatch.setattr(module, "IMAGE_BYTES", 5 * 300)
-    chunks = list(prefetch(tasks(map(str, range(40))), decode, lambda: 1000))
-    assert sum(map(len, chunks)) == 40
-    assert max(map(len, chunks)) <= 5 + 2 * module.THREADS + 1
+    sizes = list(map(len, decoded_chunks(tasks(map(str, range(40))), reader)))  # type: ignore[arg-type]
+    assert sum(sizes) == 40
+    assert max(sizes) <= 5 + 2 * module.THREADS + 1
 
 
 @pytest.mark.parametrize("place", ["rows", "decode"])
@@ -65,12 +88,9 @@ def test_other_errors_reach_the_consumer(place: str) -> None:
         yield from tasks("abc")
         raise OSError("disk gone")
 
-    def fail(image: Any) -> Image.Image:
-        raise OSError("disk gone")
-
-    chunks = prefetch(rows(), decode, lambda: 1) if place == "rows" else prefetch(tasks("abc"), fail, lambda: 1)
+    given = rows() if place == "rows" else tasks(["a", "gone"])
     with pytest.raises(OSError, match="disk gone"):
-        list(chunks)
+        list(decoded_chunks(given, Reader()))  # type: ignore[arg-type]
 
 
 @pytest.fixture

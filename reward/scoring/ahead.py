@@ -1,0 +1,188 @@
+"""Decodes and prepares images while the rows before are scored, in the rows' own order."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from reward.boxes import BoxedImage
+from reward.errors import ImageError
+from reward.images import THREADS, KeyedImage, keyed_image, load_image
+from reward.metrics.scorer import CaptionScorer
+from reward.scoring.columns import RowTask
+from reward.scoring.several import Metrics, reads_images
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["ImageReader", "ahead", "decoded_chunks"]
+
+FIRST_ROWS = 64  # scored in the first call, so that something is known soon
+CHUNK_ROWS = 1024  # in each after it, at most; fewer where their decoded images take IMAGE_BYTES
+IMAGE_BYTES = 256 * 2**20
+T = TypeVar("T")
+
+
+class ImageReader:
+    """Decodes images, and prepares them for the networks.
+
+    If the metrics keep embeddings on disk, an image that they all know stays encoded.
+
+    Args:
+        root: where relative paths start.
+        metrics: loaded, which will score them.
+
+    Attributes:
+        decoded: number of images decoded.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], metrics: Metrics) -> None:
+        readers = [scorer for scorer in metrics.scorers if reads_images(scorer)]
+        networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
+        self._networks = networks if len(networks) == len(readers) else []  # others take plain images only
+        caches = [each.caches["images"] for each in networks if "images" in each.caches]
+        self._caches = caches if len(caches) == len(readers) else []
+        self.root, self.is_needed, self.decoded = root, bool(readers), 0
+        self._lock = threading.Lock()  # images are decoded in several threads
+
+    def __call__(self, image: Any) -> Image.Image | KeyedImage:
+        """The image as a scorer takes it.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        if isinstance(image, BoxedImage):
+            image = replace(image, root=self.root)
+        if not self._networks:
+            self._count()
+            return load_image(image, root=self.root)
+        keyed = keyed_image(image, self._is_known, root=self.root)
+        if isinstance(keyed.image, bytes):
+            return keyed
+        prepared = {}
+        for network in self._networks:
+            with suppress(ImageError):  # the network says so itself, of each row
+                prepared[id(network)] = network.preprocess(keyed.image)
+        # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
+        done = len(prepared) == len(self._networks)
+        return replace(keyed, image=None if done else keyed.image, prepared=prepared)
+
+    def _is_known(self, key: str) -> bool:
+        known = bool(self._caches) and all(key in cache for cache in self._caches)
+        if not known:
+            self._count()
+        return known
+
+    def _count(self) -> None:
+        with self._lock:
+            self.decoded += 1
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The items, of which the next is made in a thread while one is in use; none of them is None.
+
+    Example:
+        >>> list(ahead(number**2 for number in range(3)))
+        [0, 1, 4]
+    """
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        future = pool.submit(next, iterator, None)
+        while (item := future.result()) is not None:
+            future = pool.submit(next, iterator, None)
+            yield item
+
+
+def decoded_chunks(tasks: Iterable[RowTask], reader: ImageReader, part_rows: int = 0) -> Iterator[list[RowTask]]:
+    """Chunks of rows with decoded images, in order, made ahead of who takes them.
+
+    Rows of one image that follow each other stay in one chunk (up to twice `CHUNK_ROWS`) and share one object, so that
+    it is decoded and encoded once. An image that cannot be decoded becomes the row's problem.
+
+    Args:
+        tasks: rows with images as the data have them; consumed in another thread.
+        reader: opens one image; may raise ImageError.
+        part_rows: no chunk has rows of two parts of so many rows; 0 for no parts.
+
+    Raises:
+        Exception: whatever `tasks` or `reader` raised, except ImageError.
+    """
+    stop = threading.Event()
+    running = takewhile(lambda task: not stop.is_set(), tasks)
+    try:
+        yield from ahead(_chunks(running, reader, part_rows))
+    finally:
+        stop.set()
+
+
+def _chunks(tasks: Iterable[RowTask], reader: ImageReader, part_rows: int) -> Iterator[list[RowTask]]:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
+        chunk = _Chunk(pool, reader)
+        for task in tasks:
+            if not reader.is_needed:
+                task.image = task.image_key = None
+            ends = part_rows and chunk.rows and task.row // part_rows != chunk.rows[0].row // part_rows
+            if ends or chunk.is_full(task.image_key):
+                yield chunk.taken(task.image_key)
+            chunk.add(task)
+        if chunk.rows:
+            yield chunk.taken(None)
+
+
+class _Chunk:
+    """Rows whose images are being decoded."""
+
+    def __init__(self, pool: Executor, reader: ImageReader) -> None:
+        self._pool, self._reader = pool, reader
+        self._images: dict[str, Future[Any]] = {}
+        self.rows: list[RowTask] = []
+        self._limit = min(FIRST_ROWS, CHUNK_ROWS)
+        self._size, self._decoding = 0, deque[Future[Any]]()
+
+    def is_full(self, next_image: str | None) -> bool:
+        """Whether it should end before a row with this image."""
+        full = len(self.rows) >= self._limit or self._size >= IMAGE_BYTES
+        return full and (next_image not in self._images or len(self.rows) >= 2 * self._limit)
+
+    def add(self, task: RowTask) -> None:
+        key = task.image_key
+        if key is not None and key not in self._images:
+            self._images[key] = self._pool.submit(self._reader, task.image)
+            self._decoding.append(self._images[key])
+            while len(self._decoding) > 2 * THREADS:  # so that the size of the decoded images is known early
+                self._size += _size(self._decoding.popleft())
+        self.rows.append(task)
+
+    def taken(self, next_image: str | None) -> list[RowTask]:
+        """Its rows, with their images; what is left is empty but for the image of the next row."""
+        rows, images = self.rows, self._images
+        for task in rows:
+            if task.image_key is not None:
+                try:
+                    task.image = images[task.image_key].result()
+                except ImageError as error:
+                    task.image_problem, task.image = str(error), None
+        self._images = {next_image: images[next_image]} if next_image in images else {}
+        self.rows, self._size, self._decoding, self._limit = [], 0, deque(), CHUNK_ROWS
+        return rows
+
+
+def _size(future: Future[Any]) -> int:
+    """Bytes of a decoded image; waits for it."""
+    if future.exception() is not None:
+        return 0
+    image: Any = future.result()
+    prepared = 0
+    if isinstance(image, KeyedImage):
+        prepared = sum(getattr(pixels, "nbytes", 0) for pixels in image.prepared.values())
+        image = image.image
+    if image is None:
+        return prepared
+    return prepared + (len(image) if isinstance(image, bytes) else 3 * image.width * image.height)

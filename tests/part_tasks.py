@@ -1,0 +1,258 @@
+"""What is done in parts, each as a run in a process of its own that is slow, may be stopped, and goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import sqlite3
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.json_lines import read_lines, write_lines
+from tests.reward.scoring.small_data import save_greys
+
+ROWS = 40
+PART_ROWS = 4
+_forkserver = multiprocessing.get_context("forkserver")
+_forkserver.set_forkserver_preload(["tests.part_tasks", "reward.scoring.dataset", "reward.decoding.captioning"])
+
+
+class Task(ABC):
+    """A run over the rows of `folder`; what it works on becomes lines of `folder/log`.
+
+    Args:
+        folder: of data, output and log.
+    """
+
+    output = "out.jsonl"
+    at_once = PART_ROWS  # rows that a kill can cost
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self) -> None:
+        """Makes the data."""
+        save_greys(self.folder)
+        write_lines(self.folder / "data.jsonl", [self.row(number) for number in range(ROWS)])
+
+    def row(self, number: int) -> dict[str, Any]:
+        caption = "fail" if number == 13 else "word " * (number % 7) + f"c{number}"
+        return {"id": number, "image": f"{number % 3}.png", "caption": caption}
+
+    @abstractmethod
+    def run(self) -> None:
+        """Does all that is missing."""
+
+    def saved(self) -> list[Path]:
+        """Files of what is done, while the output is being made."""
+        return list((self.folder / f"{self.output}.partial").glob("[0-9]*.json"))
+
+    def progress(self) -> int:
+        """How much is saved."""
+        return len(self.saved())
+
+    def rows(self) -> list[dict[str, Any]]:
+        return read_lines(self.folder / self.output)
+
+    def log(self) -> list[str]:
+        path = self.folder / "log"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def start(self, seconds: float = 0.0, most_bytes: int | None = None) -> Any:
+        """Starts `run` in a process; its stderr goes to `folder/stderr`.
+
+        Args:
+            seconds: that each row takes.
+            most_bytes: largest file that it can write, as if the disk were full.
+        """
+        process = _forkserver.Process(target=_in_process, args=(self, seconds, most_bytes))
+        process.start()
+        return process
+
+    def finish(self, process: Any) -> str:
+        """Waits for the end; gives stderr."""
+        process.join(120)
+        assert process.exitcode is not None, "it did not end"
+        return (self.folder / "stderr").read_text()
+
+    def wait_for(self, process: Any, count: int) -> None:
+        limit = time.monotonic() + 60
+        while self.progress() < count and process.is_alive():
+            assert time.monotonic() < limit, "nothing was saved in a minute"
+            time.sleep(0.005)
+
+
+class Score(Task):
+    def run(self) -> None:
+        from reward.scoring import score_dataset
+        from tests.picture_scorer import PictureScorer
+
+        score_dataset(
+            self.folder / "data.jsonl", [PictureScorer(), "length"], self.folder / self.output, part_rows=PART_ROWS
+        )
+
+
+class Rerank(Task):
+    at_once = 2 * PART_ROWS
+
+    def row(self, number: int) -> dict[str, Any]:
+        return {"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number} {'word ' * (number % 5)}"]}
+
+    def run(self) -> None:
+        from reward.scoring import rerank_dataset
+        from tests.picture_scorer import PictureScorer
+
+        rerank_dataset(self.folder / "data.jsonl", PictureScorer(), self.folder / self.output, part_rows=PART_ROWS)
+
+
+class Answers(Task):
+    """Answers are kept one by one."""
+
+    at_once = 1
+    file: str
+
+    def saved(self) -> list[Path]:
+        path = self.folder / self.file
+        return [path] if path.exists() else []
+
+    def progress(self) -> int:
+        try:
+            with closing(sqlite3.connect(f"file:{self.folder / self.file}?mode=ro", uri=True)) as rows:
+                count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+                return count
+        except sqlite3.OperationalError:  # it has just been made
+            return 0
+
+
+class Caption(Answers):
+    file = "out.jsonl.partial"
+
+    def make(self) -> None:
+        from PIL import Image
+
+        for number in range(ROWS):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(self.folder / f"{number:02}.png")
+
+    def run(self) -> None:
+        from reward.decoding.captioning import caption_images, read_images
+
+        caption_images(
+            read_images(self.folder), _Captioner(self.folder), self.folder / self.output, metric="length", n=2
+        )  # type: ignore[arg-type]
+
+
+class _Captioner:
+    name = "model"
+
+    def __init__(self, folder: Path) -> None:
+        from reward.judges import Usage
+
+        self.folder, self.usage = folder, Usage()
+
+    def check(self) -> str:
+        return self.name
+
+    def sample(self, wanted: Iterable[Any], sampling: Any) -> Iterator[tuple[int, Any]]:
+        from reward.judges.chat import Sampled
+
+        for each in wanted:
+            time.sleep(float(os.environ["PICTURE_SECONDS"]))
+            with (self.folder / "log").open("a") as file:
+                file.write(f"{Path(each.image).name}\n")
+            text = f"a star of {Path(each.image).name}"
+            yield each.row, [Sampled(text + " red" * length, False, None) for length in range(each.count)]
+
+
+class Corrupt(Answers):
+    output, file = "out.parquet", ".out.parquet.answers"
+    at_once = 32  # questions of a call
+
+    def row(self, number: int) -> dict[str, Any]:
+        return {"image": f"{number % 3}.png", "caption": f"A red star shines on {number} green hills."}
+
+    def run(self) -> None:
+        from reward.corruptions.datasets import make_corrupted
+        from reward.judges import ScriptedJudge
+        from reward.scoring.readers import open_source
+
+        def answer(question: Any) -> str:
+            time.sleep(float(os.environ["PICTURE_SECONDS"]))
+            caption = question.text.strip().splitlines()[-1]
+            with (self.folder / "log").open("a") as file:
+                file.write(f"{caption} {len(question.text)}\n")
+            return caption.replace("red", "blue").replace("green", "grey")
+
+        make_corrupted(
+            open_source(self.folder / "data.jsonl"),
+            self.folder / self.output,
+            words=["shuffle_words"],
+            judge=ScriptedJudge(answer),
+            rewrites=["noun", "count"],
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pq.read_table(self.folder / self.output).to_pylist()
+        return rows
+
+
+class Ray(Task):
+    """What an actor does, in the process itself; `tests/integrations/ray_data` has a cluster."""
+
+    output = "out"
+
+    def make(self) -> None:
+        import pyarrow as pa
+
+        save_greys(self.folder)
+        rows = pa.Table.from_pylist([self.row(number) for number in range(ROWS)])
+        pq.write_table(rows, self.folder / "data.parquet", row_group_size=PART_ROWS)
+
+    def run(self) -> None:
+        from integrations.ray_data import score_files
+        from tests.picture_scorer import PictureScorer
+
+        data, output = self.folder / "data.parquet", self.folder / self.output
+        score_files(data, PictureScorer(), output, workers=0, part_rows=PART_ROWS)
+
+    def saved(self) -> list[Path]:
+        return list((self.folder / self.output).glob("part-*"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = pq.read_table(self.folder / self.output).to_pylist()
+        return sorted(rows, key=lambda row: row["id"])
+
+
+TASKS: dict[str, Callable[[Path], Task]] = {
+    "score": Score,
+    "rerank": Rerank,
+    "caption": Caption,
+    "corrupt": Corrupt,
+    "ray": Ray,
+}
+
+
+def _in_process(task: Task, seconds: float, most_bytes: int | None) -> None:
+    """As the command line ends: 1 after an error that has a message, 130 after Ctrl-C."""
+    from reward.errors import CapRewardError
+
+    os.environ |= {"PICTURE_LOG": str(task.folder / "log"), "PICTURE_SECONDS": str(seconds)}
+    with (task.folder / "stderr").open("w") as file:
+        os.dup2(file.fileno(), 2)
+    if most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    try:
+        task.run()
+    except CapRewardError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt as error:
+        print(error, file=sys.stderr)
+        sys.exit(130)
