@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from reward.errors import CheckpointError, DataError, first_line
+from reward.errors import CheckpointError, DataError, did_you_mean, first_line
 from reward.json_files import read_json
 
 if TYPE_CHECKING:
@@ -235,8 +235,9 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
             "judge": f". A model behind a server is written http://localhost:8000/v1#{text}",
         }
         reason = first_line(error).rstrip(".")
+        near = did_you_mean(text, [path.name for path in Path().iterdir() if path.is_dir()])
         raise CheckpointError(
-            f"{metric}: there is no folder {text!r} here, and {reason}{others.get(kind, '')}"
+            f"{metric}: there is no folder {text!r} here, and {reason}{others.get(kind, '')}{near and '.' + near}"
         ) from None
 
 

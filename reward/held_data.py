@@ -96,6 +96,11 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     if captions is not None:
         given["candidate"] = _read(captions)
     data, index = _read(data), None
+    labels = [value.index for value in (data, *given.values()) if hasattr(value, "iloc") and hasattr(value, "name")]
+    if any(set(labels[0]) == set(other) and list(labels[0]) != list(other) for other in labels[1:]):
+        raise InvalidSampleError(
+            "these Series have the same labels in different orders: bring them into one, or take lists"
+        )
     if (
         hasattr(data, "iloc")
         and not hasattr(data, "columns")
@@ -138,6 +143,8 @@ def _role(name: str) -> str:
     for role in ("candidate", "candidates", "image", "references", "question"):
         if {name, name.removesuffix("s")} & {role, *column_names(role)}:
             return role.removesuffix("s") if role == "candidates" else role
+    if name in ("prompts", "completions"):
+        raise InvalidSampleError("a scorer is no reward function: give the trainer MetricReward(scorer)")
     raise InvalidSampleError(f"score takes no {name!r}: it takes images, captions, references, batch_size and progress")
 
 

@@ -20,7 +20,7 @@ from reward.checkpoints import (
     config_folder,
     named_metric,
 )
-from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, nearest
+from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, did_you_mean, nearest
 from reward.fingerprints import split_sources
 from reward.json_files import read_json
 from reward.judges.base import Judge
@@ -256,8 +256,9 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         else:
             written = f"NAME={name}" if ":" in name else "NAME=FOLDER or NAME=HUB_ID"
             hint = f"a checkpoint is written {written}, a function my_metric.py:length"
+        folder = did_you_mean(name, [path.name for path in Path().iterdir() if path.is_dir()])
         raise UnknownMetricError(
-            f"no metric is named {name!r}. Nearest: {close}; {hint}. `capreward metrics` lists all"
+            f"no metric is named {name!r}.{folder} Nearest: {close}; {hint}. `capreward metrics` lists all"
         )
     return found
 

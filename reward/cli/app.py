@@ -70,7 +70,7 @@ def root(
     * 1: an error, printed in one line; or not one row could be read, scored or judged.
     * 2: a wrong command line.
     * 3: `audit` found an attack above --fail-above.
-    * 130: stopped by Ctrl-C. What was scored is kept, and the same command goes on. `serve` ends with 0.
+    * 130: stopped by Ctrl-C. What was saved is kept, and the same command goes on. `serve` ends with 0.
     """
     if debug:
         os.environ["CAPREWARD_DEBUG"] = "1"

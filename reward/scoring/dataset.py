@@ -23,7 +23,7 @@ from reward.scoring.parts import PartFolder, RowsDigest
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import open_source
 from reward.scoring.results import ranks
-from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
+from reward.scoring.runs import FEWEST_ROWS, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
 from reward.scoring.several import Metrics, options_of, reads_images
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
@@ -305,7 +305,7 @@ class _Run:
         if not self.devices:
             return self.metrics.part_rows
         share = -(-self.source.num_rows // (8 * len(self.devices)))
-        return min(self.metrics.part_rows, max(64, share))
+        return min(self.metrics.part_rows, max(FEWEST_ROWS, share))
 
     def _job(self, metrics: Metrics, folder: PartFolder | None = None, batch_size: int | None = None) -> Job:
         settings = {name: self.settings[name] for name in ("weights", "prefix")}
@@ -358,7 +358,7 @@ class _Run:
                     saved += 0 if step.part is None else job.rows_of(step.part)
                     advance(step.rows, step.failed)
         except KeyboardInterrupt:
-            raise ScoringInterrupted(saved, folder.path) from None
+            raise ScoringInterrupted(saved, folder.path, part_rows=folder.part_rows) from None
         return time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:

@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+FEWEST_ROWS = 64  # of a part, where its size is chosen by us
 
 
 class OtherRunError(OutputError):
@@ -37,10 +38,13 @@ class ScoringInterrupted(KeyboardInterrupt):
         rows: number of rows saved.
         place: where they are.
         what: the rows are called.
+        part_rows: rows of a part, of which nothing is saved before it is whole; None where each row is saved.
     """
 
-    def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
+    def __init__(self, rows: int, place: Path, what: str = "rows", part_rows: int | None = None) -> None:
         saved = f"{rows} {what} are saved in {place}; run the same again to go on" if rows else "nothing is saved yet"
+        if part_rows is not None and part_rows > FEWEST_ROWS:
+            saved += f" (rows are saved {part_rows} at a time: --part-rows {FEWEST_ROWS} loses less)"
         super().__init__(f"stopped; {saved}")
         self.rows, self.place = rows, place
 

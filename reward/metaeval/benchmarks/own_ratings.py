@@ -43,6 +43,7 @@ _RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-]
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
 _BETTER_AND_WORSE = (("chosen", "rejected"), ("correct", "incorrect"), ("better", "worse"))
 _WORDS = {"true": 1.0, "yes": 1.0, "correct": 1.0, "false": 0.0, "no": 0.0, "incorrect": 0.0}
+_NOTHING = ("", "-", "n/a", "na", "nan", "null", "?")  # is written where nobody rated
 _TIES = ("tie", "both", "equal", "same", "neither", "none", "draw")
 
 
@@ -111,7 +112,7 @@ class _Reader:
 
     def _number(self, value: Any, column: str) -> float | None:
         value = or_none(value)
-        if value is None or (isinstance(value, str) and not value.strip()):
+        if value is None or str(value).strip().lower() in _NOTHING:
             return None
         if isinstance(value, (bool, np.bool_)):
             return float(value)
@@ -124,7 +125,7 @@ class _Reader:
 
     def _choice(self, value: Any) -> Any:
         """Which of two captions is better, 0 or 1; None for a tie, ... where nobody chose."""
-        if value is None or (isinstance(value, str) and not value.strip()):
+        if value is None or str(value).strip().lower() in _NOTHING:
             return ...
         word = str(value).strip().lower()
         if word in self.words:
@@ -152,7 +153,11 @@ class _Reader:
         more = f"(above 0 where {self.captions[0]} is better) " if len(self.captions) == 2 else ""
         for row in self.source.rows([column]):
             cell = None if isinstance(row, BadRow) else or_none(row.get(column))
-            if isinstance(cell, str) and cell.strip() and number_in(cell, -math.inf, math.inf, text=True) is None:
+            if (
+                isinstance(cell, str)
+                and cell.strip().lower() not in _NOTHING
+                and number_in(cell, -math.inf, math.inf, text=True) is None
+            ):
                 found[cell.strip()] = None
         line = ",".join(f"{word}=NUMBER" for word in sorted(found)[:6])
         return DataError(

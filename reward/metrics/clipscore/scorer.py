@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 __all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer", "RefPacScorer", "SiglipScorer"]
+
+logger = logging.getLogger(__name__)
 
 PREFIX = "A photo depicts "  # the authors of CLIPScore, and of PAC-S, put it before every caption and reference
 _TEXTS_PER_PASS = 64
@@ -67,6 +70,8 @@ class ClipScorer(NetworkScorer):
     ) -> None:
         self.model, self.source, self.activation = towers, source, activation
         self.prefix = self.words if prefix is None else prefix
+        if towers.sigmoid is not None and self.words:
+            logger.warning("%s is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score", source)
 
     @classmethod
     def from_pretrained(

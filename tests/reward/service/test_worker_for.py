@@ -23,7 +23,6 @@ from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.errors import ServiceError
 from reward.scoring.dataset import score_dataset
-from reward.scoring.several import scoring_of
 from tests.json_lines import read_lines
 from tests.pictures import png
 
@@ -120,7 +119,7 @@ def test_images_references_and_several_numbers(start: Start, tmp_path: Path) -> 
 def test_a_request_that_comes_again_is_scored_once_and_meanwhile_others_gather(start: Start) -> None:
     url = start("old.py:length", "--needs", "")
     [given] = read_metrics([f"length={url}"], ["timeout=0.4", "patience=10"])
-    scorer: Any = scoring_of([given])
+    scorer = given.load()
     assert scorer.score([CaptionSample("slow star"), CaptionSample("a star")]).errors == {}
     answers: list[Any] = []
     asked = {"samples": [{"candidates": ["a star"] * 3}, {"candidates": ["slow"]}]}

@@ -198,13 +198,13 @@ def test_a_configuration_of_other_programs_beside_the_weights_does_no_harm(
 
 
 def test_the_shipped_clip_is_not_passed_off_as_the_papers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    checkpoints._warn_embedded.cache_clear()
+    checkpoints.warn_embedded.cache_clear()
     caplog.set_level("WARNING", logger="reward.checkpoints")  # the demo, which another test runs, lowers it
     load_scorer("clipscore", folder)
-    assert "synthetic scenes" not in caplog.text
+    assert "know drawings only" not in caplog.text
     for _ in range(2):
         load_scorer("refclipscore")
-    assert caplog.text.count("synthetic scenes") == 1
+    assert caplog.text.count("know drawings only") == 1
     assert "capreward metrics --for photos" in caplog.text
 
 
