@@ -130,6 +130,8 @@ def test_metrics_of_words_take_texts() -> None:
         ((PICTURES[0],), {}, r"captions are missing.*score\(images, captions\)"),
         ((CAPTIONS,), {}, r"metric 'vela' looks at images, and there are none: score\(images, captions\)"),
         ((pd.Series(CAPTIONS, index=[5, 6, 7]), pd.Series(PATHS, index=[5, 6, 7])), {}, "images come first"),
+        ((pd.Series(PATHS), pd.Series(CAPTIONS).iloc[::-1]), {}, "the same labels in different orders"),
+        ((PATHS, CAPTIONS), {"prompts": ["Describe."] * 3}, r"give the trainer MetricReward\(scorer\)"),
         (([CaptionSample("A.", "a.png")],), {"references": ["B."]}, "CaptionSample holds.*leave out references"),
         ((PATHS, CAPTIONS[:2]), {}, "got 3 images and 2 captions"),
         ((PATHS, [CAPTIONS] * 3), {}, r"captions\[0\] holds 3 captions of one image: call score\(image, captions\)"),

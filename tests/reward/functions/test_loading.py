@@ -47,6 +47,7 @@ REFUSED = [
     ("fleur", "no-such-folder", NO_FOLDER),
     ("clipscore", "ViT-B-32", f"{NO_FOLDER}, or ARCHITECTURE:TAG"),
     ("vela", "runs/photos/model", "does not exist"),
+    ("vela", "modle", f"{NO_FOLDER}. Did you mean 'model'?"),
     ("vela", "./photos", "does not exist"),
     ("vela", Path("runs/photos"), "does not exist"),
     ("vela", "a name/of a folder", "no folder 'a name/of a folder' here, and Repo id must"),

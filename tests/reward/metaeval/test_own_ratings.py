@@ -68,6 +68,7 @@ def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
         ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
         ({"anna": RATINGS, "ben": [*RATINGS[:7], None]}, {"rating_columns": ["anna", "ben"]}),
         ({"anna": RATINGS, "ben": RATINGS}, {"rating_columns": ["anna,ben"]}),
+        ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
         ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
         ({"rating": [f"{each} Stars" for each in RATINGS]}, {"rating_map": {f"{n} stars": n for n in range(1, 6)}}),

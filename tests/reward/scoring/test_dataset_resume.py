@@ -133,6 +133,8 @@ def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path)
     said = r"stopped; 6 rows are saved in .*out\.jsonl\.partial; run the same again"
     with pytest.raises(ScoringInterrupted, match=said):
         score_dataset(data, Stop(2, KeyboardInterrupt()), output, part_rows=3)
+    with pytest.raises(ScoringInterrupted, match=r"nothing is saved yet \(rows are saved 90 at a time: --part-rows 64"):
+        score_dataset(data, Stop(0, KeyboardInterrupt()), tmp_path / "other.jsonl", part_rows=90)
     assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 6
 
 

@@ -56,7 +56,9 @@ def by_hand(folder: Path, images: list[Image.Image], texts: list[str]) -> tuple[
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_scores_are_those_of_transformers_by_hand(kind: str, clips: dict[str, Path]) -> None:
+def test_scores_are_those_of_transformers_by_hand(
+    kind: str, clips: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
     images = pictures(3)
     samples = [CaptionSample(caption, image) for image in images for caption in CAPTIONS]
     scorer: Any = load_scorer("clipscore", clips[kind], device="cpu")
@@ -73,6 +75,7 @@ def test_scores_are_those_of_transformers_by_hand(kind: str, clips: dict[str, Pa
         with pytest.raises(CheckpointError, match="no logit_bias, which siglipscore needs: take clipscore, or give"):
             load_scorer("siglipscore", clips[kind])
         return
+    assert "is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score" in caplog.text
     cosines, model = by_hand(clips[kind], images, CAPTIONS)
     expected = torch.sigmoid(cosines * model.logit_scale.exp() + model.logit_bias)
     found = load_scorer("siglipscore", clips[kind], device="cpu").score(samples).scores[:, 0]
