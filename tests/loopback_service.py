@@ -104,8 +104,8 @@ class LoopbackService:
                 continue
         return group
 
-    def workers(self) -> list[int]:
-        """Process numbers of the workers, which are those that were spawned."""
+    def children(self) -> list[int]:
+        """Process numbers of those that answer, which are those that were spawned."""
         return [pid for pid, command in self.processes().items() if "spawn_main" in command]
 
 

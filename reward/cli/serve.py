@@ -26,8 +26,13 @@ def serve(
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
     ] = None,
-    devices: Annotated[str, typer.Option(help="auto (all GPUs, else the CPU), cpu, or GPUs such as 0,1.")] = "auto",
-    workers: Annotated[int, typer.Option(min=1, help="Processes that score, for each device.")] = 1,
+    devices: Annotated[
+        str,
+        typer.Option(
+            help="auto (all GPUs, else the CPU), or a list such as 0,1 or cpu,cpu: a process each, on ports from "
+            "--port on."
+        ),
+    ] = "auto",
     dtype: Dtype = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
     batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
@@ -68,7 +73,6 @@ def serve(
         token=os.environ.get(TOKEN) or None,
         image_root=image_root,
         devices=devices,
-        workers=workers,
         dtype=dtype,
         batch_size=batch_size,
         batch_requests=batch_requests,
@@ -84,15 +88,15 @@ def serve(
     from reward.checkpoints import warn_embedded
     from reward.optional import require
 
-    require("litserve", extra="serve", purpose="capreward serve")
-    from reward.service.app import make_app
-    from reward.service.workers import Workers
+    require("uvicorn", extra="serve", purpose="capreward serve")
+    from reward.service.processes import serve as serve_all
 
     names = ", ".join(each.name for each in settings.metrics)
-    console = terminal.console(stderr=True)
     place = f"[{host}]" if ":" in host else host
-    console.print(f"starting {names} at http://{place}:{port}; /health answers 200 when it is ready (Ctrl-C stops)")
+    addresses = ",".join(f"http://{place}:{port}" for _, port in settings.places())
+    terminal.console(stderr=True).print(
+        f"starting {names} at {addresses}; /health answers 200 when it is ready (Ctrl-C stops)"
+    )
     if any(each.knows_drawings_only for each in settings.metrics):
-        warn_embedded()  # here, once for all workers
-    running = Workers(settings)
-    running.serve(make_app(settings, running, running.lifespan))
+        warn_embedded()  # here, once for all processes
+    serve_all(settings)

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 import reward
 from reward.errors import ServiceError
+from reward.service.batching import ScoringThread
 from reward.service.guard import Guard
 from reward.service.schemas import ErrorReply, InfoReply, ScoreReply, ScoreRequest
-from reward.service.scoring import AsksWorkers, BadRequest, Scoring
+from reward.service.scoring import BadRequest, Scoring
 from reward.service.settings import ServiceSettings
-from reward.service.telemetry import Telemetry
-from reward.service.worker import Job
 
 __all__ = ["make_app"]
 
 _BODY = '{"image": {"base64": "iVBORw0KGgo..."}, "caption": "A dog runs."}'
 
 
-def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = None) -> FastAPI:
+def make_app(settings: ServiceSettings, thread: ScoringThread) -> FastAPI:
     """The application of a service.
 
     Args:
         settings: what is served, and the limits.
-        workers: score; has the attribute `ready`, the number of those that can.
-        lifespan: of the application, see FastAPI.
+        thread: has the metrics.
     """
-    telemetry = Telemetry()
-    scoring = Scoring(settings, workers, telemetry)
+    telemetry = thread.telemetry
+    scoring = Scoring(settings, thread)
     app = FastAPI(
         title="capreward",
         version=reward.__version__,
         summary="Image-caption metrics as a service",
-        lifespan=lifespan,
         responses={
             status: {"model": ErrorReply, "description": text}
             for status, text in {
@@ -48,38 +46,39 @@ def make_app(settings: ServiceSettings, workers: AsksWorkers, lifespan: Any = No
                 413: "The body is too large",
                 422: "The request cannot be answered",
                 429: "Too many requests",
+                503: "The metrics are not loaded yet",
             }.items()
         },
     )
     app.add_middleware(Guard, settings=settings, telemetry=telemetry)
     _handle_errors(app)
 
-    @app.get("/health")
+    def check_ready() -> None:
+        if not thread.facts:
+            raise HTTPException(503, "the metrics are not loaded yet", {"Retry-After": "1"})
+
+    @app.get("/health", dependencies=[Depends(check_ready)])
     async def health() -> dict[str, Any]:
-        """Whether there is a worker that can score; open to everyone."""
-        if not _ready(workers):
-            raise HTTPException(503, "no worker is ready", {"Retry-After": "1"})
+        """Whether the metrics are loaded; open to everyone."""
         return {"status": "ok"}
 
-    @app.get("/info")
+    @app.get("/info", dependencies=[Depends(check_ready)])
     async def info() -> InfoReply:
-        """What is served, as the workers have loaded it."""
-        facts = {name: (await workers.ask(Job(name))).facts for name in scoring.names}
-        return InfoReply(
-            version=reward.__version__, metrics=facts, limits=dict(settings.limits), workers=_ready(workers)
-        )
+        """What is served."""
+        return InfoReply(version=reward.__version__, metrics=thread.facts, limits=dict(settings.limits))
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        telemetry.workers.set(_ready(workers))
         return Response(telemetry.text(), media_type="text/plain; version=0.0.4")
 
-    @app.post("/score")
-    async def score(request: ScoreRequest) -> ScoreReply:
+    @app.post("/score", dependencies=[Depends(check_ready)])
+    async def score(request: ScoreRequest, received: Request) -> ScoreReply:
         """Scores captions."""
         metric = scoring.metric(request.metric)
-        facts, samples = await scoring.score(metric, request.samples, request.weights)
+        key = hashlib.sha256(await received.body()).hexdigest()
+        samples = await scoring.score(metric, request.samples, request.weights, key)
+        facts = thread.facts[metric]
         return ScoreReply(metric=metric, identity=facts["identity"], aspects=facts["aspects"], samples=samples)
 
     return app
@@ -108,12 +107,8 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(asyncio.TimeoutError)
     async def late(request: Request, problem: Exception) -> JSONResponse:
-        return error(504, "no worker answered in time", {"Retry-After": "1"})
+        return error(504, "there was no answer in time", {"Retry-After": "1"})
 
     @app.exception_handler(ServiceError)
     async def broken(request: Request, problem: ServiceError) -> JSONResponse:
         return error(422, str(problem))  # a 5xx would have it sent again
-
-
-def _ready(workers: Any) -> int:
-    return int(getattr(workers, "ready", 1))

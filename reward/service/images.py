@@ -35,7 +35,7 @@ class ImageReader:
     def __init__(self, settings: ServiceSettings) -> None:
         self._settings = settings
         self._root = None if settings.image_root is None else Path(os.path.realpath(settings.image_root))
-        # Not the event loop's own: the workers' replies come through those, and must not wait for a slow disk.
+        # Not the event loop's own: what else waits there must not wait for a slow disk.
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="image")
 
     async def read(self, image: Image) -> bytes:

@@ -31,12 +31,11 @@ class ErrorReply(BaseModel):
 
 
 class InfoReply(BaseModel):
-    """What is served: facts of each metric, limits, and the number of workers that can score."""
+    """What is served: facts of each metric, and limits."""
 
     version: str
     metrics: dict[str, dict[str, Any]]
     limits: dict[str, float]
-    workers: int
 
 
 class Base64Image(_Strict):

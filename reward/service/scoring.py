@@ -1,4 +1,4 @@
-"""From captions that a request names to their scores and rewards: limits, images, a worker, weights."""
+"""From captions that a request names to their scores and rewards: limits, images, the metric, weights."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
-from reward.errors import ImageError, InvalidSampleError, WeightsError
+import numpy as np
+
+from reward.errors import ImageError, InvalidSampleError, ServiceError, WeightsError
 from reward.samples import CaptionSample, is_wordless
+from reward.score_table import ScoreTable, weighted_mean
+from reward.service.batching import ScoringThread
 from reward.service.images import ImageReader, ImageRefused
 from reward.service.schemas import SampleScores, ScoreSample
 from reward.service.settings import ServiceSettings
-from reward.service.telemetry import Telemetry
-from reward.service.worker import Job, JobReply
 from reward.weights import normalise_weights
 
-__all__ = ["AsksWorkers", "BadRequest", "Scoring"]
+__all__ = ["BadRequest", "Scoring"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,23 +32,16 @@ class BadRequest(Exception):
         self.status = status
 
 
-class AsksWorkers(Protocol):
-    """Who has jobs done; see `reward.service.workers.Workers.ask`."""
-
-    async def ask(self, job: Job) -> JobReply: ...
-
-
 class Scoring:
     """Scores what requests ask for.
 
     Args:
         settings: of the service.
-        workers: have the jobs done.
-        telemetry: counts captions.
+        thread: has the metrics.
     """
 
-    def __init__(self, settings: ServiceSettings, workers: AsksWorkers, telemetry: Telemetry) -> None:
-        self.settings, self.workers, self.telemetry = settings, workers, telemetry
+    def __init__(self, settings: ServiceSettings, thread: ScoringThread) -> None:
+        self.settings, self.thread = settings, thread
         self.names = [metric.name for metric in settings.metrics]
         self._images = ImageReader(settings)
         self._errors = 0
@@ -65,13 +59,13 @@ class Scoring:
         return name
 
     async def score(
-        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None
-    ) -> tuple[dict[str, Any], list[SampleScores]]:
-        """Facts of the metric, and the captions' scores, in one job, so that those of an image are scored together.
+        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None, key: str
+    ) -> list[SampleScores]:
+        """The captions' scores, in one job, so that those of an image are scored together; `key` names the request.
 
         Raises:
             BadRequest: too many captions, an image that the service refuses, unknown weights.
-            asyncio.TimeoutError, ServiceError: see `Workers.ask`.
+            asyncio.TimeoutError, ServiceError: see `ScoringThread.ask`.
         """
         most = self.settings.max_candidates
         if sum(len(each.candidates) for each in asked) > most:
@@ -98,21 +92,26 @@ class Scoring:
                 except InvalidSampleError as error:
                     row.append(str(error))
             places.append(row)
-        reply = await self.workers.ask(Job(metric, samples))
-        if reply.problem is not None:
-            raise BadRequest(reply.problem, status=500)
-        self.telemetry.count(metric, reply, sum(isinstance(place, str) for row in places for place in row))
+        facts = self.thread.facts[metric]
         try:
             vector = normalise_weights(
-                reply.facts["default_weights"] if weights is None else weights,
-                reply.facts["aspects"],
-                reply.facts["aliases"],
+                facts["default_weights"] if weights is None else weights, facts["aspects"], facts["aliases"]
             )
         except WeightsError as error:
             raise BadRequest(str(error)) from None
-        scored = [_collect(each, row, reply, vector.tolist()) for each, row in zip(asked, places, strict=True)]
+        table = ScoreTable(np.empty((0, len(vector))), facts["aspects"])
+        if samples:
+            try:
+                table = await self.thread.ask(metric, samples, key)
+            except (ServiceError, asyncio.TimeoutError):
+                raise
+            except Exception as error:
+                raise BadRequest(f"{type(error).__name__}: {error}"[:500], status=500) from None
+        refused = sum(isinstance(place, str) for row in places for place in row)
+        self.thread.telemetry.count(metric, len(table) - len(table.errors), len(table.errors) + refused)
+        scored = [_collect(*each, table, vector, facts["range"]) for each in zip(asked, places, strict=True)]
         self._log_errors(metric, [error for sample in scored for error in sample.errors if error is not None])
-        return reply.facts, scored
+        return scored
 
     def _log_errors(self, metric: str, errors: list[str]) -> None:
         """Warns of the first, tenth, hundredth, ... caption without a score."""
@@ -126,24 +125,25 @@ class Scoring:
             raise InvalidSampleError(f"a text has more than {most} characters, which is the service's limit")
 
 
-def _collect(asked: ScoreSample, row: list[int | str], reply: JobReply, weights: list[float]) -> SampleScores:
+def _collect(
+    asked: ScoreSample, row: list[int | str], table: ScoreTable, weights: np.ndarray, bounds: list[float | None]
+) -> SampleScores:
     found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
+    error: str | None
     for candidate, place in zip(asked.candidates, row, strict=True):
-        scores = [None] * len(weights) if isinstance(place, str) else reply.scores[place]
-        found.scores.append(list(scores))
-        found.errors.append(place if isinstance(place, str) else reply.errors.get(place))
-        found.truncated.append(not isinstance(place, str) and reply.truncated[place])
-        found.rewards.append(_reward(candidate, scores, weights, reply.facts["range"]))
+        if isinstance(place, str):
+            values, error, cut = np.full(len(weights), np.nan), place, False
+        else:
+            values, error, cut = table.scores[place], table.errors.get(place), bool(table.truncated[place])
+        found.scores.append([_number(value) for value in values])
+        found.errors.append(error)
+        found.truncated.append(cut)
+        if is_wordless(candidate):  # the lowest value there is, as `MetricReward` has it
+            ends = np.where(weights > 0, *np.array(bounds, float))  # NaN where there is no bound
+            values = ends if np.isfinite(ends[weights != 0]).all() else values
+        found.rewards.append(_number(weighted_mean(values[None], weights)[0]))
     return found
 
 
-def _reward(
-    candidate: str, scores: Sequence[float | None], weights: list[float], bounds: Sequence[float | None]
-) -> float | None:
-    """The weighted mean, as `MetricReward` has it: the lowest value there is for a caption without a word."""
-    if is_wordless(candidate):
-        ends = [bounds[0] if weight > 0 else bounds[1] for weight in weights]
-        scores = ends if all(end is not None for end, weight in zip(ends, weights, strict=True) if weight) else scores
-    used = [(weight, score) for weight, score in zip(weights, scores, strict=True) if weight]
-    total = sum(weight * (math.nan if score is None else score) for weight, score in used)
-    return total if math.isfinite(total) else None
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

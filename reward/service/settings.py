@@ -21,14 +21,14 @@ class ServiceSettings:
     """Settings of a service.
 
     Args:
-        metrics: what is served, each name once. Every worker loads all of them.
+        metrics: what is served, each name once.
         host: `127.0.0.1`, `localhost` or `::1` (this machine only), `0.0.0.0` or `::` (all networks), or another
             address of this machine; others than the first three need `token`.
-        port: 1024 to 65535.
+        port: of the first process, 1024 to 65535.
         token: what clients must send as `Authorization: Bearer TOKEN`; None lets everyone in.
         image_root: folder of the images that requests may name by path; None refuses paths.
-        workers: worker processes for each device.
-        devices: `"auto"` (all GPUs, else the CPU), `"cpu"`, or numbers of GPUs, such as `"0,1"`.
+        devices: `"auto"` (all GPUs, else the CPU), or their names, such as `"0,1"` (GPUs) or `"cpu,cpu"`. Each has a
+            process of its own, which loads all metrics, on a port of its own: `port`, `port` + 1, and so on.
         dtype: of the networks; None is their own.
         batch_size: most captions of a forward pass; None leaves it to the metric.
         batch_requests: most requests that are scored together; 1 scores each by itself.
@@ -51,7 +51,6 @@ class ServiceSettings:
     port: int = 8123
     token: str | None = field(default=None, repr=False)
     image_root: Path | None = None
-    workers: int = 1
     devices: str = "auto"
     dtype: str | None = None
     batch_size: int | None = None
@@ -72,7 +71,7 @@ class ServiceSettings:
             raise ConfigError("a service needs at least one metric, such as -m vela")
         if twice := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f"--metric gives {twice[0]!r} twice; start a second service for another checkpoint")
-        for name in ("workers", "batch_requests", "max_body", "max_pixels", "max_candidates", "max_characters"):
+        for name in ("batch_requests", "max_body", "max_pixels", "max_candidates", "max_characters"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("timeout", "body_timeout", "drain"):
@@ -101,6 +100,28 @@ class ServiceSettings:
             )
         if self.image_root is not None and not self.image_root.is_dir():
             raise ConfigError(f"image root {os.fspath(self.image_root)!r} is not a folder")
+
+    def places(self) -> list[tuple[str, int]]:
+        """(device, port) of each process.
+
+        Raises:
+            ConfigError: a device has no such name, or a port no such number.
+
+        Example:
+            >>> ServiceSettings((), devices="0,1").places()
+            [('cuda:0', 8123), ('cuda:1', 8124)]
+        """
+        names = self.devices.split(",")
+        if names == ["auto"]:
+            import torch
+
+            names = [str(number) for number in range(torch.cuda.device_count())] or ["cpu"]
+        if not all(name == "cpu" or name.isdecimal() for name in names):
+            raise ConfigError(f"devices must be auto, or names such as cpu or 0,1, got {self.devices!r}")
+        if self.port + len(names) - 1 > 65535:
+            raise ConfigError(f"port must be at most {65536 - len(names)} for {len(names)} processes, got {self.port}")
+        devices = [name if name == "cpu" else f"cuda:{int(name)}" for name in names]
+        return list(zip(devices, range(self.port, self.port + len(names)), strict=True))
 
     @property
     def limits(self) -> Mapping[str, float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from reward.service.worker import JobReply
-
 __all__ = ["Telemetry"]
 
 _POWERS = [2**power for power in range(11)]
@@ -13,7 +11,7 @@ _SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 
 class Telemetry:
-    """Counters of the process that speaks HTTP."""
+    """Counters of a process."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -22,7 +20,6 @@ class Telemetry:
             "capreward_request_seconds", "Time of a request", ["path"], registry=registry, buckets=_SECONDS
         )
         self.waiting = Gauge("capreward_requests_under_way", "Requests without an answer", registry=registry)
-        self.workers = Gauge("capreward_workers_ready", "Workers that can score", registry=registry)
         self._captions = Counter("capreward_captions", "Captions", ["metric", "outcome"], registry=registry)
         self._batch = Histogram(
             "capreward_batch_captions", "Captions scored together", ["metric"], registry=registry, buckets=_POWERS
@@ -31,14 +28,15 @@ class Telemetry:
             "capreward_batch_requests", "Requests scored together", ["metric"], registry=registry, buckets=_POWERS
         )
 
-    def count(self, metric: str, reply: JobReply, refused: int) -> None:
-        """Counts the captions of a request; `refused` of them were not given to a worker."""
-        failed = len(reply.errors)
-        self._captions.labels(metric, "scored").inc(len(reply.scores) - failed)
-        self._captions.labels(metric, "not scored").inc(failed + refused)
-        if reply.batch:  # in one reply of each batch
-            self._batch.labels(metric).observe(reply.batch["captions"])
-            self._joined.labels(metric).observe(reply.batch["requests"])
+    def count(self, metric: str, scored: int, failed: int) -> None:
+        """Counts the captions of a request."""
+        self._captions.labels(metric, "scored").inc(scored)
+        self._captions.labels(metric, "not scored").inc(failed)
+
+    def count_batch(self, metric: str, requests: int, captions: int) -> None:
+        """Counts what was scored together."""
+        self._batch.labels(metric).observe(captions)
+        self._joined.labels(metric).observe(requests)
 
     def text(self) -> bytes:
         """All counts in Prometheus's format."""

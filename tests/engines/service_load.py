@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -26,7 +28,7 @@ __all__ = ["LIMITS", "METRICS", "PATIENCE", "TOKEN", "Load", "Photos"]
 METRICS = ("vela", "unigram", "length")
 TOKEN = "a-token-of-the-soak"
 LIMITS = ("--max-body", "400000", "--max-pixels", "1000000", "--max-candidates", "64", "--body-timeout", "2")
-PATIENCE = 120  # seconds for an answer: where both workers are killed, a busy machine takes a while to start others
+PATIENCE = 120  # seconds for an answer: where both processes are killed, a busy machine takes a while to start others
 ROUNDING = 1e-5  # most that a score may differ by where other captions stand in the batch
 
 
@@ -65,7 +67,8 @@ class Load:
 
     Args:
         photos: what is asked for.
-        url: of the service, which has the images below its root, the limits `LIMITS` and the token `TOKEN`.
+        url: of the processes of the service, separated by commas; it has the images below its root, the limits `LIMITS`
+            and the token `TOKEN`.
         clients: that send beside each other.
         rate: requests a second of all of them.
     """
@@ -119,9 +122,15 @@ class Load:
             await asyncio.gather(*(client(number) for number in range(self.clients)))
 
     async def post(self, path: str, body: Any, status: int = 200, **options: Any) -> Any:
-        """The JSON of a reply; notes another status than the expected one."""
+        """The JSON of a reply; raises for another status than the expected one. A process that is gone is left out."""
+        httpx = http_library()
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        reply = await self.http.post(self.url + path, content=content, **options)
+        for url in itertools.cycle(random.sample(self.url.split(","), self.url.count(",") + 1)):
+            with suppress(httpx.TransportError):
+                reply = await self.http.post(url + path, content=content, **options)
+                if reply.status_code != 503:
+                    break
+            await asyncio.sleep(0.1)
         if reply.status_code != status:
             raise ValueError(f"status {reply.status_code}, not {status}: {reply.text[:200]}")
         return reply.json()
@@ -206,13 +215,18 @@ class Load:
         await self.post(path, sent, status, **options)
 
     async def _half(self, rng: random.Random) -> None:
-        host, _, port = self.url.rpartition("/")[2].partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
+        host, _, port = random.choice(self.url.split(",")).rpartition("/")[2].partition(":")
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port))
+        except ConnectionError:
+            return  # the process is gone
         head = f"POST /score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 1000\r\n\r\n"
         writer.write(head.encode() + b'{"samples": [')
         await writer.drain()
-        if rng.random() < 0.5 and b" 408 " not in (line := await reader.readline()):  # else: gone without a word
-            raise ValueError(f"{line!r} to a body that stops")
+        if rng.random() < 0.5:  # else: gone without a word
+            with suppress(ConnectionError):
+                if (line := await reader.readline()) and not {b"408", b"503"} & set(line.split()):
+                    raise ValueError(f"{line!r} to a body that stops")
         writer.close()
 
     def _pick(self, rng: random.Random) -> tuple[int, list[int]]:

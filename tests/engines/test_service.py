@@ -1,4 +1,4 @@
-"""A reward service for long: 32 clients of many kinds, a worker killed each minute, memory, no wrong row.
+"""A reward service for long: 32 clients of many kinds, a process killed each minute, memory, no wrong row.
 
 CAPREWARD_SOAK_MINUTES (2) is how long, CAPREWARD_SOAK_RATE (8) how many requests a second.
 """
@@ -31,9 +31,9 @@ MOST_GROWTH = 0.05 if MINUTES >= 10 else 0.25  # a short run sees little else th
 
 
 class Watch(threading.Thread):
-    """Kills workers and looks at memory until it is stopped.
+    """Kills processes and looks at memory until it is stopped.
 
-    The first kill ends both workers at once, the others the younger one, so that the older one grows old.
+    The first kill ends both at once, the others the younger one, so that the older one grows old.
     """
 
     def __init__(self, service: LoopbackService) -> None:
@@ -46,23 +46,23 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         rng, start = random.Random(0), time.monotonic()
-        kill_at, born = GAP, dict.fromkeys(self.service.workers(), -60.0)
+        kill_at, born = GAP, dict.fromkeys(self.service.children(), -60.0)
         while not self.stopping.wait(2.0):
             now = time.monotonic() - start
-            workers = sorted(self.service.workers(), key=lambda pid: born.setdefault(pid, now))
-            if now >= kill_at and len(workers) == 2 and now - born[workers[1]] > GAP / 2:
+            children = sorted(self.service.children(), key=lambda pid: born.setdefault(pid, now))
+            if now >= kill_at and len(children) == 2 and now - born[children[1]] > GAP / 2:
                 time.sleep(rng.random())
-                for pid in workers if not self.kills else workers[1:]:
+                for pid in children if not self.kills else children[1:]:
                     os.kill(pid, signal.SIGKILL)
                 self.kills.append(now)
                 kill_at = now + GAP * rng.uniform(0.9, 1.1)
                 continue
-            if len(workers) < 2 or now - born[workers[1]] < GAP / 2:
+            if len(children) < 2 or now - born[children[1]] < GAP / 2:
                 continue  # memory is compared where all are up
             commands = self.service.processes()
-            others = sorted(pid for pid in commands if pid not in workers and "resource_tracker" not in commands[pid])
-            names = dict(zip(others, ("first process", "manager", "HTTP"), strict=True))
-            names |= dict(zip(workers, ("older worker", "younger worker"), strict=True))
+            others = sorted(pid for pid in commands if pid not in children and "resource_tracker" not in commands[pid])
+            names = dict(zip(others, ("first process",), strict=True))
+            names |= dict(zip(children, ("older process", "younger process"), strict=True))
             try:
                 total = 0.0
                 for pid, name in names.items():
@@ -113,9 +113,9 @@ def test_soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.mkdir()
     load = Load(Photos(root), "", rate=RATE)
     metrics = [part for name in METRICS for part in ("--metric", name)]
-    options = (*metrics, "--devices", "cpu", "--workers", "2", *LIMITS)
+    options = (*metrics, "--devices", "cpu,cpu", *LIMITS)
     with loopback_service(*options, "--image-root", str(root), "--timeout", str(PATIENCE)) as service:
-        load.url = service.url
+        load.url = f"{service.url},http://127.0.0.1:{service.port + 1}"
         watch, cpu = Watch(service), time.process_time()
         cpu_before, stood = cpu_seconds(service), standstill()
         watch.start()

@@ -6,18 +6,19 @@ import asyncio
 import base64
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from reward import CaptionSample, MetricReward, load_scorer
+from reward import CaptionSample, MetricReward, ScoreTable, load_scorer
 from reward.errors import ConfigError, ServiceError
+from reward.metrics.words.scorer import LengthScorer
 from reward.registry import MetricSource
 from reward.service.guard import Guard
 from reward.service.images import ImageReader
 from reward.service.settings import ServiceSettings
 from reward.service.telemetry import Telemetry
-from reward.service.worker import Job, JobReply
 from tests.pictures import png
 from tests.reward.service.in_process import App
 
@@ -88,7 +89,7 @@ def test_texts_over_the_limit_have_no_score() -> None:
 def test_info_names_metrics_and_limits(app: App) -> None:
     info = app.send("GET", "/info").json()
     assert info["metrics"]["unigram"]["aspects"] == ["f1"]
-    assert info["metrics"]["unigram"]["identity"] == app.worker.facts["unigram"]["identity"]
+    assert info["metrics"]["unigram"]["identity"] == app.thread.facts["unigram"]["identity"]
     assert info["limits"]["max_candidates"] == 1024
 
 
@@ -103,30 +104,36 @@ def test_prometheus_counts() -> None:
     assert 'capreward_requests_total{path="other",status="404"} 1.0' in text  # a client cannot make up label values
 
 
-@pytest.mark.parametrize(("problem", "status"), [(asyncio.TimeoutError(), 504), (ServiceError("3 workers died"), 422)])
-def test_workers_that_do_not_answer(problem: Exception, status: int) -> None:
+@pytest.mark.parametrize(("problem", "status"), [(asyncio.TimeoutError(), 504), (ServiceError("3 died"), 422)])
+def test_a_metric_that_does_not_answer(problem: Exception, status: int) -> None:
     app = App("length")
 
-    async def ask(job: Job) -> JobReply:
+    async def ask(*asked: Any) -> ScoreTable:
         raise problem
 
-    app.ask = ask  # type: ignore[method-assign]
+    app.thread.ask = ask  # type: ignore[method-assign]
     app.post("/score", {"samples": [{"candidates": ["A star."]}]}, status)
 
 
 def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = App("length").worker
-    score = worker.scorers["length"].score
+    app, score, together = App("length", batch_wait=1.0), LengthScorer.score, []
 
-    def fail_sometimes(samples: Any, **options: Any) -> Any:
+    def fail_sometimes(self: Any, samples: Any, **options: Any) -> Any:
+        together.append(len(samples))
         if any(sample.candidate == "fail" for sample in samples):
             raise RuntimeError("out of memory")
-        return score(samples, **options)
+        return score(self, samples, **options)
 
-    monkeypatch.setattr(worker.scorers["length"], "score", fail_sometimes)
-    jobs = [Job("length", [CaptionSample(text)]) for text in ("A star.", "fail", "A red star.")]
-    first, second, third = worker.run(jobs)
-    assert (first.scores, second.problem, third.scores) == ([[2.0]], "RuntimeError: out of memory", [[3.0]])
+    monkeypatch.setattr(LengthScorer, "score", fail_sometimes)
+
+    def ask(text: str) -> Any:
+        return app.send("POST", "/score", {"samples": [{"candidates": [text]}]})
+
+    with ThreadPoolExecutor(3) as pool:
+        first, second, third = pool.map(ask, ("A star.", "fail", "A red star."))
+    assert [reply.json()["samples"][0]["scores"] for reply in (first, third)] == [[[2.0]], [[3.0]]]
+    assert (second.status_code, second.json()["error"]) == (500, "RuntimeError: out of memory")
+    assert together == [3, 1, 1, 1]
 
 
 def test_images_of_a_request_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +200,7 @@ def test_the_memory_of_bodies_counts_while_they_come() -> None:
         ({"token": "short"}, "8 characters"),
         ({"token": "with a blank in it"}, "white space"),
         ({"port": 80}, "1024"),
-        ({"workers": 0}, "workers"),
+        ({"batch_requests": 0}, "batch_requests"),
         ({"timeout": math.nan}, "timeout"),
         ({"batch_wait": 60.0}, "batch_wait"),
     ],

@@ -369,7 +369,7 @@ def test_rewards_equal_those_in_process() -> None:
 
     app = App("vela")
     with fake_service() as fake:
-        fake.facts = app.worker.facts["vela"]
+        fake.facts = app.thread.facts["vela"]
         fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
         images = [Image.effect_noise((40, 30), 90).convert("RGB") for _ in range(2)]
         samples = [CaptionSample(text, image) for image in images for text in ("A red star.", "Two dogs.")]

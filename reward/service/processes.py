@@ -1,0 +1,119 @@
+"""The processes of a service: one for each device, on ports of its own, which is started again when it dies."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+from reward.errors import ServiceError
+from reward.service.settings import ServiceSettings
+
+__all__ = ["serve"]
+
+logger = logging.getLogger(__name__)
+
+_LOOK = 0.2  # seconds between two looks at the processes
+_PAUSE = 1.0  # seconds before a process that died is started again
+_CANNOT_START = 9  # exit code of a process whose metrics cannot be loaded
+
+
+def serve(settings: ServiceSettings) -> None:
+    """Serves until SIGTERM or Ctrl-C, and then finishes the requests under way.
+
+    Raises:
+        ServiceError: a port cannot be used, or the metrics cannot be loaded.
+    """
+    places = settings.places()
+    for _, port in places:
+        _check_port(settings.host, port)
+    stopping = threading.Event()
+
+    def stop(number: int, frame: Any) -> None:
+        if stopping.is_set() and number == signal.SIGINT:
+            os._exit(130)  # Ctrl-C pressed again; the others end with this process
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    with tempfile.TemporaryDirectory(prefix="capreward-serve-") as folder:
+        children = [_started(settings, *place, folder) for place in places]
+        try:
+            while not stopping.wait(_LOOK):
+                for number, child in enumerate(children):
+                    if child.exitcode == _CANNOT_START:
+                        raise ServiceError("the service cannot start; the reason stands above")
+                    if child.exitcode is not None and not stopping.wait(_PAUSE):
+                        logger.warning("port %d: the process died and is started again", places[number][1])
+                        children[number] = _started(settings, *places[number], folder)
+        finally:
+            for child in children:
+                child.terminate()
+            end = time.monotonic() + settings.drain + 5.0  # they end by themselves within `drain`
+            for child in children:
+                child.join(max(0.0, end - time.monotonic()))
+                child.kill()
+                child.join()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _started(settings: ServiceSettings, device: str, port: int, folder: str) -> Any:
+    child = multiprocessing.get_context("spawn").Process(target=_serve_one, args=(settings, device, port, folder))
+    child.start()
+    return child
+
+
+def _serve_one(settings: ServiceSettings, device: str, port: int, folder: str) -> None:
+    """What a process does: HTTP in its main thread, and scoring in another."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; uvicorn handles it from its start on
+    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
+    import uvicorn
+
+    from reward.service.app import make_app
+    from reward.service.batching import Deaths, ScoringThread
+    from reward.service.slow_clients import ImpatientProtocol
+
+    def give_up(error: Exception) -> None:
+        print(f"error: {device}: {error}", file=sys.stderr, flush=True)
+        os._exit(_CANNOT_START)
+
+    thread = ScoringThread(settings, device, Deaths(Path(folder), str(port), settings.batch_requests), give_up)
+    config = uvicorn.Config(
+        make_app(settings, thread),
+        host=settings.host,
+        port=port,
+        log_level="error",
+        http=ImpatientProtocol.with_limit(settings.body_timeout),
+        access_log=False,
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=round(settings.drain),
+    )
+    uvicorn.Server(config).run()
+    os._exit(0)  # without a word of the scoring thread, which may be at work
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the first one is gone, however it went."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as uvicorn does
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ServiceError(f"port {port} of {host} cannot be used: {error.strerror}; choose another") from None
