@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import mmap
 import queue
@@ -123,6 +124,7 @@ class ScoringThread:
         except Exception as error:
             self._give_up(error)
             return
+        gc.freeze()  # walking through loaded networks would hold up requests for a quarter of a second
         while True:
             batch = self._batch()
             self.deaths.scoring([asked.key for asked in batch])
