@@ -108,7 +108,7 @@ class ServiceSettings:
             ConfigError: a device has no such name, or a port no such number.
 
         Example:
-            >>> ServiceSettings((), devices="0,1").places()
+            >>> ServiceSettings((MetricSource("vela"),), devices="0,1").places()
             [('cuda:0', 8123), ('cuda:1', 8124)]
         """
         names = self.devices.split(",")

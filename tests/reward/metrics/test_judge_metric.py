@@ -302,7 +302,7 @@ def test_the_service_takes_the_criteria_of_a_caption(folder: Path) -> None:
     app = App(f"rubric={folder}")
     samples = [CaptionSample(text, RED, columns={"rubric": RUBRIC}) for text in ("A dog runs.", "Two cats.")]
     with fake_service() as fake:
-        fake.facts = app.worker.facts["rubric"]
+        fake.facts = app.thread.facts["rubric"]
         fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
         remote = RemoteReward(fake.url, "rubric", timeout=30.0)
         assert remote.rewards(samples) == pytest.approx(MetricReward("rubric", folder, device="cpu").rewards(samples))
