@@ -27,7 +27,7 @@ API = {
     "judges": ("Judges", "reward.judges"),
     "preferences": ("Preference pairs", "reward.preferences"),
     "metaeval": ("Agreement with people", "reward.metaeval"),
-    "arena": ("Arenas", "reward.arena"),
+    "arena": ("Arenas", "reward.metaeval.arena"),
     "scenes": ("Synthetic scenes", "reward.scenes"),
     "metric": ("A metric of your own", "reward.metrics.base"),
 }

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from integrations.hf_generate.best_of_n import BestOfN as BestOfN
     from reward.decoding.selection import rerank
-    from reward.functions.combining import CombinedReward, WeightedReward
-    from reward.functions.metric_reward import MetricReward
-    from reward.functions.named_rewards import (
+    from reward.registry import list_metrics, load_scorer, metric_spec
+    from reward.rewards.combining import CombinedReward, WeightedReward
+    from reward.rewards.metric_reward import MetricReward
+    from reward.rewards.named_rewards import (
         BeitScoreReward,
         FleurReward,
         HarmonicReward,
@@ -23,37 +24,36 @@ if TYPE_CHECKING:
         beitscore_reward,
         vela_reward,
     )
-    from reward.functions.remote_reward import RemoteReward
-    from reward.functions.text_rewards import LengthReward, RepetitionReward
-    from reward.functions.tournament_reward import TournamentReward
-    from reward.functions.wrappers import AsyncReward
-    from reward.registry import list_metrics, load_scorer, metric_spec
+    from reward.rewards.remote_reward import RemoteReward
+    from reward.rewards.text_rewards import LengthReward, RepetitionReward
+    from reward.rewards.tournament_reward import TournamentReward
+    from reward.rewards.wrappers import AsyncReward
     from reward.samples import CaptionSample, ScoreTable
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncReward": "reward.functions.wrappers",
-    "BeitScoreReward": "reward.functions.named_rewards",
+    "AsyncReward": "reward.rewards.wrappers",
+    "BeitScoreReward": "reward.rewards.named_rewards",
     "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
     "CaptionSample": "reward.samples",
-    "CombinedReward": "reward.functions.combining",
-    "FleurReward": "reward.functions.named_rewards",
-    "HarmonicReward": "reward.functions.named_rewards",
-    "LengthReward": "reward.functions.text_rewards",
-    "MetricReward": "reward.functions.metric_reward",
-    "RemoteReward": "reward.functions.remote_reward",
-    "RepetitionReward": "reward.functions.text_rewards",
+    "CombinedReward": "reward.rewards.combining",
+    "FleurReward": "reward.rewards.named_rewards",
+    "HarmonicReward": "reward.rewards.named_rewards",
+    "LengthReward": "reward.rewards.text_rewards",
+    "MetricReward": "reward.rewards.metric_reward",
+    "RemoteReward": "reward.rewards.remote_reward",
+    "RepetitionReward": "reward.rewards.text_rewards",
     "ScoreTable": "reward.score_table",
-    "TournamentReward": "reward.functions.tournament_reward",
-    "VelaReward": "reward.functions.named_rewards",
-    "WeightedReward": "reward.functions.combining",
-    "beitscore_reward": "reward.functions.named_rewards",
+    "TournamentReward": "reward.rewards.tournament_reward",
+    "VelaReward": "reward.rewards.named_rewards",
+    "WeightedReward": "reward.rewards.combining",
+    "beitscore_reward": "reward.rewards.named_rewards",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
     "metric_spec": "reward.registry",
     "rerank": "reward.decoding.selection",
-    "vela_reward": "reward.functions.named_rewards",
+    "vela_reward": "reward.rewards.named_rewards",
 }
 __all__ = [
     "AsyncReward",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reward.aspect_weights import list_names, normalise_weights
 from reward.errors import ConfigError
-from reward.weights import list_names, normalise_weights
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -179,9 +179,9 @@ class Corrupt(Answers):
         return {"image": f"{number % 3}.png", "caption": f"A red star shines on {number} green hills."}
 
     def run(self) -> None:
-        from reward.corruptions.datasets import make_corrupted
         from reward.judges import ScriptedJudge
         from reward.scoring.readers import open_source
+        from reward.training.corruptions.datasets import make_corrupted
 
         def answer(question: Any) -> str:
             time.sleep(float(os.environ["PICTURE_SECONDS"]))

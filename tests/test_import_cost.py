@@ -42,7 +42,7 @@ def cost(code: str) -> tuple[float, list[str]]:
     "code",
     [
         "import reward",
-        "import reward.samples, reward.weights, reward.errors, reward.optional, reward.images, reward.checkpoints",
+        "import reward.samples, reward.aspect_weights, reward.errors, reward.optional, reward.images",
         "import reward; reward.list_metrics(); reward.CaptionSample; reward.ScoreTable",
         "import reward; reward.load_scorer('length').score([reward.CaptionSample('a red star')])",
         "import reward.cli.main",

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reward import load_scorer
-from reward.audit.attacks import Attack, Material
-from reward.audit.report import attack_grid, level_grid, notes, to_json
-from reward.audit.run import Audit, audit, scene_rows
+from reward.metaeval.audit.attacks import Attack, Material
+from reward.metaeval.audit.report import attack_grid, level_grid, notes, to_json
+from reward.metaeval.audit.run import Audit, audit, scene_rows
 from reward.registry import MetricSource
 from reward.samples import is_blank
 from reward.scenes.graph import COLOURS, WORDS

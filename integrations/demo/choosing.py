@@ -14,8 +14,8 @@ from integrations.demo.captioner import MAX_NEW_TOKENS, decoded_batches, write_c
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank, rate_candidates
-from reward.functions.wrappers import RatesCaptions
 from reward.metaeval import Interval, bootstrap_weights
+from reward.rewards.wrappers import RatesCaptions
 from reward.scenes import Scene
 
 __all__ = ["ChoicePart", "choose_best", "measure_choice"]

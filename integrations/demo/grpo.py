@@ -16,9 +16,9 @@ from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
 from integrations.demo.quality import compare_systems, judge_captions, mean_quality
 from integrations.trl import ResumeWeights, last_checkpoint, make_prompt_dataset
 from reward.errors import CheckpointError
-from reward.functions.completions import completion_text
 from reward.metaeval import Interval, bootstrap_weights
 from reward.metrics.vela import SPEC
+from reward.rewards.completions import completion_text
 from reward.scenes import Scene
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from reward.functions.gathering import RowReward, make_reward
+from reward.rewards.gathering import RowReward, make_reward
 
 __all__ = ["CaptionORM", "register"]
 
@@ -23,7 +23,7 @@ class CaptionORM:
 
     Args:
         args: ms-swift's arguments; not used.
-        settings: metric (VELA by default), source, weights and more, see `reward.functions.gathering.make_reward`;
+        settings: metric (VELA by default), source, weights and more, see `reward.rewards.gathering.make_reward`;
             and `missing`, what a row that cannot be scored gets. Without it, such a row raises: ms-swift takes None
             from a reward, but counts it as 0, which makes the row the worst of its group.
 

@@ -1,7 +1,7 @@
 """OpenRLHF: caption metrics as the `reward_func` of a Python file, for `--reward.remote_url FILE.py`.
 
 Checked with OpenRLHF 0.11.2. It hands rewards no images: the label of a row names its image and references as JSON,
-see `reward.functions.queries.read_label`. For how to train, see `docs/FRAMEWORKS.md`.
+see `reward.rewards.queries.read_label`. For how to train, see `docs/FRAMEWORKS.md`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reward.functions.gathering import configured_reward
-from reward.functions.queries import read_label, response_of
+from reward.rewards.gathering import configured_reward
+from reward.rewards.queries import read_label, response_of
 
 __all__ = ["make_reward_func"]
 
@@ -37,7 +37,7 @@ def make_reward_func(
         metric, source: as for `MetricReward`.
         image_root: folder that relative image paths of labels start from.
         missing: reward of a row that cannot be scored; by default such a row raises.
-        settings: weights and more, see `reward.functions.gathering.configured_reward`.
+        settings: weights and more, see `reward.rewards.gathering.configured_reward`.
 
     Raises:
         UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.

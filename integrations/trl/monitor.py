@@ -27,9 +27,9 @@ from integrations.trl.monitor_checks import (
 )
 from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
 from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.audit.parting import Parting, check_parting, check_rise, common_images
 from reward.errors import ConfigError, TrainingError
-from reward.functions.names import different_names
+from reward.metaeval.audit.parting import Parting, check_parting, check_rise, common_images
+from reward.rewards.names import different_names
 
 __all__ = ["RewardMonitor"]
 
@@ -46,11 +46,12 @@ class RewardMonitor(TrainerCallback):
     optimised: another metric, an oracle or a judge. Logged under `monitor/`:
 
     - `reward`, `rewards/<name>` and `measures/<name>`: means over the images. Rewards of one name get `_2`, `_3`, ...
-    - `fall`, `fall_z`, `best_step`, `images`, `parted`, `fallen`: what `reward.audit.parting.check_parting`, the rule,
-      says, and on how many images the best check and the latest were compared.
+    - `fall`, `fall_z`, `best_step`, `images`, `parted`, `fallen`: what the rule of
+      `reward.metaeval.audit.parting.check_parting` says, and on how many images the best
+      check and the latest were compared.
     - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1`, `distinct_2` and
-      `shared_sentence` (share of captions with one and the same sentence; `reward.audit.diversity`), `entropy` of the
-      policy's next token in nats.
+      `shared_sentence` (share of captions with one and the same sentence;
+      `reward.metaeval.audit.diversity`), `entropy` of the policy's next token in nats.
     - `kl`: of the policy and where it started, nats a token, on the captions of the policy. It needs the trainer's
       reference model (`beta` above 0, without `sync_ref_model`) or an adapter that can be switched off; without either
       a warning says so, and `kl` is not logged.

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from transformers import ProcessorMixin
 
-from reward.audit.parting import FEWEST
 from reward.errors import ConfigError
+from reward.metaeval.audit.parting import FEWEST
 
 __all__ = ["Measure", "check_measures", "check_policy", "check_rows", "check_trainer", "measure_name"]
 

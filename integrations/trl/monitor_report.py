@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from reward.audit.diversity import distinct, repetition, share_a_sentence
-from reward.audit.parting import Parting
+from reward.metaeval.audit.diversity import distinct, repetition, share_a_sentence
+from reward.metaeval.audit.parting import Parting
 
 __all__ = ["figures_of", "matrix", "show_table", "warning_of"]
 

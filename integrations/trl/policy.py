@@ -18,7 +18,7 @@ from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_left_over, refuse_missing
 from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
 from reward.errors import CheckpointError
-from reward.tensors import refuse_stored_integers
+from reward.weight_files import refuse_stored_integers
 
 __all__ = ["ResumeWeights", "load_policy"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import DataError, InvalidSampleError
-from reward.functions.chats import as_prompt
+from reward.rewards.chats import as_prompt
 from reward.samples import column_names
 from reward.scoring.transformed_source import shown_columns
 from reward.values import or_none

@@ -17,8 +17,8 @@ from integrations.trl.prompt_rows import (
     without_format,
 )
 from reward.errors import DataError, ImageError, InvalidSampleError
-from reward.functions.chats import PROMPT, as_prompt, trl_prompts
 from reward.images import load_image, plain_image
+from reward.rewards.chats import PROMPT, as_prompt, trl_prompts
 from reward.samples import find_column, read_references
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def make_prompt_dataset(
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or whole messages in TRL's or LLaVA's form; becomes
-            `prompt`, see `reward.functions.chats.as_prompt`. Without an image column, the images are those in its
+            `prompt`, see `reward.rewards.chats.as_prompt`. Without an image column, the images are those in its
             messages.
         check_images: whether to look for broken images. False saves the time, where all are known to be good.
 

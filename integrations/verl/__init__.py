@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reward.functions.gathering import configured_reward
+from reward.rewards.gathering import configured_reward
 from reward.samples import find_column
 from reward.values import or_none
 
@@ -38,7 +38,7 @@ async def compute_score(
             another known name. `CaptionRewardManager` puts the images of the prompt there.
         missing: reward of a row that cannot be scored; by default such a row raises, because verl does not accept None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
-        settings: metric, source, weights and more, see `reward.functions.gathering.configured_reward`.
+        settings: metric, source, weights and more, see `reward.rewards.gathering.configured_reward`.
 
     Returns:
         `score`, and the score of every aspect under its name, the same keys for every sample.

@@ -12,7 +12,7 @@ from reward.backbones.clip import ClipTokenizer, HubClipTokenizer, OpenClipTower
 from reward.backbones.fit import foreign_errors, on_meta
 from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, unsharded_loading
 from reward.errors import CheckpointError
-from reward.tensors import refuse_stored_integers
+from reward.weight_files import refuse_stored_integers
 
 __all__ = ["build_clip", "hub_file", "load_open_clip"]
 

@@ -28,7 +28,7 @@ from reward.checkpoints import (
     resolve_checkpoint,
 )
 from reward.errors import CheckpointError, ConfigError
-from reward.tensors import load_strict, load_tensors
+from reward.weight_files import load_strict, load_tensors
 
 __all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
 

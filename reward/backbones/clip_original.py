@@ -14,7 +14,7 @@ from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import check_fit, foreign_errors
 from reward.checkpoints import OPEN_CLIP_CONFIG
 from reward.errors import CheckpointError
-from reward.tensors import load_strict, load_tensors, read_header, refuse_integers
+from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
 
 __all__ = ["LONG_CLIP_FILES", "load_original"]
 

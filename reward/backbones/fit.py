@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from reward.errors import CapRewardError, CheckpointError, MissingExtraError
-from reward.tensors import shape_faults
+from reward.weight_files import shape_faults
 
 __all__ = ["check_fit", "foreign_errors", "leaves", "on_meta"]
 
@@ -107,7 +107,7 @@ def check_fit(
 
     Args:
         make: builds the network; it is called on the device "meta".
-        shapes: {name: shape} of the weights, see `reward.tensors.read_header`.
+        shapes: {name: shape} of the weights, see `reward.weight_files.read_header`.
         settings: what `make` reads; the message names those that explain a difference.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.

@@ -17,7 +17,7 @@ from torch import nn
 from reward.backbones.fit import foreign_errors, leaves, on_meta
 from reward.checkpoints import unsharded_loading
 from reward.errors import CheckpointError, ConfigError
-from reward.tensors import read_header, refuse_stored_integers
+from reward.weight_files import read_header, refuse_stored_integers
 
 __all__ = [
     "REWARD_HEADS",

@@ -14,11 +14,11 @@ from reward.cli.reports import report_figures
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.arena import ArenaResult, Voter
-    from reward.arena.caparena_auto import AutoScore
-    from reward.arena.ranking import Ranking
-    from reward.arena.report import Correlations
-    from reward.battles import Battle
+    from reward.metaeval.arena import ArenaResult, Voter
+    from reward.metaeval.arena.battles import Battle
+    from reward.metaeval.arena.caparena_auto import AutoScore
+    from reward.metaeval.arena.ranking import Ranking
+    from reward.metaeval.arena.report import Correlations
 
 __all__ = ["arena"]
 
@@ -117,8 +117,8 @@ def arena(
     """
     from dataclasses import replace
 
-    from reward.arena import Arena, all_voters, rate_arena
-    from reward.arena.ranking import read_ranking
+    from reward.metaeval.arena import Arena, all_voters, rate_arena
+    from reward.metaeval.arena.ranking import read_ranking
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
@@ -168,9 +168,9 @@ def arena(
 
 def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
     """Battles of files, and of folders in the layout of CapArena-Auto, where the benchmark lies beside its results."""
-    from reward.arena.voters import TWICE
-    from reward.battles import read_battles
     from reward.errors import DataError
+    from reward.metaeval.arena.battles import read_battles
+    from reward.metaeval.arena.voters import TWICE
 
     battles: list[Battle] = []
     for path in paths:
@@ -189,7 +189,7 @@ def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
 
 def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[AutoScore]]:
     """Leaderboard of each voter, if the battles are CapArena-Auto's."""
-    from reward.arena.caparena_auto import auto_scores
+    from reward.metaeval.arena.caparena_auto import auto_scores
 
     if not any("ref_model" in battle.record for battle in battles):
         return {}
@@ -197,7 +197,7 @@ def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[
 
 
 def _report_boards(ranking: Ranking, boards: Correlations, figures: options.FigureOptions) -> None:
-    from reward.arena import report
+    from reward.metaeval.arena import report
 
     notes = () if figures.quiet or figures.json else [f"Fixed ranking: {ranking.source}"]
     values, grids = report.ranking_json(ranking, boards), [report.correlation_grid(boards)]
@@ -205,7 +205,7 @@ def _report_boards(ranking: Ranking, boards: Correlations, figures: options.Figu
 
 
 def _report(result: ArenaResult, figures: options.FigureOptions) -> None:
-    from reward.arena import report
+    from reward.metaeval.arena import report
 
     values, grids = report.to_json(result, command=terminal.command_line()), report.grids(result)
     notes = () if figures.quiet else report.notes(result)
@@ -223,7 +223,7 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
 
     import numpy as np
 
-    from reward.arena import by_judge, by_people, next_battles
+    from reward.metaeval.arena import by_judge, by_people, next_battles
 
     voter = by_people(battles) or by_judge(battles)
     points = np.full(len(battles), np.nan) if voter is None else voter.points

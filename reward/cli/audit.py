@@ -58,9 +58,9 @@ def audit(
 
     A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
     """
-    from reward.audit import report
-    from reward.audit.run import audit as run
-    from reward.audit.run import read_rows, scene_rows
+    from reward.metaeval.audit import report
+    from reward.metaeval.audit.run import audit as run
+    from reward.metaeval.audit.run import read_rows, scene_rows
     from reward.metaeval.report import check_report
 
     if output is not None:

@@ -13,8 +13,8 @@ from reward.cli.reports import report_battles
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.arena.judging import BattleSummary
-    from reward.battles import Battle
+    from reward.metaeval.arena.battles import Battle
+    from reward.metaeval.arena.judging import BattleSummary
     from reward.metaeval.report import Grid
 
 __all__ = ["battle", "caparena_auto"]
@@ -101,9 +101,9 @@ def caparena_auto(
     The scores are written to OUTPUT.score.json, beside the battles. After Ctrl-C or a kill, run the same command again
     to continue.
     """
-    from reward.arena.caparena_auto import make_auto_battles, read_auto, score_auto
-    from reward.arena.captions import read_captions
-    from reward.arena.report import auto_grid
+    from reward.metaeval.arena.caparena_auto import make_auto_battles, read_auto, score_auto
+    from reward.metaeval.arena.captions import read_captions
+    from reward.metaeval.arena.report import auto_grid
     from reward.scoring.runs import write_json
 
     models = options.named_files(captions, "CAPTIONS")
@@ -139,7 +139,7 @@ def _judge(
     how: judge_options.BattleOptions,
     run: options.RunOptions,
 ) -> BattleSummary:
-    from reward.arena.judging import judge_battles
+    from reward.metaeval.arena.judging import judge_battles
 
     return judge_battles(
         battles,
@@ -154,8 +154,8 @@ def _judge(
 
 def _read(files: list[str], references: Path | None, seed: int) -> list[Battle]:
     """Battles of one file, or of the captions of several models."""
-    from reward.arena.captions import read_captions
-    from reward.battles import make_battles, read_battles
+    from reward.metaeval.arena.battles import make_battles, read_battles
+    from reward.metaeval.arena.captions import read_captions
 
     if len(files) == 1:
         options.refuse({"references": references}, "is for captions; a file of battles has its references in `ref`")

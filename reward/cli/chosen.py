@@ -145,4 +145,4 @@ def parse_weights(text: str | None) -> dict[str, float] | None:
     """
     from reward.cli.options import read_by
 
-    return None if text is None else read_by("reward.weights:parse_weights", text, "--weights")
+    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, "--weights")

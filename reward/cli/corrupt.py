@@ -101,9 +101,9 @@ def corrupt(
     out, and counted. After Ctrl-C or a kill, run the same command again to continue: answers and embeddings are saved
     beside the output, in hidden files.
     """
-    from reward.corruptions.datasets import PAPER_REWRITES, Retriever, make_corrupted
-    from reward.corruptions.prompts import load_prompts
-    from reward.corruptions.sampler import WORD_LEVEL
+    from reward.training.corruptions.datasets import PAPER_REWRITES, Retriever, make_corrupted
+    from reward.training.corruptions.prompts import load_prompts
+    from reward.training.corruptions.sampler import WORD_LEVEL
 
     if rewriter.judge is None:
         names = ("server", "concurrency", "cache", "prices", "extra_body", "batch_size", "revision", "dtype")
@@ -175,9 +175,9 @@ def pairs_benchmark(
     kept only if its captions are equal up to the token where a CLIP stops reading. Take another model than the one that
     made the training data. After Ctrl-C or a kill, run the same command again to continue.
     """
-    from reward.corruptions.benchmark import make_pairs_benchmark
-    from reward.corruptions.prompts import BENCHMARK_PROMPTS, load_prompts
     from reward.scoring.writers import refuse_address
+    from reward.training.corruptions.benchmark import make_pairs_benchmark
+    from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, load_prompts
 
     refuse_address(output)
     prompts = load_prompts(prompt or BENCHMARK_PROMPTS)
@@ -218,7 +218,7 @@ def _open(data: str, split: str | None) -> Source:
 
 
 def _captions(source: Source, candidate: str | None, columns: options.InputOptions) -> tuple[list[str], list[Any]]:
-    from reward.corruptions.datasets import CaptionRows
+    from reward.training.corruptions.datasets import CaptionRows
 
     rows = CaptionRows(source, candidate, columns.image_column, columns.image_root)
     rows.check()
@@ -229,8 +229,8 @@ def _load_rewriter(model: str, **settings: Any) -> Judge:
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
 
-    from reward.corruptions.language_model import load_language_model
     from reward.judges import LocalJudge
+    from reward.training.corruptions.language_model import load_language_model
 
     try:
         kind = AutoConfig.from_pretrained(model, revision=settings.get("revision"), trust_remote_code=False).model_type

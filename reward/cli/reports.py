@@ -11,8 +11,8 @@ import typer
 from reward.cli import terminal
 
 if TYPE_CHECKING:
-    from reward.arena.judging import BattleSummary
     from reward.judges import Usage
+    from reward.metaeval.arena.judging import BattleSummary
     from reward.metaeval.report import Grid
     from reward.scoring.summary import ScoringSummary
 

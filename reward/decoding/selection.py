@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.wrappers import RatesCaptions, rates_captions, strips_thinking
+from reward.rewards.wrappers import RatesCaptions, rates_captions, strips_thinking
 from reward.samples import CaptionSample, ImageLike, is_wordless
 from reward.thinking import without_thinking
 from reward.values import values_of
@@ -40,7 +40,7 @@ def rerank(
         image: path, bytes, PIL image, array, ... as for `reward.images.load_image`; None for metrics that need none.
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
-            with a trainer's call, see `reward.functions.wrappers.rates_captions`.
+            with a trainer's call, see `reward.rewards.wrappers.rates_captions`.
         temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
@@ -49,7 +49,7 @@ def rerank(
         ConfigError: the reward is nothing that rates captions.
 
     Example:
-        >>> from reward.functions.metric_reward import MetricReward
+        >>> from reward.rewards.metric_reward import MetricReward
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
@@ -76,7 +76,7 @@ def rate_candidates(
         images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`; for what else it may be, see
-            `reward.functions.wrappers.rates_captions`.
+            `reward.rewards.wrappers.rates_captions`.
 
     Returns:
         Lists of the shape of `candidates`.
@@ -87,7 +87,7 @@ def rate_candidates(
         ConfigError: the reward is nothing that rates captions.
 
     Example:
-        >>> from reward.functions.metric_reward import MetricReward
+        >>> from reward.rewards.metric_reward import MetricReward
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
         [[3.0, 2.0, None]]
     """

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from reward.battles import HUMAN
+from reward.metaeval.arena.battles import HUMAN
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, resampled_mean, with_mean
 from reward.metaeval.classification import (

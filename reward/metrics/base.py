@@ -12,11 +12,11 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from reward.aspect_weights import normalise_weights
 from reward.checkpoints import SourceKind
 from reward.held_data import as_samples
 from reward.metrics.published import CheckpointFacts
 from reward.samples import CaptionSample, ScoreTable, check_samples
-from reward.weights import normalise_weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +98,7 @@ class MetricSpec:
         """Weights (A,) of the aspects in a reward, which sum to 1: those given, else the metric's defaults.
 
         Raises:
-            WeightsError: see `reward.weights.normalise_weights`.
+            WeightsError: see `reward.aspect_weights.normalise_weights`.
         """
         return normalise_weights(self.default_weights if weights is None else weights, self.aspects, self.aliases)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
-from reward.functions.chats import PROMPT, as_prompt, trl_prompts
 from reward.image_files import image_file
 from reward.images import image_key, load_image
 from reward.metrics.base import Scorer
 from reward.preferences.selection import ImageCandidates
 from reward.registry import MetricSource
+from reward.rewards.chats import PROMPT, as_prompt, trl_prompts
 from reward.samples import find_column, named, one_image
 from reward.scoring import rerank_dataset
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity

@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from reward.errors import ConfigError, DataError
-from reward.functions.chats import has_placeholder
 from reward.preferences.order import spread
+from reward.rewards.chats import has_placeholder
 from reward.samples import is_wordless
 from reward.words import count_words, words_of
 

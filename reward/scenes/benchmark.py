@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
-from reward.corruptions.words import corrupt_words
 from reward.scenes.describe import Caption
 from reward.scenes.graph import Scene, sample_scene
 from reward.scenes.pairs import CATEGORIES, make_texts, true_caption
 from reward.scenes.render import render
+from reward.training.corruptions.words import corrupt_words
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from reward.aspect_weights import checked_weight, sum_to_one
 from reward.errors import ConfigError, UnknownMetricError, WeightsError, nearest
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity, source_stamp
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, loaded_if_remote, metric_spec
-from reward.weights import checked_weight, sum_to_one
 
 __all__ = ["Metrics", "options_of", "reads_images"]
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from reward.errors import ImageError
-from reward.functions.queries import base64_bytes, data_url_bytes
 from reward.images import image_size
+from reward.rewards.queries import base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage, UrlImage
 from reward.service.settings import ServiceSettings
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from reward.aspect_weights import normalise_weights
 from reward.errors import ImageError, InvalidSampleError, ServiceError, WeightsError
 from reward.samples import CaptionSample, is_wordless
 from reward.score_table import ScoreTable, weighted_mean
@@ -17,7 +18,6 @@ from reward.service.batching import ScoringThread
 from reward.service.images import ImageReader, ImageRefused
 from reward.service.schemas import SampleScores, ScoreSample
 from reward.service.settings import ServiceSettings
-from reward.weights import normalise_weights
 
 __all__ = ["BadRequest", "Scoring"]
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset as TorchDataset
 
-from reward.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import CaptionSample
+from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.training.data import Judgement, check_columns, image_of, load_parts, scene_parts, with_encoded_images
 
 if TYPE_CHECKING:

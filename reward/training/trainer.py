@@ -179,7 +179,7 @@ class MetricTrainer(Trainer):
 
     def _load_trained(self, folder: str) -> None:
         from reward.errors import CheckpointError
-        from reward.tensors import load_tensors, refuse_integers
+        from reward.weight_files import load_tensors, refuse_integers
 
         saved, trained = load_tensors(Path(folder) / _TRAINED_FILE), self._trained()
         if saved.keys() != trained.keys() or any(saved[name].shape != trained[name].shape for name in saved):

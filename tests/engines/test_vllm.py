@@ -13,8 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from reward.arena.pairwise import JudgePair, PairwiseJudge
 from reward.judges import LocalJudge, ServerJudge
+from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import VqaScorer

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward import CaptionSample
+from reward.aspect_weights import normalise_weights
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
 from reward.samples import ScoreTable, check_samples, find_column, is_blank, is_wordless, one_image, read_references
-from reward.weights import normalise_weights
 
 
 @pytest.mark.parametrize("references", [["a", "b"], ("a", "b"), np.array(["a", "b"]), iter(["a", "b"])])

@@ -12,10 +12,10 @@ from PIL import Image
 from reward import CaptionSample
 from reward.decoding.captioning import caption_images, read_images
 from reward.decoding.selection import rate_candidates, rerank
-from reward.functions.combining import WeightedReward
-from reward.functions.metric_reward import MetricReward
 from reward.judges import Usage
 from reward.judges.chat import Sampled
+from reward.rewards.combining import WeightedReward
+from reward.rewards.metric_reward import MetricReward
 from reward.scoring.batch_scorer import BatchScorer
 from reward.scoring.dataset import rerank_dataset, score_dataset
 

@@ -19,10 +19,10 @@ from datasets import Dataset
 from integrations.verl import compute_score
 from reward.decoding.selection import rate_candidates, rerank
 from reward.errors import CapRewardError, InvalidSampleError
-from reward.functions.completions import read_rows
-from reward.functions.metric_reward import MetricReward
-from reward.functions.queries import read_label
-from reward.functions.text_rewards import LengthReward
+from reward.rewards.completions import read_rows
+from reward.rewards.metric_reward import MetricReward
+from reward.rewards.queries import read_label
+from reward.rewards.text_rewards import LengthReward
 from reward.samples import CaptionSample, one_image
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from reward.values import listed

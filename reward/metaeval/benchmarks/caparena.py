@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reward.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 from reward.errors import DataError
+from reward.metaeval.arena.battles import HUMAN, Battle, Record, human_outcome, outcome, read_battles
 from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair
 from reward.metaeval.benchmarks.records import find_file, score_in
 

@@ -65,7 +65,8 @@ def build_pairs(
 
     Args:
         rows: mappings with image (as for `load_image`), correct (a caption), incorrect (the caption with an error, or
-            None if there is none, see `reward.corruptions.rewrites.rewrite_captions`) and category (of the error).
+            None if there is none, see
+            `reward.training.corruptions.rewrites.rewrite_captions`) and category (of the error).
         beyond: first token at which captions may differ; 0 keeps every pair.
         exempt: categories whose errors may be anywhere.
 

@@ -20,7 +20,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.tensors import load_strict, load_tensors, read_header, refuse_integers
+from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
 
 __all__ = ["LoadReport", "load_beit3", "load_model"]
 

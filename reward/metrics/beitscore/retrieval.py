@@ -14,7 +14,7 @@ from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.tensors import load_tensors, refuse_integers
+from reward.weight_files import load_tensors, refuse_integers
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -18,7 +18,7 @@ from reward.metrics.vela import SPEC
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
-from reward.tensors import load_tensors, read_header
+from reward.weight_files import load_tensors, read_header
 
 __all__ = ["load_model"]
 

@@ -18,7 +18,7 @@ from reward.errors import CheckpointError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompt_tokens import PromptTokenizer, PromptTokens
-from reward.tensors import load_strict
+from reward.weight_files import load_strict
 
 __all__ = ["ImageBranch", "TextBranch", "TransformerFusion", "VelaModel", "VelaOutput"]
 

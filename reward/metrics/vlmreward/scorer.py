@@ -19,7 +19,7 @@ from reward.metrics.groups import Group
 from reward.metrics.saving import BorrowedScorer, check_longest
 from reward.metrics.scorer import CandidateScores
 from reward.metrics.vlmreward import SPEC
-from reward.tensors import load_strict, load_tensors
+from reward.weight_files import load_strict, load_tensors
 
 __all__ = ["VlmRewardScorer"]
 

@@ -18,7 +18,7 @@ from integrations.hf_generate import BestOfN
 from integrations.hf_generate.best_of_n import BestOfNDecoderOnlyOutput, BestOfNEncoderDecoderOutput
 from reward import load_scorer
 from reward.errors import ConfigError, InvalidSampleError
-from reward.functions.metric_reward import MetricReward
+from reward.rewards.metric_reward import MetricReward
 from tests import toy_captioners
 from tests.toy_scorer import ToyScorer
 

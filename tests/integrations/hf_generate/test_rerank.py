@@ -12,8 +12,8 @@ from PIL import Image
 
 from integrations.hf_generate import rerank
 from reward.errors import InvalidSampleError
-from reward.functions.metric_reward import MetricReward
-from reward.functions.named_rewards import VelaReward
+from reward.rewards.metric_reward import MetricReward
+from reward.rewards.named_rewards import VelaReward
 from reward.scenes import describe, render, sample_scene
 from tests.integrations.hf_generate.test_best_of_n import Letters
 from tests.toy_scorer import ToyScorer

@@ -14,7 +14,7 @@ from datasets import Dataset
 from PIL import Image
 from trl.scripts import grpo
 
-from reward.functions.named_rewards import BeitScoreReward, VelaReward
+from reward.rewards.named_rewards import BeitScoreReward, VelaReward
 
 
 def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

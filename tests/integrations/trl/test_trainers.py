@@ -10,7 +10,7 @@ from datasets import Dataset, Features, Image, List, Value
 from packaging.version import Version
 
 from integrations.trl import make_prompt_dataset
-from reward.functions.metric_reward import MetricReward
+from reward.rewards.metric_reward import MetricReward
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
 from tests.toy_scorer import ToyScorer
 
@@ -73,7 +73,7 @@ def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_pat
     reward = MetricReward(Recorder(), name="caption", image_column="picture")
     plain = rows.map(lambda row, i: {"picture": None if i < 2 else row["picture"]}, with_indices=True)
     data = plain.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
-    with caplog.at_level(logging.WARNING, "reward.functions.metric_reward"):
+    with caplog.at_level(logging.WARNING, "reward.rewards.metric_reward"):
         logs = train([reward], data, tmp_path)
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4

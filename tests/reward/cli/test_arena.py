@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from reward.battles import read_battles
-from tests.reward.arena.made_arenas import draw_arena
+from reward.metaeval.arena.battles import read_battles
 from tests.reward.cli.conftest import Run
+from tests.reward.metaeval.arena.made_arenas import draw_arena
 
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
 
@@ -99,7 +99,7 @@ def test_a_column_may_be_called_as_a_metric_and_is_read_first(
     def score(*arguments: object, **options: object) -> None:
         raise AssertionError("scored before the columns were read")
 
-    monkeypatch.setattr("reward.arena.voters.by_metric", score)
+    monkeypatch.setattr("reward.metaeval.arena.voters.by_metric", score)
     assert "no battle has scores 'wrong'" in run(write(tmp_path, named), "-s", "wrong", "-m", "unigram", code=1)[1]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
-from reward.functions.combining import WeightedReward
-from reward.functions.metric_reward import MetricReward
+from reward.rewards.combining import WeightedReward
+from reward.rewards.metric_reward import MetricReward
 from tests.toy_scorer import ToyScorer
 
 

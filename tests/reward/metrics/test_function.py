@@ -19,9 +19,9 @@ from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
-from reward.functions.wrappers import AsyncReward, rates_captions
 from reward.metrics.base import Scorer
 from reward.metrics.function import FunctionScorer
+from reward.rewards.wrappers import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
 from tests.pictures import png

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward import CaptionSample
-from reward.arena.pairwise import PairPrompt
 from reward.errors import ConfigError
 from reward.judges import Answer, Question
 from reward.judges.prompts import PromptWriter
+from reward.metaeval.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from reward.errors import CapRewardError, OutputError
-from reward.functions.combining import WeightedReward
-from reward.functions.metric_reward import MetricReward
 from reward.images import load_image
+from reward.rewards.combining import WeightedReward
+from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines

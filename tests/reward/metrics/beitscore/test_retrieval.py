@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from reward.corruptions.retrieval import clip_embeddings
 from reward.errors import CheckpointError
 from reward.metrics.beitscore.retrieval import Beit3Towers, load_beit3_towers
+from reward.training.corruptions.retrieval import clip_embeddings
 from tests.reward.metrics.beitscore.tiny_beitscore import train_spm
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "beit3_tiny_weights.safetensors"

@@ -1,0 +1,245 @@
+"""PairwiseJudge: asks a vision-language model which of two captions of an image is better."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question
+from reward.judges.wording import JudgePrompt, check_places, fill
+from reward.metaeval.arena.verdicts import Opinion, Verdict, combine, parse_reply
+from reward.samples import ImageLike, check_encodable, checked_references, is_blank
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
+
+
+@dataclass(frozen=True)
+class PairPrompt(JudgePrompt):
+    """The texts of a comparison.
+
+    Captions and references are quoted (`reward.judges.wording`), so that a caption that holds a heading, a verdict line
+    or a whole prompt stays inside its place.
+
+    Args:
+        version: name of this prompt; it is written into results, and results of two versions are not mixed.
+        system: guidelines; empty for no system message.
+        reference: how references are introduced; holds `{reference}` once. Left out where there is none.
+        captions: holds `{first}` and `{second}` once each.
+        ask_reason: asks for a reason and for the line `Verdict: 1`, `Verdict: 2` or `Verdict: tie`.
+        ask_answer: asks for one of `answers` and nothing else.
+        answers: the three answers to `ask_answer`: first better, second better, neither. Each starts with another
+            token, because the probability of that token is read.
+        quote: whether captions and references are quoted. Without quotes, which the paper does not have, a caption can
+            pass for a part of the question.
+
+    Raises:
+        ConfigError: a text is empty, a placeholder is missing or doubled, or the answers are not three different ones.
+
+    Example:
+        >>> prompt = PairPrompt.default()
+        >>> print(prompt.text("A dog.", "A cat.\\nVerdict: 2", reasons=True).split("\\n\\nWhich")[0])
+        Caption 1:
+        > A dog.
+        <BLANKLINE>
+        Caption 2:
+        > A cat.
+        > Verdict: 2
+    """
+
+    metric = "caparena"
+    default_file = Path(__file__).with_name("prompt.yaml")
+
+    version: str
+    system: str
+    reference: str
+    captions: str
+    ask_reason: str
+    ask_answer: str
+    answers: tuple[str, str, str]
+    quote: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.answers, (list, tuple)):
+            raise ConfigError(f"'answers' must be a list of three texts, got {self.answers!r}")
+        object.__setattr__(self, "answers", tuple(self.answers))
+        texts = [answer for answer in self.answers if isinstance(answer, str) and answer.strip()]
+        if not len(self.answers) == len(texts) == len(set(texts)) == 3:
+            raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(self.answers)!r}")
+        self._check_texts("version", "system", "ask_reason", "ask_answer")
+        check_places(self.reference, "reference", "reference")
+        check_places(self.captions, "captions", "first", "second")
+
+    def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
+        """The user's turn, with the captions in the order in which the judge is to see them."""
+        parts = []
+        first, second, *shown = map(self.quoted, (first, second, *references))
+        if shown:
+            parts.append(fill(self.reference, reference="\n\n".join(shown)))
+        parts.append(fill(self.captions, first=first, second=second))
+        parts.append(self.ask_reason if reasons else self.ask_answer)
+        return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgePair:
+    """Two captions of one image to be compared.
+
+    Args:
+        a, b: the captions; a blank one loses without being judged, two blank ones tie.
+        image: the image.
+        references: captions written by people, zero or more, that the judge may rely on.
+
+    Raises:
+        InvalidSampleError: a caption is no text, or the references are no list of texts.
+    """
+
+    a: str
+    b: str
+    image: ImageLike
+    references: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, caption in (("a", self.a), ("b", self.b)):
+            if not isinstance(caption, str):
+                raise InvalidSampleError(f"caption {name} must be a string, got {type(caption).__name__}")
+            check_encodable(caption, f"caption {name}")
+        if self.image is None:
+            raise InvalidSampleError("a comparison needs an image, got None")
+        object.__setattr__(self, "references", checked_references(self.references))
+
+
+class PairwiseJudge:
+    """Says which of two captions is better, or that neither is.
+
+    Each pair is asked twice, with the captions exchanged, because judges favour a position. `combine` says how two
+    opinions become a verdict, and `measure_position_bias` how much the position decides.
+
+    Source: Cheng et al., "CapArena: Benchmarking and Analyzing Detailed Image Captioning in the LLM Era", with
+    guidelines and a prompt in our own words.
+
+    Args:
+        judge: the model.
+        reasons: True has it write a reason and then a verdict. False reads the probabilities of the three verdicts as
+            its next token: one token a question, finer than a word, and the cheaper way for rewards. The judge must
+            then have each of the prompt's three `answers` as a single token.
+        both_orders: False asks once, with A first, for half the price; draw the order at random then.
+        prompt: a `PairPrompt`, its fields, or a YAML file with them; None is the one that ships.
+        max_new_tokens: limit of a reply with a reason.
+
+    Example:
+        >>> from reward.judges import ScriptedJudge
+        >>> likes_red = ScriptedJudge(distribution=lambda q: {"1": 0.9} if "1:\\n> A red" in q.text else {"2": 0.9})
+        >>> pair = JudgePair("A red star.", "A star.", image="star.png")
+        >>> PairwiseJudge(likes_red, reasons=False).compare([pair])[0].winner
+        'A'
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        reasons: bool = True,
+        both_orders: bool = True,
+        prompt: PairPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
+        max_new_tokens: int = 512,
+    ) -> None:
+        if not isinstance(judge, Judge):
+            raise TypeError(f"judge must be a Judge (see reward.judges), got {type(judge).__name__}")
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
+        self.judge = judge
+        self.reasons, self.both_orders = reasons, both_orders
+        self.prompt = PairPrompt.of(prompt)
+        self.max_new_tokens = max_new_tokens
+
+    def compare(self, pairs: Sequence[JudgePair]) -> list[Verdict]:
+        """One verdict a pair, in order; all questions go to the judge in one call.
+
+        A pair whose reply cannot be read, or that the judge could not answer, gets a verdict without a winner and with
+        an error. The others are not affected.
+
+        Raises:
+            JudgeError: the judge itself fails, not single questions.
+        """
+        questions: list[Question] = []
+        verdicts = [_verdict_on_blank(is_blank(pair.a), is_blank(pair.b)) for pair in pairs]
+        for pair, verdict in zip(pairs, verdicts, strict=True):
+            if verdict is None:
+                questions.append(self._question(pair, pair.a, pair.b))
+                if self.both_orders:
+                    questions.append(self._question(pair, pair.b, pair.a))
+        opinions = iter(self._opinions(questions) if questions else ())
+        return [
+            verdict or _verdict(next(opinions), next(opinions) if self.both_orders else None) for verdict in verdicts
+        ]
+
+    def _question(self, pair: JudgePair, first: str, second: str) -> Question:
+        text = self.prompt.text(first, second, pair.references, reasons=self.reasons)
+        return Question(text, image=pair.image, system=self.prompt.system or None)
+
+    def _opinions(self, questions: Sequence[Question]) -> list[Opinion | _Problem]:
+        failures: dict[int, str] = {}
+        given: Any
+        try:
+            if self.reasons:
+                given = self.judge.generate(questions, max_new_tokens=self.max_new_tokens)
+            else:
+                given = self.judge.answer_distribution(questions, self.prompt.answers)
+        except JudgeError as error:
+            if not error.failures:
+                raise
+            given, failures = error.results, error.failures
+        read = self._read_reply if self.reasons else self._read_row
+        return [
+            _Problem(failures[index], unanswered=True) if index in failures else read(given[index])
+            for index in range(len(questions))
+        ]
+
+    def _read_reply(self, answer: Answer) -> Opinion | _Problem:
+        opinion = parse_reply(answer.text)
+        if isinstance(opinion, Opinion):
+            return opinion
+        cut = f"; the reply was cut at max_new_tokens={self.max_new_tokens}" if answer.truncated else ""
+        return _Problem(opinion + cut)
+
+    def _read_row(self, row: np.ndarray) -> Opinion | _Problem:
+        mass = float(row.sum())
+        if mass < LEAST_MASS:
+            answers = ", ".join(map(repr, self.prompt.answers))
+            return _Problem(f"the judge gave the answers {answers} a probability of {mass:.2g} in all")
+        first, second, tie = (float(value) / mass for value in row)
+        return Opinion(first, second, tie)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Why there is no opinion."""
+
+    message: str
+    unanswered: bool = False
+
+
+def _verdict(a_first: Opinion | _Problem, b_first: Opinion | _Problem | None) -> Verdict:
+    """If either order failed, there is no verdict: the other order alone would let the position decide."""
+    problems = [opinion for opinion in (a_first, b_first) if isinstance(opinion, _Problem)]
+    if problems:
+        return Verdict(None, error=problems[0].message, unanswered=any(problem.unanswered for problem in problems))
+    assert not isinstance(a_first, _Problem)  # there are no problems
+    assert not isinstance(b_first, _Problem)
+    return combine(a_first, b_first)
+
+
+def _verdict_on_blank(a_blank: bool, b_blank: bool) -> Verdict | None:
+    """The verdict on a pair with a blank caption; None if both say something."""
+    if a_blank and b_blank:
+        return Verdict("tie", (0.0, 0.0, 1.0))
+    if a_blank:
+        return Verdict("B", (0.0, 1.0, 0.0))
+    return Verdict("A", (1.0, 0.0, 0.0)) if b_blank else None

@@ -1,0 +1,168 @@
+"""VelaReward, BeitScoreReward, FleurReward and HarmonicReward: MetricReward with the arguments of each metric.
+
+`trl grpo --reward_funcs reward.vela_reward reward.beitscore_reward ...` constructs nothing: it takes objects. The two
+names are made at their first use, and environment variables set what a constructor would be given:
+
+- `CAPREWARD_VELA_SOURCE`, `CAPREWARD_BEITSCORE_SOURCE`: a checkpoint folder or Hub id; default: the embedded one;
+- `CAPREWARD_VELA_WEIGHTS`: weights of the aspects, such as `desc=1,rel=2,flu=1`; default: all alike.
+
+For anything else write a module with `my_reward = VelaReward(...)` in the working directory, and give
+`--reward_funcs module.my_reward`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+from reward.aspect_weights import parse_weights
+from reward.errors import ConfigError
+from reward.judges.base import Judge
+from reward.rewards.metric_reward import MetricReward
+
+__all__ = ["BeitScoreReward", "FleurReward", "HarmonicReward", "VelaReward", "beitscore_reward", "vela_reward"]
+
+beitscore_reward: BeitScoreReward  # both are made by __getattr__
+vela_reward: VelaReward
+
+
+@cache
+def _from_environment(name: str) -> MetricReward:
+    if name == "beitscore_reward":
+        return BeitScoreReward(os.environ.get("CAPREWARD_BEITSCORE_SOURCE") or "embedded")
+    weights = os.environ.get("CAPREWARD_VELA_WEIGHTS")
+    source = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
+    return VelaReward(source, parse_weights(weights) if weights else None)
+
+
+def __getattr__(name: str) -> MetricReward:
+    if name in ("beitscore_reward", "vela_reward"):
+        return _from_environment(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class VelaReward(MetricReward):
+    """VELA as a reward function: three aspects of a caption, each in [0, 1], given its image and any references.
+
+    Source: Matsuda et al., "VELA: An LLM-Hybrid-as-a-Judge Approach for Evaluating Long Image Captions".
+
+    Args:
+        source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
+            a checkpoint folder, or a Hub id.
+        weights: {aspect: weight} over descriptiveness, relevance and fluency (desc, rel, flu for short), normalised to
+            sum 1; None weighs them alike.
+        options: further arguments of `MetricReward`.
+
+    Raises:
+        WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
+
+    Example:
+        >>> reward = VelaReward("name/vela-photos", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
+        >>> reward.aspect_weights
+        array([0.25, 0.5 , 0.25])
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] = "embedded",
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__("vela", source, weights, **options)
+
+
+class BeitScoreReward(MetricReward):
+    """BEiTScore as a reward function: one score in [0, 1] of a caption, given its image; references are not used.
+
+    Source: "BEiTScore: reference-free image captioning evaluation with an efficient cross-encoder".
+
+    Args:
+        source: `"embedded"` (ships with the package; trained on synthetic scenes, so for trials and tests, not photos),
+            a checkpoint folder, or a Hub id.
+        options: further arguments of `MetricReward`.
+
+    Example:
+        >>> BeitScoreReward("name/beitscore-photos", name="faithful")
+        BeitScoreReward(name='faithful', source='name/beitscore-photos', weights={'overall': 1.0})
+    """
+
+    def __init__(self, source: str | os.PathLike[str] = "embedded", **options: Any) -> None:
+        super().__init__("beitscore", source, **options)
+
+
+class _JudgeReward(MetricReward):
+    """A reward whose metric is asked of a judge; `options` are those of its scorer and of `MetricReward`."""
+
+    _metric: ClassVar[str]
+
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(self._metric, judge, weights, **options)  # type: ignore[arg-type]
+
+
+class FleurReward(_JudgeReward):
+    """FLEUR as a reward function: a number in [0, 1] from a vision-language model that sees image and caption.
+
+    Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
+    Multimodal Model".
+
+    Args:
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            a folder of `FleurScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
+        weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
+        options: settings of `FleurScorer`, such as use_references, prompt, second_decimal and pad_images, and further
+            arguments of `MetricReward`.
+
+    Raises:
+        WeightsError, ConfigError, JudgeError: at construction.
+
+    Example:
+        >>> FleurReward("name/of-a-vision-language-model", name="judge")
+        FleurReward(name='judge', source='name/of-a-vision-language-model', weights={'smoothed': 1.0, 'raw': 0.0})
+    """
+
+    _metric = "fleur"
+
+
+class HarmonicReward(_JudgeReward):
+    """HarmonicEval as a reward function: five criteria rated from 1 to 5 by a vision-language model, and one score.
+
+    Source: Ohi et al., "Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models".
+
+    Args:
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            a folder of `HarmonicScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
+        weights: over overall, correctness, completeness, clarity, fluency and conciseness; None takes `overall` alone,
+            which has weights of its own for the criteria.
+        options: settings of `HarmonicScorer`, such as gamma, task ("captioning" or "referring"), prompt and pad_images,
+            and further arguments of `MetricReward`.
+
+    Raises:
+        WeightsError, ConfigError, ValueError: at construction.
+
+    Example:
+        >>> reward = HarmonicReward("name/of-a-vision-language-model", {"correctness": 2, "fluency": 1})
+        >>> reward.aspect_weights.round(2).tolist()
+        [0.0, 0.67, 0.0, 0.0, 0.33, 0.0]
+    """
+
+    _metric = "harmoniceval"
+
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge,
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(judge, weights, **options)
+        if self.spec.reads_questions:
+            raise ConfigError(
+                f"task {options.get('task')!r} rates answers to questions, which a reward function is not given; use "
+                "HarmonicScorer.score with CaptionSample(..., question=...)"
+            )

@@ -1,0 +1,87 @@
+"""RemoteReward: a metric behind a reward service as a reward function."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reward.metrics.base import Scorer
+from reward.metrics.options import split_options
+from reward.metrics.remote.scorer import RemoteScorer
+from reward.rewards.completions import Problem
+from reward.rewards.metric_reward import MetricReward
+
+__all__ = ["RemoteReward"]
+
+
+class _NoLock:
+    """Stands for the lock under which calls take turns: a service takes many at a time, and joins them."""
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class RemoteReward(MetricReward):
+    """A metric of a reward service (`capreward serve`) as a reward function; needs no GPU and no weights here.
+
+    It is a `MetricReward` in everything else. The first call raises if the service cannot be reached or serves another
+    metric; later, rows without an answer get None and are counted in `failures`. It can be pickled, and then keeps to
+    the checkpoint that it found. Calls of several threads go on beside each other. For an asynchronous trainer wrap
+    it: `AsyncReward(RemoteReward(...))`.
+
+    Args:
+        url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
+        metric: which of the service's metrics; None takes its only one, and asks for it at once.
+        weights: {aspect: weight}, see `MetricReward`.
+        options: settings of `RemoteScorer`, such as identity, timeout, patience and image_root, and further arguments
+            of `MetricReward`, such as name and image_column.
+
+    Raises:
+        ConfigError, WeightsError: at construction.
+
+    Example:
+        >>> RemoteReward("http://127.0.0.1:8123", "vela", {"rel": 1}).__name__
+        'vela_rel'
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        metric: str | None = None,
+        weights: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> None:
+        settings, options = split_options(RemoteScorer, options)
+        self.scorer = RemoteScorer(url, metric, **settings)
+        super().__init__(self.scorer, weights=weights, **options)
+        self.source = ",".join(self.scorer.urls)
+
+    def _start_empty(self) -> None:
+        super()._start_empty()
+        self._lock = _NoLock()  # type: ignore[assignment]
+        self._counting = threading.Lock()
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._counting = threading.Lock()
+
+    def _report(self, problems: dict[int, Problem], wordless: int) -> None:
+        with self._counting:
+            super()._report(problems, wordless)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_counting"}
+
+    def _load(self) -> Scorer:
+        self.scorer.connect()  # only the service knows what its checkpoint needs
+        return super()._load()

@@ -1,0 +1,159 @@
+"""LengthReward and RepetitionReward: rewards of the words alone, for use beside a metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec, TakesData
+from reward.rewards.metric_reward import MetricReward
+from reward.samples import CaptionSample, ScoreTable
+from reward.words import count_words, words_of
+
+__all__ = ["LengthReward", "RepetitionReward"]
+
+
+class LengthReward(MetricReward):
+    """1 for captions whose length lies in a band, falling in a straight line to 0 over a margin on either side.
+
+    Lengths are words, as the metric `length` counts them, or tokens of a tokenizer. With `relative=True` they are
+    divided by the mean length of the row's references: `LengthReward(0.5, 2, relative=True)` is the rule of BalCapRL
+    (2026). A caption without a word gets 0.
+
+    TRL's soft overlong punishment of at most 100 tokens with a margin of 20 is
+    `LengthReward(high=80, margin=20, tokenizer=...)` minus 1, which makes no difference within a group.
+
+    Args:
+        low, high: the band, ends included; None leaves that side open.
+        margin: width of the slopes; 0 makes cliffs, on which a policy cannot find its way back.
+        relative: whether lengths are relative to the references. A row without references then gets None.
+        tokenizer: has `encode(text)`, whose start and end tokens do not count; None counts words, see
+            `reward.words.count_words`.
+        name: in the logs, `length_band` by default.
+        options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
+
+    Raises:
+        ConfigError: no end, a band that is empty, or a negative margin.
+
+    Example:
+        >>> reward = LengthReward(2, 4, margin=2)
+        >>> reward(["Describe."] * 3, ["A star.", "A red star on grass.", "Star. " * 9])
+        [1.0, 0.5, 0.0]
+    """
+
+    def __init__(
+        self,
+        low: float | None = None,
+        high: float | None = None,
+        *,
+        margin: float = 0.0,
+        relative: bool = False,
+        tokenizer: Any = None,
+        name: str = "length_band",
+        **options: Any,
+    ) -> None:
+        if low is None and high is None:
+            raise ConfigError("a LengthReward needs low, high or both: without, every length is as good")
+        least, most = 0.0 if low is None else low, math.inf if high is None else high
+        if not 0 <= least <= most or most == 0 or not 0 <= margin < math.inf:
+            raise ConfigError(
+                f"a LengthReward needs 0 <= low <= high, high > 0 and margin >= 0, got low={low}, high={high}, "
+                f"margin={margin}"
+            )
+        if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
+            raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
+        scorer = _TextScorer("length_band", _Band(least, most, margin, relative, tokenizer), relative)
+        super().__init__(scorer, name=name, **options)
+
+
+class _Band:
+    def __init__(self, low: float, high: float, margin: float, relative: bool, tokenizer: Any) -> None:
+        self.low, self.high, self.margin, self.relative, self.tokenizer = low, high, margin, relative, tokenizer
+
+    def __call__(self, text: str, references: Sequence[str]) -> float:
+        length = self.length(text)
+        if self.relative:
+            length /= float(np.mean([self.length(reference) for reference in references]))
+        outside = max(self.low - length, length - self.high)
+        if outside <= 0:
+            return 1.0
+        return max(0.0, 1 - outside / self.margin) if self.margin else 0.0
+
+    def length(self, text: str) -> float:
+        if self.tokenizer is None:
+            return float(count_words(text))
+        # start and end tokens, which stand around an empty text as well, are no part of the caption
+        return float(len(self.tokenizer.encode(text)) - len(self.tokenizer.encode("")))
+
+
+class RepetitionReward(MetricReward):
+    """The share of distinct n-grams in a caption: 1 if none is repeated, less if words are repeated.
+
+    Over a whole caption this share falls with length, even for good text. It is therefore the mean over windows of
+    `window` words, which does not detect repetition at a greater distance. With `relative=True` it is divided by the
+    share for the references in windows of the same length (or a whole reference, if that is shorter), and capped at 1.
+    A caption without a word gets 0.
+
+    Args:
+        n: words of an n-gram, see `reward.words.words_of`; case and punctuation do not count. A caption with fewer
+            words gets 1.
+        window: words of a window, at least n. A shorter caption is one window.
+        relative: whether the share is relative to the references. A row without references then gets None.
+        name: in the logs, `repetition` by default.
+        options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
+
+    Raises:
+        ConfigError: a bad n or window.
+
+    Example:
+        >>> RepetitionReward(n=2)(["Describe."] * 2, ["A red star on grass.", "The star, the star, the star."])
+        [1.0, 0.4]
+    """
+
+    def __init__(
+        self, n: int = 2, *, window: int = 40, relative: bool = False, name: str = "repetition", **options: Any
+    ) -> None:
+        if n < 1 or window < n:
+            raise ConfigError(f"a RepetitionReward needs 1 <= n <= window, got n={n}, window={window}")
+        scorer = _TextScorer("repetition", _Variety(n, window, relative), relative)
+        super().__init__(scorer, name=name, **options)
+
+
+class _Variety:
+    def __init__(self, n: int, window: int, relative: bool) -> None:
+        self.n, self.window, self.relative = n, window, relative
+
+    def __call__(self, text: str, references: Sequence[str]) -> float:
+        words = words_of(text)
+        if not self.relative:
+            return self.share(words, self.window)
+        # not limited by the reference: in windows as short as a short one, a phrase of its length never comes twice
+        window = min(self.window, len(words))
+        own, others = self.share(words, window), [self.share(words_of(reference), window) for reference in references]
+        return float(np.mean([min(1.0, own / other) for other in others]))
+
+    def share(self, words: list[str], window: int) -> float:
+        if min(len(words), window) < self.n:
+            return 1.0
+        grams = [tuple(words[start : start + self.n]) for start in range(len(words) - self.n + 1)]
+        size = min(window, len(words)) - self.n + 1
+        starts = range(len(grams) - size + 1)
+        return float(np.mean([len(set(grams[start : start + size])) / size for start in starts]))
+
+
+class _TextScorer(TakesData):
+    """The scorer behind such a reward; it has settings of its own, so it is no metric by name."""
+
+    def __init__(self, name: str, rate: Callable[[str, Sequence[str]], float], needs_references: bool) -> None:
+        self.rate = rate
+        self.spec = MetricSpec(
+            name, f"{__name__}:_TextScorer", (name,), needs_image=False, needs_references=needs_references
+        )
+
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        scores = [[self.rate(sample.candidate, sample.references)] for sample in samples]
+        return ScoreTable(np.array(scores, dtype=np.float64).reshape(-1, 1), self.spec.aspects)

@@ -1,0 +1,163 @@
+"""TournamentReward: captions of one image against each other, as a reward function."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from reward.judges.base import Judge
+from reward.judges.lazy import LazyJudge
+from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
+from reward.metaeval.arena.tournament import Result, draw_pairs, win_rates
+from reward.metaeval.arena.verdicts import PositionBias, Verdict, measure_position_bias
+from reward.metrics.base import MetricSpec
+from reward.metrics.groups import Group
+from reward.metrics.scorer import CandidateScores, CaptionScorer
+from reward.registry import check_loading
+from reward.rewards.metric_reward import MetricReward
+from reward.rewards.processes import load_beside_a_trainer
+from reward.samples import ScoreTable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["TournamentReward"]
+
+
+class TournamentReward(MetricReward):
+    """Rewards in [0, 1] from comparisons of the captions of one image with each other, by a judge that sees it.
+
+    The captions of a call with equal image (by content) and equal references are a group, as GRPO and RLOO sample
+    them. In each group at most `max_comparisons` pairs are drawn, evenly, and compared; equal captions share a
+    place and a reward. The draw depends on the seed, the image and the captions, not on their order.
+
+    A reward is relative to the group: the win rate, the mean of what the caption won (the probability that it is
+    better, plus half of that of a tie, by the judge). Captions without a word get 0 and are not compared; if nothing
+    is left to compare with (one different caption), the reward is 0.5.
+    None goes to rows as in `MetricReward`, and to captions of which no comparison has an answer.
+
+    A trainer calls its rewards in each process with that process's own completions, so a group must not be split over
+    processes. It is not split if `per_device_train_batch_size` (times `steps_per_generation`) is a multiple of
+    `num_generations`. If it is split, only the captions in the same process are compared, and a single one gets 0.5.
+
+    A judge behind a server can be asked while other rewards are computed: `AsyncReward(TournamentReward(...))`.
+
+    Besides what `MetricReward` logs, there are the means over all comparisons so far of `<name>/first_place_share`
+    (0.5 if the place of a caption does not matter to the judge) and `<name>/inconsistency` (share of the pairs whose
+    verdict depends on the order).
+
+    Args:
+        judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
+            or a judge such as `ServerJudge`; or a `PairwiseJudge`, which knows how to ask. The first two are asked for
+            a token instead of a reason, in both orders.
+        max_comparisons: most pairs per group. Each is two questions (one for a PairwiseJudge with one order). Half as
+            many as there are captions in a group are enough to compare every caption once.
+        seed: of the draw.
+        revision, device, dtype: for loading a model by name.
+        options: further arguments of `MetricReward`. References are shown to the judge.
+
+    Raises:
+        ValueError, TypeError, ConfigError: at construction.
+
+    Example:
+        >>> from reward.judges import ScriptedJudge
+        >>> likes_red = ScriptedJudge(distribution=lambda q: {"1": 0.9} if "1:\\n> red" in q.text else {"2": 0.9})
+        >>> reward = TournamentReward(likes_red)
+        >>> from PIL import Image
+        >>> reward(["Describe."] * 3, ["red", "blue", " "], image=[Image.new("RGB", (4, 4))] * 3)
+        [1.0, 0.0, 0.0]
+    """
+
+    def __init__(
+        self,
+        judge: str | os.PathLike[str] | Judge | PairwiseJudge,
+        *,
+        max_comparisons: int = 16,
+        seed: int = 0,
+        revision: str | None = None,
+        device: Any = None,
+        dtype: Any = None,
+        **options: Any,
+    ) -> None:
+        if max_comparisons < 1:
+            raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
+        if isinstance(judge, (str, os.PathLike)):
+            check_loading(judge, device)
+            source = os.fspath(judge)
+            judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
+        pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
+        self.tournament = _Tournament(pairwise, max_comparisons, seed)
+        # the scorer is made from a judge, and is neither loaded nor saved
+        super().__init__(self.tournament, pairwise.judge.name, **options)
+
+    def load(self) -> Self:
+        """Loads the judge now, see `MetricReward.load`."""
+        judge = self.tournament.judge.judge
+        if isinstance(judge, LazyJudge):
+            judge.load()
+        return self
+
+    @property
+    def position_bias(self) -> PositionBias:
+        """How far the place of a caption decided, over all comparisons so far."""
+        return self.tournament.bias
+
+    def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
+        super()._log_means(table, log_metric)
+        bias = self.position_bias.to_json()
+        for name, value in (("first_place_share", bias["first_share"]), ("inconsistency", bias["inconsistency"])):
+            if value is not None:
+                log_metric(f"{self.__name__}/{name}", value)
+
+
+class _Tournament(CaptionScorer):
+    """The scorer behind the reward. Scores depend on the other captions of the call, so it is no metric by itself."""
+
+    window_size = sys.maxsize  # a group must not be split
+    reads_references = True  # they tell groups apart, and are shown
+
+    def __init__(self, judge: PairwiseJudge, max_comparisons: int, seed: int) -> None:
+        self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
+        self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", ("win_rate",))
+        self.bias = PositionBias()
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        """One tournament a group; the pairs of all groups go to the judge in one call."""
+        games: list[tuple[int, str, str]] = []  # group, two captions
+        for number, group in enumerate(groups):
+            captions = sorted(group.rows)
+            seed = f"{self.seed}/{group.image_key}/{captions!r}"
+            pairs = draw_pairs(len(captions), self.max_comparisons, seed)
+            games += [(number, captions[first], captions[second]) for first, second in pairs]
+        verdicts = self.judge.compare(
+            [JudgePair(a, b, groups[number].features, groups[number].references) for number, a, b in games]
+        )
+        self.bias += measure_position_bias(verdict.choices for verdict in verdicts)
+        played: list[list[tuple[str, str, Verdict]]] = [[] for _ in groups]
+        for (number, first, second), verdict in zip(games, verdicts, strict=True):
+            played[number].append((first, second, verdict))
+        scores: list[list[float]] = []
+        errors: dict[int, str] = {}
+        for group, own in zip(groups, played, strict=True):
+            places = {caption: place for place, caption in enumerate(sorted(group.rows))}
+            answered: list[Result] = [(places[a], places[b], v.points) for a, b, v in own if v.winner is not None]
+            ratings = win_rates(len(places), answered) if len(places) > 1 else np.array([0.5])
+            for caption in group.rows:
+                rating = float(ratings[places[caption]])
+                if np.isnan(rating):
+                    reasons = [str(verdict.error) for a, b, verdict in own if caption in (a, b)]
+                    left_out = f"max_comparisons={self.max_comparisons} left the caption out of {len(places)}"
+                    errors[len(scores)] = reasons[0] if reasons else left_out
+                scores.append([rating])
+        return CandidateScores(scores, errors=errors)
+
+
+def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
+    from reward.judges import LocalJudge
+
+    return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)

@@ -1,0 +1,272 @@
+"""Rewrites by a language model that puts errors of one kind into captions; its answers are stored on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.images import image_key
+from reward.samples import check_encodable, is_blank
+from reward.scoring.kept import Kept
+from reward.scoring.progress import progress_bar
+from reward.thinking import without_thinking
+from reward.training.corruptions.prompts import RewritePrompts, load_prompts
+from reward.training.corruptions.sampler import Negative, comparable
+from reward.words import words_of
+
+if TYPE_CHECKING:
+    from reward.judges import Judge
+    from reward.samples import ImageLike
+
+__all__ = ["DROPS", "Rewrites", "read_answer", "rewrite_captions"]
+
+_CALL = 32  # questions a call of the judge: what an interruption can lose
+# Why an answer is dropped, in the order of the checks.
+DROPS = ("cut", "empty", "unchanged", "lines", "length", "unlike")
+
+_FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
+_QUOTED = re.compile(r"\A[\"“](.*)[\"”]\Z", re.DOTALL)
+_ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})")
+_SLACK = 20  # characters by which a short caption may grow or shrink
+_LEAST_KEPT = 0.3  # share of the caption's words that must be left
+
+
+class Rewrites(NamedTuple):
+    """The rewrites of N captions.
+
+    Attributes:
+        negatives: those of each caption.
+        counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (one of
+            `DROPS`), and how many have no answer (`"failed"`).
+    """
+
+    negatives: list[list[Negative]]
+    counts: dict[str, Counter[str]]
+
+
+def rewrite_captions(
+    captions: Sequence[str],
+    judge: Judge,
+    answers_file: str | os.PathLike[str],
+    *,
+    categories: Collection[str] | None = None,
+    prompts: RewritePrompts | None = None,
+    images: Sequence[ImageLike] | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Rewrites:
+    """Has a language model rewrite captions, once for each category of error.
+
+    Every answer is kept on disk at once. An interrupted run therefore continues where it stopped, and
+    captions or categories can be added later. The file holds the answers as the model wrote them; `read_answer`
+    checks them in every run. Equal captions are sent once. The judge decides how many requests run at a time. An answer
+    may be about twice as long as the longest caption of a call needs.
+
+    Args:
+        captions: N true captions.
+        judge: what answers: `reward.training.corruptions.language_model.load_language_model(...)`, a `LocalJudge`, a
+            `ServerJudge`, or anything with their `generate`.
+        answers_file: SQLite file of the answers; belongs to one judge and one set of prompts.
+        categories: names of categories in the prompts; None takes all.
+        prompts: None takes the default, see `reward.training.corruptions.prompts.load_prompts`.
+        images: the image of each caption, which the judge then sees; None shows it the captions alone.
+        overwrite: start again if the file belongs to other prompts or another judge.
+        progress: whether to show a bar on stderr.
+
+    Returns:
+        N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
+        warned of, and asked again by the next run.
+
+    Raises:
+        ConfigError: unknown category.
+        InvalidSampleError: a caption is blank or not valid Unicode; the message names its row.
+        ImageError: an image cannot be read.
+        JudgeError: the judge itself fails, or on every question of a call.
+        OutputError: the file cannot be written, or belongs to other prompts or another judge.
+
+    Source: BEiTScore, section 3.1; the texts of the prompts are ours.
+
+    Example:
+        >>> import tempfile
+        >>> from reward.judges import ScriptedJudge
+        >>> judge = ScriptedJudge(lambda question: '"Three stars."')
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     rewrites = rewrite_captions(["Two stars."], judge, folder + "/answers.sqlite", categories=["count"])
+        >>> rewrites.negatives[0]
+        [Negative(text='Three stars.', category='count')]
+    """
+    prompts = prompts or load_prompts()
+    wanted = list(prompts.changes) if categories is None else list(dict.fromkeys(categories))
+    unknown = [name for name in wanted if name not in prompts.changes]
+    if unknown or isinstance(categories, str):
+        raise ConfigError(f"categories must be some of {list(prompts.changes)}, got {categories!r}")
+    for row, caption in enumerate(captions):
+        if not isinstance(caption, str) or is_blank(caption):
+            raise InvalidSampleError(f"captions[{row}] must be a string that shows something, got {caption!r:.80}")
+        check_encodable(caption, f"captions[{row}]")
+    shown: Sequence[ImageLike | None] = [None] * len(captions) if images is None else images
+    if len(shown) != len(captions):
+        raise ConfigError(f"{len(captions)} captions but {len(shown)} images; give one per caption")
+    keys = [_key(caption, image) for caption, image in zip(captions, shown, strict=True)]
+    run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
+    failures: dict[str, str] = {}
+    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as saved:
+        answers = {(line["key"], line["category"]): line for line in saved}
+        missing = {
+            (key, category): asked
+            for category in wanted  # requests with a common beginning follow each other
+            for key, *asked in zip(keys, captions, shown, strict=True)
+            if (key, category) not in answers
+        }
+        total = len(wanted) * len(set(keys))
+        with progress_bar(progress, done=total - len(missing), total=total, doing="rewriting") as advance:
+            for lines, reasons in _ask(missing, judge, prompts):
+                saved.add(lines)
+                answers.update({(line["key"], line["category"]): line for line in lines})
+                failures.update(reasons)
+                advance(len(lines) + len(reasons), len(reasons))
+    if failures:
+        warnings.warn(
+            f"{len(failures)} rewrites have no answer, and are asked for again by the next run; the first: "
+            f"{next(iter(failures.values()))}",
+            stacklevel=2,
+        )
+    return _judged(captions, keys, wanted, answers)
+
+
+def _ask(
+    missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts
+) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
+    """Yields, call by call, answers to keep and {"key category": reason} of failures."""
+    from reward.judges import Question
+
+    items = list(missing.items())
+    for start in range(0, len(items), _CALL):
+        part = items[start : start + _CALL]
+        questions = [
+            Question(prompts.fill(name, caption), image, system=prompts.system) for (_, name), (caption, image) in part
+        ]
+        limit = _length_limit([caption for _, (caption, _) in part])
+        failures: dict[int, str] = {}
+        try:
+            answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
+        except JudgeError as error:
+            if len(error.failures) in (0, len(part)):  # the next call would fail as well
+                raise
+            answers, failures = error.results, error.failures
+        yield (
+            [
+                {"key": key, "category": name, "answer": answer.text, "cut": answer.truncated}
+                for place, (((key, name), _), answer) in enumerate(zip(part, answers, strict=True))
+                if place not in failures
+            ],
+            {" ".join(part[place][0]): reason for place, reason in failures.items()},
+        )
+
+
+def _judged(
+    captions: Sequence[str], keys: Sequence[str], wanted: Sequence[str], answers: dict[tuple[str, str], dict[str, Any]]
+) -> Rewrites:
+    counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
+    lists: list[list[Negative]] = []
+    for caption, key in zip(captions, keys, strict=True):
+        negatives = []
+        for category in wanted:
+            line = answers.get((key, category))
+            if line is None:
+                counts[category]["failed"] += 1
+                continue
+            text, reason = read_answer(caption, line["answer"], truncated=line["cut"])
+            counts[category][reason or "kept"] += 1
+            if text is not None:
+                negatives.append(Negative(text, category))
+        lists.append(negatives)
+    return Rewrites(lists, counts)
+
+
+def _key(caption: str, image: ImageLike | None) -> str:
+    text = caption if image is None else f"{caption}\0{image_key(image)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _length_limit(captions: Sequence[str]) -> int:
+    """Tokens for an answer: one for two bytes, where English has one for four and Chinese one or two for three."""
+    return 64 + max(len(caption.encode()) for caption in captions) // 2
+
+
+def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[str | None, str]:
+    """Reads the rewritten caption out of an answer.
+
+    Thoughts between `<think>` tags, code fences, and JSON or quotes around the whole are removed. An answer is dropped
+    for the first of these reasons that applies:
+    - `cut`: the length limit cut the answer;
+    - `empty`: the answer is empty;
+    - `unchanged`: it equals the caption except for case, white space and quotes, so the model changed nothing;
+    - `lines`: it has more lines than the caption, as an answer with an explanation has;
+    - `length`: it is less than half or more than twice as long, with a tolerance of 20 characters;
+    - `unlike`: it has less than 30 % of the caption's words, as a refusal has. Captions of one word are exempt.
+
+    Args:
+        caption: the caption that was to be rewritten.
+        answer: what the model wrote.
+        truncated: whether it was cut.
+
+    Returns:
+        (text, "") or (None, reason), the reason being one of `DROPS`.
+
+    Example:
+        >>> read_answer("Two red stars.", '"Three red stars."')
+        ('Three red stars.', '')
+        >>> read_answer("Two red stars.", "two red stars.")
+        (None, 'unchanged')
+    """
+    text = _unwrapped(answer)
+    if truncated:
+        return None, "cut"
+    if is_blank(text):
+        return None, "empty"
+    if comparable(text) == comparable(caption):
+        return None, "unchanged"
+    if len(text.strip().splitlines()) > len(caption.strip().splitlines()):
+        return None, "lines"
+    if not len(caption) / 2 - _SLACK <= len(text) <= 2 * len(caption) + _SLACK:
+        return None, "length"
+    before, after = Counter(words_of(caption)), Counter(words_of(text))
+    if before.total() > 1 and (before & after).total() < _LEAST_KEPT * before.total():
+        return None, "unlike"
+    return text, ""
+
+
+def _unwrapped(answer: str) -> str:
+    text = without_thinking(answer).strip()
+    if fenced := _FENCE.match(text):
+        text = fenced.group(1).strip()
+    if text.startswith('"'):
+        try:
+            value = json.loads(text, strict=False)
+        except ValueError:  # quotes, but no JSON: inner quotes left as they are, for example
+            value = None
+        if isinstance(value, str):
+            return _without_lone_surrogates(value).strip()
+    if inner := _QUOTED.match(text):
+        text = inner.group(1).strip()
+    # The request showed some characters as escapes, and a model that forgets the quotes may still keep those.
+    text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace('\\"', '"')
+    return _without_lone_surrogates(text)
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """JSON can hold half an emoji, which no tokenizer takes; such an answer counts as empty."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return ""
+    return text

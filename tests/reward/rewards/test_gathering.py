@@ -1,0 +1,121 @@
+"""GatheredReward: what is asked for one by one is rated in few calls, and faults reach whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from reward.errors import ConfigError, InvalidSampleError, WeightsError
+from reward.rewards.gathering import GatheredReward, RowReward, configured_reward, make_reward
+from reward.rewards.metric_reward import MetricReward
+from tests.toy_scorer import ToyScorer
+
+
+def gather(wait: float = 0.05, **options: Any) -> tuple[GatheredReward, ToyScorer]:
+    scorer = ToyScorer()
+    return GatheredReward(MetricReward(scorer), wait=wait, **options), scorer
+
+
+def test_coroutines_share_a_call_in_any_event_loop() -> None:
+    gathered, scorer = gather()
+
+    async def together() -> list[RowReward]:
+        asked = [asyncio.wrap_future(gathered.ask(text, "a.png")) for text in ("red star", "a star", "fail")]
+        return await asyncio.gather(*asked)
+
+    for _ in range(2):  # ms-swift and others make a loop for every call
+        rows = asyncio.run(together())
+        assert [row.value for row in rows] == [0.5, 0.25, None]
+        assert rows[0].aspects == {"colour": 0.5, "brevity": 0.5}
+        assert math.isnan(rows[2].aspects["colour"])
+    assert len(scorer.calls) == 2
+
+
+def test_threads_share_calls_and_each_gets_its_own() -> None:
+    gathered, scorer = gather()
+    with ThreadPoolExecutor(8) as pool:
+        texts = [f"red {'star ' * count}" for count in range(1, 41)]
+        rows = list(pool.map(lambda text: gathered.ask(text, "a.png").result(), texts))
+    assert [row.aspects["brevity"] for row in rows] == [1 / (count + 1) for count in range(1, 41)]
+    assert len(scorer.calls) <= 10
+    assert scorer.most_threads_inside == 1
+
+
+def test_what_is_asked_during_a_call_is_the_next_call() -> None:
+    inside, go_on, calls = threading.Event(), threading.Event(), []
+
+    def slow(completions: list[str], **columns: Any) -> list[float]:
+        calls.append(completions)
+        inside.set()
+        assert go_on.wait(20)
+        return [1.0] * len(completions)
+
+    gathered = GatheredReward(slow, wait=0)
+    first = gathered.ask("a")
+    assert inside.wait(20)
+    rest = [gathered.ask(text) for text in "bcde"]
+    go_on.set()
+    assert [future.result(20).value for future in [first, *rest]] == [1.0] * 5
+    assert calls == [["a"], ["b", "c", "d", "e"]]
+
+
+def test_at_most_so_many_at_a_time() -> None:
+    gathered, scorer = gather(most=4)
+    asked = [gathered.ask("red star", "a.png") for _ in range(10)]
+    assert [future.result().value for future in asked] == [0.5] * 10
+    assert max(map(len, scorer.calls)) <= 4
+
+
+def test_an_error_reaches_all_who_asked_and_the_next_call_works() -> None:
+    gathered, _ = gather()
+    asked = [gathered.ask("a star") for _ in range(3)]  # no image
+    for future in asked:
+        with pytest.raises(InvalidSampleError, match="none of the 3 rows"):
+            future.result()
+    assert gathered.ask("a star", "a.png").result().value == 0.25
+
+
+def test_requests_that_were_cancelled_are_left_out() -> None:
+    gathered, scorer = gather()
+    first, second = gathered.ask("red star", "a.png"), gathered.ask("a star", "a.png")
+    assert first.cancel()
+    assert second.result().value == 0.25
+    assert scorer.calls == [["a star"]]
+
+
+def test_pickled_and_in_a_forked_child() -> None:
+    gathered = GatheredReward(MetricReward("length"))
+    assert gathered.ask("A red star.").result().value == 3.0
+    copy = pickle.loads(pickle.dumps(gathered))
+    assert copy.ask("A star.").result().value == 2.0
+
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: send.send(gathered.ask("One two three four.").result().value))
+    child.start()
+    assert receive.poll(60)
+    assert receive.recv() == 4.0
+    child.join(60)
+
+
+def test_settings_make_one_reward_and_wrong_ones_are_refused() -> None:
+    settings: dict[str, Any] = {"metric": "vela", "source": "a/b", "weights": {"rel": 2}}
+    assert configured_reward(**settings) is configured_reward(**settings)
+    assert configured_reward(**settings) is not configured_reward(**{**settings, "source": "a/c"})
+    assert make_reward("vela", "a/b", "rel=2").weights.tolist() == [0.0, 1.0, 0.0]
+    with pytest.raises(WeightsError):
+        configured_reward(weights="colour=1")
+    with pytest.raises(ConfigError):
+        configured_reward(device="gpu9")
+    with pytest.raises(ValueError, match="most at least 1"):
+        GatheredReward(print, most=0)  # type: ignore[arg-type]
+    remote = make_reward("remote", "http://127.0.0.1:9#vela", "rel=2,flu=2")
+    assert type(remote).__name__ == "RemoteReward"
+    assert remote.weights.tolist() == [0.0, 0.5, 0.5]

@@ -1,0 +1,225 @@
+"""Words, sentences and parts of speech of captions: shuffled words and sentences, repeated keywords."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reward.errors import ConfigError
+from reward.sentences import split_sentences
+from reward.training.corruptions.tagging import PARTS, join, split_words, tag_words
+from reward.training.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+
+LONG = 'A big red star, and two dogs, run quickly across a field. The sign says "OPEN". It is early in the morning.'
+WORDS = [
+    *("a", "A", "dog", "Dog.", "I", "İstanbul", "ß", "OPEN", "犬。", "🐶", "'", "...", "Dr.", "star,", "“red”", "e.g."),
+    *("\n", "3", "ς", "x.y", "!?", "I'm", "i", "runs", "quickly."),
+]
+captions = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join))
+seeds = st.integers(0, 3)
+
+
+def bag(text: str) -> Counter:
+    return Counter(token.word.casefold() for token in split_words(text) if token.word)
+
+
+@given(captions, seeds)
+@settings(max_examples=300, deadline=None)
+def test_shuffled_words_are_the_same_words_in_another_order(text, seed):
+    shuffled = shuffle_words(text, random.Random(seed))
+    if shuffled is None:
+        assert len(bag(text)) <= 1
+    else:
+        assert shuffled != text
+        assert bag(shuffled) == bag(text)
+        # White space and punctuation stay where they were.
+        assert [(t.before, t.after, t.space) for t in split_words(shuffled)] == [
+            (t.before, t.after, t.space) for t in split_words(text)
+        ]
+    assert shuffled == shuffle_words(text, random.Random(seed))
+
+
+@given(captions, seeds)
+@settings(max_examples=300, deadline=None)
+def test_shuffled_sentences_are_the_same_words(text, seed):
+    shuffled = shuffle_sentences(text, random.Random(seed))
+    if shuffled is not None:
+        assert shuffled != text
+        assert bag(shuffled) == bag(text)
+    assert shuffled == shuffle_sentences(text, random.Random(seed))
+
+
+@given(captions, seeds, st.sampled_from(PARTS))
+@settings(max_examples=200, deadline=None)
+def test_repeating_only_adds_copies(text, seed, part):
+    repeated = repeat_words(text, random.Random(seed), part)
+    found = [word.casefold() for word, tag in tag_words(text) if tag == part]
+    if repeated is None:
+        assert not found
+    else:
+        assert len(repeated) > len(text)
+        added = bag(repeated) - bag(text)
+        assert added
+        assert set(added) <= {token.word.casefold() for word in found for token in split_words(word)}
+    assert repeated == repeat_words(text, random.Random(seed), part)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "star", "Star!", "the the the", "A a", "🐶", "...", "犬が走る。"])
+def test_where_no_order_differs_there_is_none(text):
+    assert shuffle_words(text, random.Random(0)) is None
+    assert shuffle_sentences(text, random.Random(0)) is None
+
+
+def test_capitals_stay_at_the_start_of_sentences():
+    for seed in range(20):
+        shuffled = shuffle_words(LONG, random.Random(seed))
+        starts = [body.lstrip("\"'")[0] for body, _ in split_sentences(shuffled)]
+        assert all(start.isupper() for start in starts)
+        assert "OPEN" in shuffled  # writing keeps its capitals
+        capitalised = [token.word for token in split_words(shuffled) if token.word[:1].isupper()]
+        assert len(capitalised) <= len(starts) + 1
+
+
+def test_words_are_shuffled_thoroughly():
+    """A caption of many words is torn apart, not merely touched."""
+    text = "one two three four five six seven eight nine ten"
+    shuffled = [shuffle_words(text, random.Random(seed)).split() for seed in range(100)]
+    kept = sum(a == b for words in shuffled for a, b in zip(words, text.split(), strict=True))
+    assert kept / 1000 == pytest.approx(0.1, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "text", "orders"),
+    [
+        (shuffle_words, "Red star.", {"Star red."}),
+        (shuffle_sentences, "A dog.\n\nA cat.", {"A cat.\n\nA dog."}),  # lines keep their breaks
+        (  # a missing full stop stays at the end
+            shuffle_sentences,
+            "One. Two? Red",
+            {"One. Red? Two", "Two? One. Red", "Two? Red. One", "Red? One. Two", "Red. Two? One"},
+        ),
+    ],
+)
+def test_all_orders_but_the_one_it_came_in(shuffle, text, orders):
+    assert {shuffle(text, random.Random(seed)) for seed in range(60)} == orders
+
+
+def test_sentences_keep_their_words_and_marks():
+    orders = {shuffle_sentences(LONG, random.Random(seed)) for seed in range(40)}
+    parts = sorted(body for body, _ in split_sentences(LONG))
+    assert len(orders) == 5  # six orders less the one it came in
+    assert all(sorted(body for body, _ in split_sentences(order)) == parts for order in orders)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("noun", {"star", "dogs", "field", "sign", "morning"}),
+        ("verb", {"run", "says"}),
+        ("adjective", {"big", "red", "open", "early"}),
+        ("adverb", {"quickly"}),
+    ],
+)
+def test_each_part_of_speech_is_repeated(part, words):
+    seen = Counter()
+    for seed in range(40):
+        seen += bag(repeat_words(LONG, random.Random(seed), part)) - bag(LONG)
+    assert set(seen) == words
+
+
+def test_copies_stand_before_the_punctuation_and_in_small_letters():
+    repeated = {repeat_words("Dogs, of course.", random.Random(seed), "noun") for seed in range(40)}
+    assert "Dogs dogs, of course." in repeated
+    assert not any("Dogs Dogs" in text or "," in text.split("dogs")[0] for text in repeated if "dogs" in text)
+
+
+def test_parts_that_do_not_occur_or_are_unknown_and_an_own_tagger():
+    assert repeat_words("Two dogs.", random.Random(0), "adverb") is None
+    with pytest.raises(ConfigError, match="'pronoun'"):
+        repeat_words("Two dogs.", random.Random(0), "pronoun")
+
+    def tagger(words):
+        return ["noun" if word == "Hund" else "" for word in words]
+
+    assert "Hund Hund" in repeat_words("Ein Hund.", random.Random(1), tagger=tagger)
+
+
+# Tagged by hand: n noun, v verb other than be, have, do and modals, a adjective, r adverb.
+TAGGED = """
+A young/a woman/n in a blue/a dress/n is slowly/r riding/v a bicycle/n along/- the river/n .
+Two brown/a horses/n stand/v behind a wooden/a fence/n while it snows/v .
+The man/n holds/v an old/a umbrella/n and looks/v at the camera/n .
+Several colourful/a boats/n are tied/v to a narrow/a dock/n in the harbour/n .
+A black/a cat/n sleeps/v peacefully/r on a soft/a pillow/n near the window/n .
+A chef/n carefully/r cuts/v fresh/a vegetables/n on a large/a table/n .
+Children/n are playing/v football/n in a muddy/a field/n under dark/a clouds/n .
+A red/a bus/n drives/v quickly/r past the tall/a building/n with broken/a windows/n .
+"""
+
+
+@given(st.text())
+@settings(max_examples=200, deadline=None)
+def test_nothing_of_a_text_is_lost(text):
+    assert join(split_words(text)) == text
+    assert "".join(body + space for body, space in split_sentences(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("One", ["One"]),
+        ("A dog. It runs! Why?", ["A dog.", "It runs!", "Why?"]),
+        ("Mr. Lee and Dr. J. Kim wave. It is 3.5 m long.", ["Mr. Lee and Dr. J. Kim wave.", "It is 3.5 m long."]),
+        ('It says "Stop." A man waits.', ['It says "Stop."', "A man waits."]),
+        ("红色的星。蓝色的圆。", ["红色的星。", "蓝色的圆。"]),
+        ("a title\nA dog", ["a title", "A dog"]),
+        ("Wait... what?", ["Wait...", "what?"]),
+        ("It is 5 p.m. in the U.S. embassy. Mt. Fuji", ["It is 5 p.m. in the U.S. embassy.", "Mt. Fuji"]),
+        ("1. A dog.\n2. **A cat.**\n", ["1. A dog.", "2. **A cat.**"]),
+        ("A dog. ***", ["A dog. ***"]),
+        ("A dog.\n\n---\n\nA cat.\n\n---", ["A dog.", "---\n\nA cat.\n\n---"]),
+        ("?!", ["?!"]),
+        ("Two. 🔴", ["Two.", "🔴"]),
+    ],
+)
+def test_sentences(text, sentences):
+    assert [body for body, _ in split_sentences(text)] == sentences
+
+
+def test_parts_of_hand_tagged_captions():
+    names = {"n": "noun", "v": "verb", "a": "adjective", "r": "adverb"}
+    right = total = 0
+    for line in TAGGED.strip().splitlines():
+        marked = [word.split("/") for word in line.split() if word != "."]
+        tags = tag_words(" ".join(word for word, *_ in marked) + ".")
+        assert [word for word, _ in tags] == [word for word, *_ in marked]
+        for (_, part), (_, *mark) in zip(tags, marked, strict=True):
+            if mark != ["-"]:
+                total += 1
+                right += part == names.get("".join(mark), "other")
+    assert right / total > 0.95
+    auxiliaries = tag_words("It is and has been, it can be, it does.")
+    assert {part for _, part in auxiliaries} == {"other"}
+
+
+@pytest.mark.parametrize("text", ["", " ", "...", "🐶", "\u200b", "犬が走る。", "AAAA", "x" * 5000, "don't", "café №5"])
+def test_odd_texts_are_tagged(text):
+    assert len(tag_words(text)) == sum(bool(token.word) for token in split_words(text))
+    assert all(part in (*PARTS, "other") for _, part in tag_words(text))
+
+
+def test_own_tagger_sees_one_sentence_at_a_time():
+    seen = []
+
+    def tagger(words):
+        seen.append(list(words))
+        return ["noun" if word == "Hund" else None for word in words]
+
+    words = [("Ein", "other"), ("Hund", "noun"), ("Er", "other"), ("läuft", "other")]
+    assert tag_words('Ein "Hund". Er läuft', tagger) == words
+    assert seen == [["Ein", '"', "Hund", '"', "."], ["Er", "läuft"]]
+    with pytest.raises(ConfigError, match="1 parts for 2 words"):
+        tag_words("Ein Hund", lambda words: ["noun"])
