@@ -246,8 +246,7 @@ class SpeedOptions:
         str | None,
         typer.Option(
             callback=_checked_by("reward.caches:parse_size"),
-            help="Largest size of the cache on disk, such as 500MB; default: 20GB. The least recently used entries are "
-            "removed.",
+            help="Largest size of the cache on disk, such as 500MB; default: 20GB. When it is full, no more is kept.",
         ),
     ] = None
 

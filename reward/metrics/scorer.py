@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import nn
 
-    from reward.caches import CacheSection
+    from reward.caches import TensorCache
 
 __all__ = [
     "CandidateScores",
@@ -76,7 +76,7 @@ class CaptionScorer(TakesData):
     decodes_images: bool = True
     window_size: ClassVar[int] = 1024
     images_per_pass: int = 32
-    caches: Mapping[str, CacheSection] = MappingProxyType({})
+    caches: Mapping[str, TensorCache] = MappingProxyType({})
 
     @property
     def fingerprint(self) -> str:

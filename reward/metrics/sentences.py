@@ -17,7 +17,7 @@ from reward.samples import CaptionSample, ScoreTable, is_blank
 from reward.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from reward.caches import CacheSection
+    from reward.caches import TensorCache
 
 __all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
 
@@ -48,7 +48,7 @@ class SentenceMean(TakesData):
         self.spec = sentence_mean_spec(scorer.spec)
 
     @property
-    def caches(self) -> Mapping[str, CacheSection]:
+    def caches(self) -> Mapping[str, TensorCache]:
         """What the metric keeps on disk; see `CaptionScorer.caches`."""
         return getattr(self.scorer, "caches", {})
 

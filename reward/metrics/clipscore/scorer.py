@@ -143,7 +143,7 @@ class ClipScorer(NetworkScorer):
         made = (self.model.preprocess_cfg, repr(self.model))  # the network says with which activation it computes
         facts = (reward.__version__, "unit length", fingerprint_source(self.source), *made)
         fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
-        self.caches = {"images": TensorCache(folder, size=size).section("images", fingerprint)}
+        self.caches = {"images": TensorCache(folder, "images", fingerprint, size=size)}
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the CLIP, without its weights.

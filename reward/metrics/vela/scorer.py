@@ -107,11 +107,10 @@ class VelaScorer(TrainedScorer):
         """
         import reward
 
-        cache = TensorCache(folder, size=size)
         if self.model.image is not None:
             towers, config = self.model.image.towers, self.model.config.to_dict()["image"]
             facts = [reward.__version__, config, towers.preprocess_cfg, self.model.device.type]
-            self.caches = {"images": cache.section("images", fingerprint_network(towers, *facts))}
+            self.caches = {"images": TensorCache(folder, "images", fingerprint_network(towers, *facts), size=size)}
 
     @property
     def reads_references(self) -> bool:
