@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,24 +21,12 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = [
-    "THREADS",
-    "KeyedImage",
-    "encoded_image",
-    "image_key",
-    "image_size",
-    "keyed_image",
-    "load_image",
-    "plain_image",
-]
-
 THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
 _MAX_PIXELS = 64_000_000
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
-_LARGE_FILE = 2**26  # larger files must begin as an image before they are read
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
@@ -280,7 +267,7 @@ def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: 
         data = _file_bytes(os.fsdecode(image), path, name, max_pixels)
     elif hasattr(image, "read"):
         name = f"image in {type(image).__name__}"
-        data = _stream_bytes(image, name, max_pixels)
+        data = _stream_bytes(image, name)
     else:
         raise ImageError(
             "image must be a path, bytes, a binary file, a PIL image, an array of pixels or a datasets dict, "
@@ -293,19 +280,15 @@ def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: 
 
 def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # a folder, or a pipe, which may block when it is opened
-            raise ImageError(f"image path {path!r} is not a regular file")
-        file = open(path, "rb")  # noqa: SIM115  # closed below, out of reach of this handler
-    except (OSError, ValueError) as error:
-        if isinstance(error, ImageError):
-            raise
-        if _ADDRESS.match(given):
-            raise ImageError(_address_message(given)) from None
-        if isinstance(error, FileNotFoundError):
-            raise ImageError(f"{name} does not exist") from None
-        raise ImageError(f"{name} cannot be read: {error}") from error  # ValueError: a null byte
-    with file:
-        return _stream_bytes(file, name, max_pixels)
+        if not os.path.isfile(path):  # absent, a folder, or a pipe, which may block when it is opened
+            if _ADDRESS.match(given):
+                raise ImageError(_address_message(given))
+            raise ImageError(f"{name} is not a regular file" if os.path.exists(path) else f"{name} does not exist")
+        if (size := os.path.getsize(path)) > (limit := max(_MAX_BYTES_A_PIXEL * max_pixels, 2**26)):
+            raise ImageError(f"{name} has {size} bytes, over the limit of {limit}, which is 16 for each of max_pixels")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ImageError(f"{name} cannot be read: {error}") from error
 
 
 def _address_message(address: str) -> str:
@@ -317,46 +300,19 @@ def _address_message(address: str) -> str:
     return f"image {address!r:.120} is an address and nothing is downloaded here: {way}"
 
 
-def _stream_bytes(stream: Any, name: str, max_pixels: int) -> bytes:
+def _stream_bytes(stream: Any, name: str) -> bytes:
     """Reads a file from its beginning, and restores its position."""
     try:
-        _check_regular(stream, name)
         position = stream.tell()
+        stream.seek(0)
         try:
-            data = _read_all(stream, name, max_pixels)
+            data = stream.read()
         finally:
             stream.seek(position)
     except (AttributeError, OSError, ValueError) as error:  # a pipe, a closed file, an object without seek
-        if isinstance(error, ImageError):
-            raise
         raise ImageError(f"{name} cannot be read: {error}; give its bytes") from error
     if not isinstance(data, bytes):
         raise ImageError(f"{name} gives {type(data).__name__}, not bytes; open it with 'rb'")
-    return data
-
-
-def _check_regular(stream: Any, name: str) -> None:
-    try:
-        mode = os.fstat(stream.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):
-        return  # held in memory, or inside an archive
-    if not stat.S_ISREG(mode):
-        raise ImageError(f"{name} is a pipe or a device, not a regular file: reading it may never end; give its bytes")
-
-
-def _read_all(stream: Any, name: str, max_pixels: int) -> Any:
-    """All bytes of a file. A large file must begin as an image: no film or checkpoint is read into memory."""
-    limit = max(_MAX_BYTES_A_PIXEL * max_pixels, _LARGE_FILE)
-    stream.seek(0, os.SEEK_END)
-    size = stream.tell()
-    stream.seek(0)
-    if size > _LARGE_FILE:
-        with _opened(stream, name) as image:
-            _check_size(image, max_pixels, name)
-        stream.seek(0)
-    data = stream.read(limit + 1) if size <= limit else b""
-    if max(size, len(data)) > limit:
-        raise ImageError(f"{name} has {size} bytes, over the limit of {limit}, which is 16 for each of max_pixels")
     return data
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
-from typing import Any
 
 from reward.checkpoints import CARD_FILE, CONFIG_FILE, HUB_FILES, NOT_HUB_FILES, WEIGHTS_FILE
 from reward.errors import CheckpointError, first_line
-
-__all__ = ["HUB_ID", "check_push", "push_checkpoint"]
 
 HUB_ID = "<this folder or its Hub id>"  # in a card, until the checkpoint is pushed
 
@@ -21,60 +17,40 @@ def check_push(repo_id: str, *, private: bool = False, create: bool = True) -> N
     Args:
         repo_id: `"ORG/NAME"`, a user or an organisation and the name of a model repository.
         private: whether the repository must not be public.
-        create: whether it is made now if it does not exist, which is the only sure proof that it may be made.
+        create: whether it is made now if it does not exist, which is the only sure proof that it may be made. Whether a
+            token for single repositories may write to one that exists shows in the end.
 
     Raises:
         CheckpointError: not a name of that form, no token, one that may not write, the Hub cannot be reached, or the
             repository is public and should be private.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+    from huggingface_hub.errors import HTTPError
     from huggingface_hub.utils import validate_repo_id
 
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise CheckpointError(f"cannot push to {repo_id!r}: {first_line(error)}") from error
-    if repo_id.count("/") != 1:
+    login = "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
+    if repo_id.count("/") == 0:
         raise CheckpointError(
             f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's before /"
         )
-    api, login = HfApi(), "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
+    api = HfApi()
     try:
+        validate_repo_id(repo_id)
         token = (api.whoami().get("auth") or {}).get("accessToken") or {}
-    except LocalTokenNotFoundError as error:
-        raise CheckpointError(f"cannot push to {repo_id}: there is no token of the Hub; {login}") from error
-    except (HTTPError, OSError) as error:
-        reason = f"{first_line(error)} Check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or {login}"
-        raise CheckpointError(f"cannot push to {repo_id}: {reason}") from error
-    if token.get("role") == "read":
-        raise CheckpointError(
-            f"cannot push to {repo_id}: the token {token.get('displayName')!r} may only read; {login}"
-        )
-    try:
+        if token.get("role") == "read":
+            raise CheckpointError(
+                f"cannot push to {repo_id}: the token {token.get('displayName')!r} may only read; {login}"
+            )
         if create:
-            api.create_repo(repo_id, private=private or None)  # None is as the organisation has it
-            return
-        exists = api.repo_exists(repo_id)
-    except HfHubHTTPError as error:
-        exists, sure = _exists(api, repo_id), error.response.status_code == 409
-        if not exists:
-            raise CheckpointError(f"cannot push to {repo_id}: {first_line(error)}") from error
-        if not sure:  # a token for single repositories may write to one without being allowed to make it
-            warnings.warn(f"{repo_id} exists, but whether this token may write to it shows in the end", stacklevel=2)
-    except (HTTPError, OSError) as error:
-        raise CheckpointError(f"cannot push to {repo_id}: {first_line(error)}") from error
-    if exists and private and not api.model_info(repo_id).private:
+            api.create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
+        is_public = private and api.repo_exists(repo_id) and not api.model_info(repo_id).private
+    except (HTTPError, OSError, ValueError) as error:  # ValueError: the name, or no token
+        if isinstance(error, CheckpointError):
+            raise
+        reason = f"{first_line(error)} Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or {login}"
+        raise CheckpointError(f"cannot push to {repo_id}: {reason}") from error
+    if is_public:
         raise CheckpointError(f"cannot push to {repo_id} in private: it exists and is public; take another name")
-
-
-def _exists(api: Any, repo_id: str) -> bool:
-    from huggingface_hub.errors import HTTPError
-
-    try:
-        return bool(api.repo_exists(repo_id))
-    except (HTTPError, OSError):
-        return False
 
 
 def push_checkpoint(
