@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from integrations.ray_data.stores import explained, explaining
 from reward.errors import DataError, MissingExtraError
 from reward.scoring.readers import is_address
-from reward.scoring.stores import explained, explaining
 
 if TYPE_CHECKING:
     import pyarrow as pa

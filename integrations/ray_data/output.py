@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.fragments import file_system
+from integrations.ray_data.stores import explained, explaining, is_down
 from reward.errors import OutputError
-from reward.scoring.stores import explained, explaining, is_down
 
 if TYPE_CHECKING:
     import pyarrow as pa

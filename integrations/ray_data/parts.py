@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
+from integrations.ray_data.fetching import fetched
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import Selection, read_pieces
+from integrations.ray_data.stores import explained, is_full
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
 from reward.scoring.parts import RowsDigest
 from reward.scoring.schemas import arrow_type, without_images
-from reward.scoring.stores import explained, is_full
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class PartScorer:
             self.fatal = str(error)
 
     def _scorer(self, root: str | None) -> BatchScorer:
-        return BatchScorer(**self.job.scorer, image_root=root, fetch_images=True).belong_to(self.job.checkpoint)
+        return BatchScorer(**self.job.scorer, image_root=root, fetch=fetched).belong_to(self.job.checkpoint)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The records of some fragments.

@@ -14,10 +14,10 @@ from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from integrations.ray_data.fragments import Fragment, file_system
+from integrations.ray_data.stores import explaining
 from reward.errors import DataError
 from reward.scoring.readers import BadRow
 from reward.scoring.schemas import infer_schema, typed_table
-from reward.scoring.stores import explaining
 from reward.scoring.text_sources import json_row
 
 if TYPE_CHECKING:

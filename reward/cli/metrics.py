@@ -146,7 +146,7 @@ def _show(spec: MetricSpec) -> None:
 
 def _show_sizes(names: Sequence[str], *, json: bool) -> None:
     """How large the networks of metrics are, and how much work they do for one caption."""
-    from reward.scoring.sizes import measure_size
+    from reward.cli.sizes import measure_size
 
     if not names:
         raise typer.BadParameter("it needs the name of a metric", param_hint="--size")

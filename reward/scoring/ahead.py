@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -38,18 +38,19 @@ class ImageReader:
     Args:
         root: where relative paths start.
         metrics: loaded, which will score them.
+        fetch: see `BatchScorer`.
 
     Attributes:
         decoded: number of images decoded.
     """
 
-    def __init__(self, root: str | os.PathLike[str], metrics: Metrics) -> None:
+    def __init__(self, root: str | os.PathLike[str], metrics: Metrics, fetch: Callable[..., Any] | None = None) -> None:
         readers = [scorer for scorer in metrics.scorers if reads_images(scorer)]
         networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
         self._networks = networks if len(networks) == len(readers) else []  # others take plain images only
         caches = [each.caches["images"] for each in networks if "images" in each.caches]
         self._caches = caches if len(caches) == len(readers) else []
-        self.root, self.is_needed, self.decoded = root, bool(readers), 0
+        self.root, self.fetch, self.is_needed, self.decoded = root, fetch, bool(readers), 0
         self._lock = threading.Lock()  # images are decoded in several threads
 
     def __call__(self, image: Any) -> Image.Image | KeyedImage:
@@ -60,6 +61,8 @@ class ImageReader:
         """
         if isinstance(image, BoxedImage):
             image = replace(image, root=self.root)
+        elif self.fetch is not None:
+            image = self.fetch(image, self.root)
         if not self._networks:
             self._count()
             return load_image(image, root=self.root)

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import os
-import posixpath
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.errors import CheckpointError, ConfigError, DataError, ImageError
-from reward.images import KeyedImage
+from reward.errors import CheckpointError, ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.ahead import ImageReader, decoded_chunks
 from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
 from reward.scoring.parts import RowsDigest
-from reward.scoring.readers import BadRow, is_address
+from reward.scoring.readers import BadRow
 from reward.scoring.results import ScoreColumns, Scored, score_rows
 from reward.scoring.several import Metrics
-from reward.scoring.stores import explained, is_down
 from reward.scoring.summary import SummaryBuilder
 from reward.values import values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from PIL import Image
 
 __all__ = ["BatchScorer"]
-
-LARGEST_IMAGE = 2**30  # bytes that are fetched of an address, at most
 
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
 _scorers: dict[str, tuple[str, Metrics]] = {}
@@ -57,13 +51,13 @@ class BatchScorer:
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal.
         candidate_column, image_column, references_column, strip_thinking: see `score_dataset`.
-        image_root: where relative image paths start; None is the current folder. With `fetch_images`, also an address.
+        image_root: where relative image paths start; None is the current folder.
         prefix: put before the names of the added columns.
         batch_size: passed to the scorer.
         added_only: return only the added columns, as `datasets.map` and Daft want them.
-        fetch_images: read images whose path is an address (`s3://`, `https://`) through fsspec. Whoever writes the
-            data then decides which addresses this machine asks. A batch fails (DataError) if an object store does not
-            answer, so that no caption is left without its score for that.
+        fetch: called with an image that is to be decoded and with `image_root`, gives what to decode in its place; such
+            as `integrations.ray_data.fetching.fetched`, which reads addresses. Whoever writes the data then decides
+            which addresses this machine asks.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision).
 
     Raises:
@@ -94,7 +88,7 @@ class BatchScorer:
         strip_thinking: bool = False,
         batch_size: int | None = None,
         added_only: bool = False,
-        fetch_images: bool = False,
+        fetch: Callable[[Any, str | os.PathLike[str]], Any] | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(prefix, str):
@@ -106,7 +100,7 @@ class BatchScorer:
         self.names = (candidate_column, image_column, references_column)
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
         self.strip_thinking = strip_thinking
-        self.added_only, self.fetch_images = added_only, fetch_images
+        self.added_only, self.fetch = added_only, fetch
         self.images_decoded = 0
         self._fingerprint: str | None = None  # of what it scores with, once it was pickled or has scored
         self._stamp: str | None = None  # of the files, on this machine
@@ -222,7 +216,7 @@ class BatchScorer:
         tasks = [row_task(row, plan, metrics.specs, number=number, root=root) for number, row in enumerate(rows)]
         if digest is not None:
             digest.add(tasks)
-        reader = (FetchingReader if self.fetch_images else ImageReader)(root, metrics)
+        reader = ImageReader(root, metrics, self.fetch)
         chunks = list(self.scored(_by_image(tasks), reader)) or [score_rows([], metrics, None)]
         self.images_decoded += reader.decoded
         summary = summary or SummaryBuilder(metrics.numbers)
@@ -281,19 +275,6 @@ class BatchScorer:
         return {**({} if self.added_only else batch), **added}
 
 
-class FetchingReader(ImageReader):
-    """Reads images whose path is an address through fsspec."""
-
-    def __call__(self, image: Any) -> Image.Image | KeyedImage:
-        path = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
-        if isinstance(path, str):
-            root = os.fspath(self.root)
-            address = path if is_address(path) or not root else posixpath.join(root, path)
-            if is_address(address):
-                return super().__call__(_fetched(address))
-        return super().__call__(image)
-
-
 def _check_corpus(metrics: Metrics) -> None:
     if metrics.needs_corpus:
         raise ConfigError(
@@ -318,18 +299,3 @@ def _values(column: Any, name: str) -> list[Any]:
         value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
         for value in values_of(column, f"column {name!r}")
     ]
-
-
-def _fetched(address: str) -> bytes:
-    import fsspec
-
-    try:
-        with fsspec.open(address, "rb") as file:
-            data: bytes = file.read(LARGEST_IMAGE + 1)
-    except Exception as error:  # each file system of fsspec raises errors of its own library
-        if is_down(error) and not address.startswith(("http:", "https:")):
-            raise DataError(f"image {address!r:.300} cannot be read: {explained(error)}") from error
-        raise ImageError(f"image {address!r:.300} cannot be read: {type(error).__name__}: {error}"[:500]) from error
-    if len(data) > LARGEST_IMAGE:
-        raise ImageError(f"image {address!r:.300} has more than {LARGEST_IMAGE} bytes")
-    return data

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from integrations.ray_data import score_files
+from integrations.ray_data.fetching import fetched
 from reward.errors import DataError, OutputError
 from reward.scoring import BatchScorer
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
@@ -113,7 +114,7 @@ def test_a_store_that_does_not_answer_and_one_without_keys(
     ):
         score_here("s3://captions/in/*.jsonl", "length", tmp_path / "out")
     with pytest.raises(DataError, match=r"image 's3://captions/0.png' cannot be read: it does not answer"):
-        BatchScorer(PictureScorer(), fetch_images=True)({"caption": ["a"], "image": ["s3://captions/0.png"]})
+        BatchScorer(PictureScorer(), fetch=fetched)({"caption": ["a"], "image": ["s3://captions/0.png"]})
     bucket.clear_instance_cache()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from PIL import Image
 
 from integrations.ray_data import score_files
+from integrations.ray_data.fetching import fetched
 from reward.errors import DataError, MissingExtraError, OutputError
-from reward.scoring import score_dataset
+from reward.scoring import BatchScorer, score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
@@ -234,3 +236,13 @@ def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
         assert reason in (row["error"] or "")
         assert (row["txt"], row["reward"]) == ((None, None) if reason else ("a red star", 3.0))
     assert got[1]["id"] == 7
+
+
+def test_an_address_is_read_only_on_request(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4), (255, 255, 255)).save(tmp_path / "white.png")
+    batch = {"image": [(tmp_path / "white.png").as_uri(), "file:///none.png"], "caption": ["a", "b"]}
+    refused = BatchScorer(PictureScorer())(batch)
+    assert all("is an address and nothing is downloaded here" in error for error in refused["error"])
+    found = BatchScorer(PictureScorer(), fetch=fetched)(batch)
+    assert found["brightness"] == [1, None]
+    assert "none.png' cannot be read: FileNotFoundError" in found["error"][1]

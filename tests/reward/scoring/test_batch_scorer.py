@@ -12,7 +12,6 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 
 from reward.errors import ConfigError, DataError
 from reward.scoring import BatchScorer, score_dataset
@@ -103,16 +102,6 @@ def test_a_scorer_goes_to_another_process_and_is_loaded_there_once(monkeypatch: 
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(score_in_another_process, [pickle.dumps(scorer)]) == [3, 1]
     assert pickle.loads(pickle.dumps(scorer)).loaded() is scorer.loaded()
-
-
-def test_an_address_is_read_only_on_request(tmp_path: Path) -> None:
-    Image.new("RGB", (4, 4), (255, 255, 255)).save(tmp_path / "white.png")
-    batch = {"image": [(tmp_path / "white.png").as_uri(), "file:///none.png"], "caption": ["a", "b"]}
-    refused = BatchScorer(PictureScorer())(batch)
-    assert all("is an address and nothing is downloaded here" in error for error in refused["error"])
-    fetched = BatchScorer(PictureScorer(), fetch_images=True)(batch)
-    assert fetched["brightness"] == [1, None]
-    assert "none.png' cannot be read: FileNotFoundError" in fetched["error"][1]
 
 
 def test_what_cannot_be_scored_is_said_at_once() -> None:
