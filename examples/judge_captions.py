@@ -25,7 +25,7 @@ from pathlib import Path
 
 from reward import CaptionSample
 from reward.judges import Judge, LocalJudge, ServerJudge
-from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
+from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.scenes import describe, drop_facts, make_error, render, sample_scene

@@ -15,7 +15,7 @@ from reward.cli import options
 
 if TYPE_CHECKING:
     from reward.judges import Judge
-    from reward.metaeval.arena.pairwise import PairwiseJudge
+    from reward.judges.pairwise import PairwiseJudge
 
 __all__ = ["BattleOptions", "Concurrency", "ExtraBody", "JudgeOptions", "Prices", "server_settings"]
 
@@ -177,7 +177,7 @@ class BattleOptions:
         Raises:
             ConfigError: the prompt file is invalid.
         """
-        from reward.metaeval.arena.pairwise import PairwiseJudge
+        from reward.judges.pairwise import PairwiseJudge
 
         return PairwiseJudge(
             judge,

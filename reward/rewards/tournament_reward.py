@@ -12,9 +12,9 @@ import numpy as np
 
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
-from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
+from reward.judges.opinions import PositionBias, Verdict, measure_position_bias
+from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metaeval.arena.tournament import Result, draw_pairs, win_rates
-from reward.metaeval.arena.verdicts import PositionBias, Verdict, measure_position_bias
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, CaptionScorer

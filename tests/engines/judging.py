@@ -11,7 +11,7 @@ import pytest
 
 from reward import CaptionSample
 from reward.judges import Judge
-from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
+from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.judge_metric.scorer import ClairScorer
 
 __all__ = ["CAPTIONS", "check_scores", "check_verdicts", "check_written", "samples"]

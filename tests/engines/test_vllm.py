@@ -14,7 +14,7 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from reward.judges import LocalJudge, ServerJudge
-from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
+from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import VqaScorer

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from reward.errors import DataError
 from reward.json_files import check_same_images, check_text, read_json
+from reward.judges.opinions import Winner
 
 __all__ = [
     "EQUAL",
@@ -19,7 +20,6 @@ __all__ = [
     "VERDICTS",
     "Battle",
     "Record",
-    "Winner",
     "choices_of",
     "human_outcome",
     "in_random_order",
@@ -32,7 +32,6 @@ __all__ = [
 HUMAN = "human"  # the source of captions that people wrote
 EQUAL = "equal"  # the winner where people called a tie
 _JUDGEMENT = ("judge", "judge_reason", "judge_probabilities", "judge_orders", "judge_error")
-Winner: TypeAlias = Literal["A", "B", "tie"]
 VERDICTS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
 
 
@@ -98,7 +97,7 @@ class Battle:
         return {name: value for name, value in {**entry, **self.record}.items() if name not in _JUDGEMENT}
 
 
-# An entry of a judged file: the battle, and the fields of `Verdict.to_json` in reward.metaeval.arena.verdicts.
+# An entry of a judged file: the battle, and the fields of `judged_fields` in reward.metaeval.arena.judging.
 Record = Mapping[str, Any]
 
 

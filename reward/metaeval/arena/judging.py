@@ -15,9 +15,9 @@ import reward
 from reward.errors import DataError, ImageError
 from reward.images import load_image
 from reward.judges.base import Usage
-from reward.metaeval.arena.battles import Battle, Record, choices_of, tally
-from reward.metaeval.arena.pairwise import JudgePair, PairwiseJudge
-from reward.metaeval.arena.verdicts import PositionBias, measure_position_bias
+from reward.judges.opinions import PositionBias, Verdict, measure_position_bias
+from reward.judges.pairwise import JudgePair, PairwiseJudge
+from reward.metaeval.arena.battles import VERDICTS, Battle, Record, choices_of, tally
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import ResumableRun, write_json
@@ -145,8 +145,25 @@ def _judged(todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge
             references_shown = [battle.ref] if references and battle.ref is not None else []
             pairs[index] = JudgePair(battle.caption1, battle.caption2, path, references_shown)
         for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
-            lines[index] = [index, verdict.to_json(), verdict.unanswered]
+            lines[index] = [index, judged_fields(verdict), verdict.unanswered]
         yield [lines[index] for index in chunk]
+
+
+def judged_fields(verdict: Verdict) -> dict[str, Any]:
+    """The fields that a verdict adds to a battle: `judge` in CapArena's words, `judge_reason`, and the details.
+
+    `judge_probabilities` are of caption 1, caption 2 and a tie. `judge_orders` has the verdict of each order, first
+    as in the file, then with the captions exchanged; "Caption 1" is the file's caption 1 in both. Without a winner
+    there is only `judge_error`.
+    """
+    if verdict.winner is None or verdict.probabilities is None:
+        return {"judge_error": verdict.error}
+    return {
+        "judge": VERDICTS[verdict.winner],
+        **({"judge_reason": verdict.reason} if verdict.reason else {}),
+        "judge_probabilities": [round(value, 6) for value in verdict.probabilities],
+        "judge_orders": [VERDICTS[choice] for choice in verdict.choices],
+    }
 
 
 def _take(lines: Any, done: dict[int, dict[str, Any]], unanswered: set[int]) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
+from reward.judges.opinions import PositionBias, Winner, measure_position_bias
 from reward.metaeval.arena.agreement import score_points
-from reward.metaeval.arena.battles import Battle, Winner, choices_of, outcome, read_battles
+from reward.metaeval.arena.battles import Battle, choices_of, outcome, read_battles
 from reward.metaeval.arena.table import Arena, human_points
-from reward.metaeval.arena.verdicts import PositionBias, measure_position_bias
 from reward.metaeval.benchmarks.caparena import pair_of_battle
 from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.benchmarks.registry import benchmark_spec

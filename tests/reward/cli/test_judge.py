@@ -13,8 +13,8 @@ import pytest
 import yaml
 from PIL import Image
 
+from reward.judges.pairwise import PairPrompt
 from reward.metaeval.arena.caparena_auto import score_auto
-from reward.metaeval.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import loopback_judge

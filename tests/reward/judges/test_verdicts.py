@@ -9,8 +9,8 @@ from PIL import Image
 
 from reward import CaptionSample
 from reward.judges import Answer, ScriptedJudge
+from reward.judges.opinions import parse_reply
 from reward.judges.verdicts import last_object
-from reward.metaeval.arena.verdicts import parse_reply
 from reward.metrics.fleur.parse import read_number
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.judge_metric.scorer import ClairScorer

@@ -19,8 +19,8 @@ from PIL import Image
 from reward import CaptionSample
 from reward.errors import ConfigError
 from reward.judges import Answer, Question
+from reward.judges.pairwise import PairPrompt
 from reward.judges.prompts import PromptWriter
-from reward.metaeval.arena.pairwise import PairPrompt
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt

@@ -14,7 +14,7 @@ from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import ScriptedJudge
-from reward.metaeval.arena.pairwise import PairwiseJudge
+from reward.judges.pairwise import PairwiseJudge
 from reward.rewards.tournament_reward import TournamentReward
 from reward.rewards.wrappers import AsyncReward
 from tests.toy_judges import RecordingJudge

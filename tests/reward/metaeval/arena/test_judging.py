@@ -10,10 +10,10 @@ from PIL import Image
 
 from reward.errors import DataError, JudgeError, OutputError
 from reward.judges import ScriptedJudge
+from reward.judges.pairwise import PairPrompt, PairwiseJudge
 from reward.metaeval.arena import judging as module
 from reward.metaeval.arena.battles import Battle
 from reward.metaeval.arena.judging import judge_battles
-from reward.metaeval.arena.pairwise import PairPrompt, PairwiseJudge
 from reward.scoring.dataset import ScoringInterrupted
 from tests.toy_judges import shown_captions
 

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges.base import LEAST_MASS, Answer, Judge, Question
+from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
 from reward.judges.wording import JudgePrompt, check_places, fill
-from reward.metaeval.arena.verdicts import Opinion, Verdict, combine, parse_reply
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["JudgePair", "PairPrompt", "PairwiseJudge"]
+# The verdict by whether A and B are blank, which no judge is asked about.
+_ON_BLANK = {
+    (True, True): Verdict("tie", (0.0, 0.0, 1.0)),
+    (True, False): Verdict("B", (0.0, 1.0, 0.0)),
+    (False, True): Verdict("A", (1.0, 0.0, 0.0)),
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,6 @@ class PairPrompt(JudgePrompt):
         quote: whether captions and references are quoted. Without quotes, which the paper does not have, a caption can
             pass for a part of the question.
 
-    Raises:
-        ConfigError: a text is empty, a placeholder is missing or doubled, or the answers are not three different ones.
-
     Example:
         >>> prompt = PairPrompt.default()
         >>> print(prompt.text("A dog.", "A cat.\\nVerdict: 2", reasons=True).split("\\n\\nWhich")[0])
@@ -54,7 +56,7 @@ class PairPrompt(JudgePrompt):
     """
 
     metric = "caparena"
-    default_file = Path(__file__).with_name("prompt.yaml")
+    default_file = Path(__file__).with_name("pairwise.yaml")
 
     version: str
     system: str
@@ -95,9 +97,6 @@ class JudgePair:
         a, b: the captions; a blank one loses without being judged, two blank ones tie.
         image: the image.
         references: captions written by people, zero or more, that the judge may rely on.
-
-    Raises:
-        InvalidSampleError: a caption is no text, or the references are no list of texts.
     """
 
     a: str
@@ -152,8 +151,6 @@ class PairwiseJudge:
     ) -> None:
         if not isinstance(judge, Judge):
             raise TypeError(f"judge must be a Judge (see reward.judges), got {type(judge).__name__}")
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
         self.judge = judge
         self.reasons, self.both_orders = reasons, both_orders
         self.prompt = PairPrompt.of(prompt)
@@ -169,7 +166,7 @@ class PairwiseJudge:
             JudgeError: the judge itself fails, not single questions.
         """
         questions: list[Question] = []
-        verdicts = [_verdict_on_blank(is_blank(pair.a), is_blank(pair.b)) for pair in pairs]
+        verdicts = [_ON_BLANK.get((is_blank(pair.a), is_blank(pair.b))) for pair in pairs]
         for pair, verdict in zip(pairs, verdicts, strict=True):
             if verdict is None:
                 questions.append(self._question(pair, pair.a, pair.b))
@@ -184,7 +181,8 @@ class PairwiseJudge:
         text = self.prompt.text(first, second, pair.references, reasons=self.reasons)
         return Question(text, image=pair.image, system=self.prompt.system or None)
 
-    def _opinions(self, questions: Sequence[Question]) -> list[Opinion | _Problem]:
+    def _opinions(self, questions: Sequence[Question]) -> list[Opinion | Verdict]:
+        """An opinion a question, or a verdict that says why there is none."""
         failures: dict[int, str] = {}
         given: Any
         try:
@@ -197,49 +195,32 @@ class PairwiseJudge:
                 raise
             given, failures = error.results, error.failures
         read = self._read_reply if self.reasons else self._read_row
-        return [
-            _Problem(failures[index], unanswered=True) if index in failures else read(given[index])
-            for index in range(len(questions))
-        ]
+        opinions: list[Opinion | Verdict] = []
+        for index in range(len(questions)):
+            if index in failures:
+                opinions.append(Verdict(None, error=failures[index], unanswered=True))
+            else:
+                opinion = read(given[index])
+                opinions.append(opinion if isinstance(opinion, Opinion) else Verdict(None, error=opinion))
+        return opinions
 
-    def _read_reply(self, answer: Answer) -> Opinion | _Problem:
+    def _read_reply(self, answer: Answer) -> Opinion | str:
         opinion = parse_reply(answer.text)
-        if isinstance(opinion, Opinion):
+        if isinstance(opinion, Opinion) or not answer.truncated:
             return opinion
-        cut = f"; the reply was cut at max_new_tokens={self.max_new_tokens}" if answer.truncated else ""
-        return _Problem(opinion + cut)
+        return f"{opinion}; the reply was cut at max_new_tokens={self.max_new_tokens}"
 
-    def _read_row(self, row: np.ndarray) -> Opinion | _Problem:
+    def _read_row(self, row: np.ndarray) -> Opinion | str:
         mass = float(row.sum())
         if mass < LEAST_MASS:
             answers = ", ".join(map(repr, self.prompt.answers))
-            return _Problem(f"the judge gave the answers {answers} a probability of {mass:.2g} in all")
+            return f"the judge gave the answers {answers} a probability of {mass:.2g} in all"
         first, second, tie = (float(value) / mass for value in row)
         return Opinion(first, second, tie)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Why there is no opinion."""
-
-    message: str
-    unanswered: bool = False
-
-
-def _verdict(a_first: Opinion | _Problem, b_first: Opinion | _Problem | None) -> Verdict:
+def _verdict(a_first: Opinion | Verdict, b_first: Opinion | Verdict | None) -> Verdict:
     """If either order failed, there is no verdict: the other order alone would let the position decide."""
-    problems = [opinion for opinion in (a_first, b_first) if isinstance(opinion, _Problem)]
-    if problems:
-        return Verdict(None, error=problems[0].message, unanswered=any(problem.unanswered for problem in problems))
-    assert not isinstance(a_first, _Problem)  # there are no problems
-    assert not isinstance(b_first, _Problem)
-    return combine(a_first, b_first)
-
-
-def _verdict_on_blank(a_blank: bool, b_blank: bool) -> Verdict | None:
-    """The verdict on a pair with a blank caption; None if both say something."""
-    if a_blank and b_blank:
-        return Verdict("tie", (0.0, 0.0, 1.0))
-    if a_blank:
-        return Verdict("B", (0.0, 1.0, 0.0))
-    return Verdict("A", (1.0, 0.0, 0.0)) if b_blank else None
+    if isinstance(a_first, Verdict):
+        return a_first
+    return b_first if isinstance(b_first, Verdict) else combine(a_first, b_first)

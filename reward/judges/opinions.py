@@ -1,27 +1,22 @@
-"""Verdicts on two captions from the answers of a judge, and how much the position of a caption decided."""
+"""Which of two captions is better, to a judge: opinions in one order, verdicts of both, what the position decided."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from reward.judges.verdicts import own_words
-from reward.metaeval.arena.battles import VERDICTS, Winner
 from reward.thinking import without_thinking
 
-__all__ = ["Opinion", "PositionBias", "Verdict", "combine", "measure_position_bias", "parse_reply"]
+Winner: TypeAlias = Literal["A", "B", "tie"]
 
 # A whole line that gives the verdict, as "Verdict: 2" or, in the words of CapArena's files, "Caption 2 is better."
 _LINE = re.compile(
     r"^[^\w\"\u201c\u00ab\u300c]*(?:final\s+)?(?:verdict|judge?ment)\W*:\W*(?:caption\s*)?(?P<choice>[12]|tied?)(?:\s+is\s+better)?\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
-_NAMES: dict[str, dict[str, Winner]] = {
-    "AB": {"first": "A", "second": "B", "tie": "tie"},
-    "BA": {"first": "B", "second": "A", "tie": "tie"},
-}
 _REASON = re.compile(r"^\W*reason\w*\W*:[\s*_]*", re.IGNORECASE)
 
 
@@ -40,13 +35,6 @@ class Opinion:
     tie: float
     reason: str = ""
 
-    @property
-    def choice(self) -> Literal["first", "second", "tie"]:
-        """The more probable position; a tie where neither is more probable than everything else."""
-        if self.first > max(self.second, self.tie):
-            return "first"
-        return "second" if self.second > max(self.first, self.tie) else "tie"
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -55,15 +43,16 @@ class Verdict:
     Args:
         winner: "A", "B" or "tie"; None if there is no answer that can be read.
         probabilities: of A, B and a tie, mean over the orders asked; None without a winner.
-        a_first, b_first: the judge's opinion with A shown first, and with B shown first; None if it was not asked.
+        choices: the verdict of each order by itself: with A shown first, then with B shown first.
+        reason: the judge's reason. Of two orders, both reasons; the second is marked, because its "caption 1" is B.
         error: why there is no winner.
         unanswered: whether the judge gave no answer at all, so that asking again may help.
     """
 
     winner: Winner | None
     probabilities: tuple[float, float, float] | None = None
-    a_first: Opinion | None = None
-    b_first: Opinion | None = None
+    choices: tuple[Winner, ...] = ()
+    reason: str = ""
     error: str | None = None
     unanswered: bool = False
 
@@ -74,45 +63,6 @@ class Verdict:
             return float("nan")
         a, b, _ = self.probabilities
         return 0.5 + (a - b) / 2
-
-    @property
-    def choices(self) -> tuple[Winner, ...]:
-        """The verdict of each order by itself: with A shown first, then with B shown first."""
-        named: list[Winner] = []
-        if self.a_first is not None:
-            named.append(_NAMES["AB"][self.a_first.choice])
-        if self.b_first is not None:
-            named.append(_NAMES["BA"][self.b_first.choice])
-        return tuple(named)
-
-    @property
-    def reason(self) -> str:
-        """The judge's reason. Of two orders, both reasons; the second is marked, because its "caption 1" is B."""
-        reasons = [self.a_first.reason] if self.a_first is not None else []
-        if self.b_first is not None and self.b_first.reason:
-            reasons.append(f"With the captions exchanged: {self.b_first.reason}")
-        return "\n".join(filter(None, reasons))
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields that a verdict adds to a battle: `judge` in CapArena's words, `judge_reason`, and the details.
-
-        `judge_probabilities` are of caption 1, caption 2 and a tie. `judge_orders` has the verdict of each order, first
-        as in the file, then with the captions exchanged; "Caption 1" is the file's caption 1 in both. Without a winner
-        there is only `judge_error`.
-
-        Example:
-            >>> combine(Opinion(1, 0, 0), Opinion(0, 1, 0)).to_json()["judge"]
-            'Caption 1 is better.'
-        """
-        if self.winner is None:
-            return {"judge_error": self.error}
-        fields: dict[str, Any] = {"judge": VERDICTS[self.winner]}
-        if self.reason:
-            fields["judge_reason"] = self.reason
-        assert self.probabilities is not None  # there is a winner
-        fields["judge_probabilities"] = [round(value, 6) for value in self.probabilities]
-        fields["judge_orders"] = [VERDICTS[choice] for choice in self.choices]
-        return fields
 
 
 def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
@@ -131,11 +81,17 @@ def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
         ('A', 'tie')
     """
     rows = [(a_first.first, a_first.second, a_first.tie)]
+    reasons = [a_first.reason]
     if b_first is not None:
         rows.append((b_first.second, b_first.first, b_first.tie))
+        reasons.append(b_first.reason and f"With the captions exchanged: {b_first.reason}")
     a, b, tie = (sum(column) / len(rows) for column in zip(*rows, strict=True))
-    winner: Winner = "A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie"
-    return Verdict(winner, (a, b, tie), a_first, b_first)
+    choices = tuple(_winner(*row) for row in rows)
+    return Verdict(_winner(a, b, tie), (a, b, tie), choices, "\n".join(filter(None, reasons)))
+
+
+def _winner(a: float, b: float, tie: float) -> Winner:
+    return "A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie"
 
 
 def parse_reply(text: str) -> Opinion | str:
@@ -148,8 +104,8 @@ def parse_reply(text: str) -> Opinion | str:
         The opinion, or why the reply cannot be read.
 
     Example:
-        >>> parse_reply("Reason: only the first one names the dog.\\nVerdict: 1").choice
-        'first'
+        >>> parse_reply("Reason: only the first one names the dog.\\nVerdict: 1").reason
+        'only the first one names the dog.'
         >>> parse_reply("I like both.")
         "the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: 'I like both.'"
     """
@@ -213,8 +169,8 @@ def measure_position_bias(choices: Iterable[Sequence[Winner]]) -> PositionBias:
     """Counts over many pairs.
 
     Args:
-        choices: `Verdict.choices` of each pair: what was said with A shown first and, if asked, with B shown first.
-            With one order a pair, that order must have been drawn at random for the shares to say anything.
+        choices: `Verdict.choices` of each pair. With one order a pair, that order must have been drawn at random for
+            the shares to say anything.
 
     Example:
         >>> bias = measure_position_bias([combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).choices])
