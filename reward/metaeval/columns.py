@@ -10,14 +10,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from reward.metaeval.arena.battles import HUMAN
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, Item, PreferencePair, Quadruple, RatedCaption
 from reward.metaeval.bootstrap import MEAN, Interval, number_clusters, percentile_interval, resampled_mean, with_mean
 from reward.metaeval.classification import (
     resampled_auc,
     resampled_precision,
-    tie_threshold,
-    verdicts,
     winoground_scores,
 )
 from reward.metaeval.correlation import resampled_pearson, resampled_spearman, resampled_tau
@@ -42,7 +39,6 @@ _TIE_RULES = {
     "pearson": "ties need no rule",
     "auc": "equal scores count half",
     "ap": "equal scores stand above or below a threshold together",
-    "agreement": "scores at most a threshold apart are a tie; the threshold gives as many ties as people gave",
 }
 _RESAMPLED: dict[str, Callable[..., np.ndarray]] = {
     "tau-b": partial(resampled_tau, variant="b"),
@@ -225,9 +221,8 @@ def _of_ratings(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table
 
 
 def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
-    arena = benchmark.spec.statistic == "agreement"
     pairs = [item for item in benchmark.items if isinstance(item, PreferencePair)]
-    counted = [HUMAN not in (item.systems or ()) if arena else item.label is not None for item in pairs]
+    counted = [item.label is not None for item in pairs]
     kept = np.isfinite(scores[OVERALL]).all(axis=1) & np.array(counted)
     items = list(compress(pairs, kept))
     if not items:
@@ -235,7 +230,7 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
     categories = sorted({item.category for item in items} - {""})
     every = {item.category for item in compress(pairs, counted)}
     lost = sorted(every - {*categories, ""})
-    if lost and not arena:  # a mean over fewer categories would stand beside that of other metrics
+    if lost:  # a mean over fewer categories would stand beside that of other metrics
         raise ValueError(f"no pair of the category {lost[0]!r} of {benchmark.spec.title} has both its scores")
     if reserved := {MEAN, OVERALL}.intersection(categories):
         raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
@@ -244,18 +239,10 @@ def _of_pairs(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> Table:
     groups = {name: np.flatnonzero([item.category == name for item in items]) for name in categories}
     # Which columns there are is the same for all metrics, whatever they have scored.
     parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
-    if arena:
-        differences = both[:, 0] - both[:, 1]
-        said = verdicts(differences, tie_threshold(differences, int((better == 0).sum())))
-        tied, agrees = said == 0, (said == better).astype(np.float64)
-        details = {
-            name: {"agreement": Column("mean", agrees[rows], None, clusters[rows])} for name, rows in parts.items()
-        }
-    else:
-        tied = both[:, 0] == both[:, 1]
-        details = _pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
+    tied = both[:, 0] == both[:, 1]
+    details = _pair_columns(both, better, parts, clusters, ties=benchmark.spec.ties)
     columns = {name: kinds[benchmark.spec.statistic] for name, kinds in details.items()}
-    averaged = tuple(groups) if len(groups) > 1 and not arena else ()
+    averaged = tuple(groups) if len(groups) > 1 else ()
     return Table(
         columns=columns,
         averaged=averaged,

@@ -171,7 +171,7 @@ def compare(
     The paired bootstrap draws whole images, the same for both metrics. The paired permutation test swaps the two
     metrics' scores of each image with probability 1/2 and counts how often the difference becomes at least as large as
     the observed one. Scores are first put on one scale: ranks, or z-scores for Pearson's correlation. Where an item is
-    right or wrong (accuracy, agreement, Winoground), right and wrong are swapped instead.
+    right or wrong (accuracy, Winoground), right and wrong are swapped instead.
 
     Args:
         benchmark: as for `evaluate`.

@@ -15,8 +15,7 @@ from reward.judges.opinions import PositionBias, Winner, measure_position_bias
 from reward.metaeval.arena.agreement import score_points
 from reward.metaeval.arena.battles import Battle, choices_of, outcome, read_battles
 from reward.metaeval.arena.table import Arena, human_points
-from reward.metaeval.benchmarks.caparena import pair_of_battle
-from reward.metaeval.benchmarks.items import Benchmark
+from reward.metaeval.benchmarks.items import Benchmark, PreferencePair
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 from reward.registry import COLUMN, MetricSource
@@ -192,7 +191,8 @@ def by_metric(
     rows = [row for row, battle in enumerate(battles) if not battle.has_human]
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
-    pairs = Benchmark(benchmark_spec("caparena"), tuple(pair_of_battle(battles[row], images) for row in rows))
+    spec = replace(benchmark_spec("pairs"), name="arena")
+    pairs = Benchmark(spec, tuple(_pair(battles[row], images) for row in rows))
     scoring = {"revision": metric.revision, **dict(metric.options), **scoring}
     run = score_benchmark(pairs, metric.name, metric.source, **scoring)
     scores = np.full((len(battles), 2), np.nan)
@@ -200,6 +200,11 @@ def by_metric(
     points, threshold = score_points(Arena.of_battles(battles), human, scores)
     problem = next(iter(run.errors.values()), "")
     return Voter(metric.label, points, threshold, errors=len(run.errors), problem=problem)
+
+
+def _pair(battle: Battle, images: Path) -> PreferencePair:
+    references = () if battle.ref is None else (battle.ref,)
+    return PreferencePair((battle.caption1, battle.caption2), None, images / battle.img, references, battle.img)
 
 
 def all_voters(

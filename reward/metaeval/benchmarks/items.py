@@ -53,7 +53,6 @@ class PreferencePair:
         captions: the two captions.
         label: place of the better one, 0 or 1; None for a tie.
         image, references, image_id, category, question: as for `RatedCaption`.
-        systems: names of the models that wrote the captions, in an arena; else None.
         columns: {name: scores of the two captions} that came with the data.
     """
 
@@ -64,7 +63,6 @@ class PreferencePair:
     image_id: str = ""
     category: str = ""
     question: str | None = None
-    systems: tuple[str, str] | None = None
     columns: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
@@ -102,7 +100,7 @@ class BenchmarkSpec:
         title: as its paper writes it.
         form: class of its items.
         statistic: what papers on it report first: of rated captions `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`,
-            of pairs `"accuracy"`, `"auc"`, `"ap"` or `"agreement"`, of quadruples `"group"`, `"text"` or `"image"`.
+            of pairs `"accuracy"`, `"auc"` or `"ap"`, of quadruples `"group"`, `"text"` or `"image"`.
         statistics: {column: statistic} of rated captions with one aspect, where several are reported; the first ranks.
         load: reads the published files, called with (path, part, images) of `load_benchmark`. None if the benchmark is
             read from the common JSONL form only, which `load_benchmark` reads for every benchmark.

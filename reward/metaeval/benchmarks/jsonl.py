@@ -68,13 +68,13 @@ def read_common(path: Path, form: type[Item], images: Path | None = None) -> Ite
     - `RatedCaption`: `{image, candidate, references, ratings, category, <score columns>}` per line. `ratings` is a list
       of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A caption without ratings is
       left out. A score column is a number.
-    - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, systems, <score columns: [2]>}`. A
+    - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, <score columns: [2]>}`. A
       label of null is a tie. Or one text a line: `{image, candidate, item, best, ...}`, where texts that compete have
       the same `item` and `best` is the number of people who chose a text: a pair with each of the others for each.
     - `Quadruple`: `{images: [2], captions: [2], category, <score columns: [4]>}`, scores in the order of
       `Quadruple.columns`.
 
-    References, category, systems, question and box may be absent. A box [x, y, width, height] is drawn in red. A score
+    References, category, question and box may be absent. A box [x, y, width, height] is drawn in red. A score
     of null or NaN means that there is none.
 
     Args:
@@ -143,7 +143,6 @@ def read_pair(record: Record, images: Path | None) -> PreferencePair:
     return PreferencePair(
         captions=_two(record, "captions"),
         label=None if label is None else int(label),
-        systems=None if record.values.get("systems") is None else _two(record, "systems"),
         columns=_columns(record, 2),
         **_shared(record, images),
     )

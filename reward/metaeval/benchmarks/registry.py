@@ -19,7 +19,7 @@ __all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
 # Modules of this package with a tuple SPECS.
 _MODULES = (
     *("scenes", "rated_tables", "mmhe", "genai_bench", "pascal50s", "contrast", "winoground", "longcapvlcp"),
-    *("caparena", "jsonl"),
+    "jsonl",
 )
 
 
@@ -55,6 +55,8 @@ def benchmark_spec(name: str) -> BenchmarkSpec:
     if _plain(name) not in known:
         if Path(name).exists():
             raise DataError(f"no benchmark is named {name!r}; ratings of your own are read by load_ratings({name!r})")
+        if _plain(name) == "caparena":
+            raise DataError("CapArena's battles have a command of their own: capreward arena BATTLES.json -m METRIC")
         raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}")
     return known[_plain(name)]
 

@@ -125,7 +125,6 @@ def pairs(
     labels: list[int | None],
     categories: list[str] | None = None,
     images: list[str] | None = None,
-    systems: list[tuple[str, str]] | None = None,
     statistic: str = "accuracy",
     **facts: Any,
 ) -> Benchmark:
@@ -136,7 +135,6 @@ def pairs(
             label=label,
             category=categories[place] if categories else "",
             image_id=images[place] if images else "",
-            systems=systems[place] if systems else None,
         )
         for place, label in enumerate(labels)
     ]

@@ -240,20 +240,6 @@ def test_the_headline_is_what_papers_give_as_the_one_figure():
     }
 
 
-def test_battles_agree_where_metric_and_people_say_the_same():
-    levels = ["level 1"] * 3 + ["level 2"] * 3
-    systems = [("x", "y")] * 5 + [("human", "y")]
-    battles = pairs([0, 1, None, None, 0, 0], levels, systems=systems, statistic="agreement")
-    scores = np.array([[0.9, 0.1], [0.5, 0.4], [0.5, 0.45], [0.3, 0.9], [0.6, 0.3], [0.1, 0.2]])
-    found = evaluate(battles, scores, resamples=5)  # two ties: the differences 0.05 and 0.1
-    assert {name: column.value for name, column in found.estimates.items()} == pytest.approx(
-        {"level 1": 2 / 3, "level 2": 1 / 2, "overall": 3 / 5}
-    )
-    assert (found.headline, found.scored) == ("overall", 5)
-    assert found.ties == pytest.approx({"level 1": 2 / 3, "level 2": 0, "overall": 2 / 5})
-    assert "threshold" in found.tie_rule
-
-
 def test_quadruples_have_three_columns():
     scores = np.array([[0.9, 0.2, 0.3, 0.8], [0.9, 0.2, 0.85, 0.87], [0.5, 0.5, 0.1, 0.9], [np.nan] * 4])
     found = evaluate(quadruples(4), scores, resamples=5)
@@ -265,7 +251,7 @@ def test_quadruples_have_three_columns():
     assert "strict" in found.tie_rule
 
 
-@pytest.mark.parametrize("statistic", [*CORRELATIONS, "accuracy", "auc", "ap", "agreement"])
+@pytest.mark.parametrize("statistic", [*CORRELATIONS, "accuracy", "auc", "ap"])
 def test_every_statistic_says_what_a_tie_counts(statistic):
     made = rated([[1], [2]], statistic=statistic) if statistic in CORRELATIONS else pairs([0, 1], statistic=statistic)
     assert evaluate(made, np.eye(2)[:, : made.captions_per_item], resamples=2).tie_rule

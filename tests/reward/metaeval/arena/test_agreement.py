@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,12 +9,9 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau, spearmanr
 
 from reward.errors import DataError
-from reward.metaeval import evaluate
-from reward.metaeval.arena import Arena, by_column, elo_ratings, measure_agreement, rate_arena, score_points
+from reward.metaeval.arena import Arena, elo_ratings, measure_agreement, rate_arena, score_points
 from reward.metaeval.arena.agreement import ArenaAgreement, rank_correlations
-from reward.metaeval.arena.battles import read_battles
 from reward.metaeval.arena.voters import Voter
-from reward.metaeval.benchmarks import load_benchmark
 from tests.reward.metaeval.arena.made_arenas import draw_arena
 
 ROWS = [
@@ -112,23 +106,3 @@ def test_what_cannot_be_computed_is_said() -> None:
     assert "no agreement of none" in notes
     with pytest.raises(DataError, match="two voters are named m"):
         rate_arena(Arena.of(ROWS), [Voter("m", PEOPLE), Voter("m", PEOPLE)])
-
-
-def test_the_bench_finds_the_same_agreement(tmp_path: Path) -> None:
-    """`capreward bench` reads the same battles as a benchmark of pairs, by other code."""
-    arena, people = draw_arena([0.8, 0, -0.8], 90, images=30, ties=0.3, seed=4)
-    scores = np.random.default_rng(5).normal(size=(90, 2))
-    rows = []
-    for number, (pair, won) in enumerate(zip(arena.pairs, people, strict=True)):
-        one, two = (arena.systems[place] for place in pair)
-        winner = {1.0: one, 0.0: two}.get(won, "equal")
-        row = {"img": arena.images[number], "source1": one, "source2": two, "caption1": "a", "caption2": "b"}
-        rows.append({**row, "winner": winner, "cluster": f"level {number % 4}", "s": list(scores[number])})
-    path = tmp_path / "battles.json"
-    path.write_text(json.dumps(rows))
-    bench = evaluate(load_benchmark("caparena", path), scores, resamples=20)
-    battles = read_battles(path)
-    points = by_column(battles, "s", people).points
-    agreement = measure_agreement(Arena.of_battles(battles), people, {"s": points}, resamples=20)["s"]
-    found, expected = ({name: each.value for name, each in by.items()} for by in (bench.estimates, agreement.levels))
-    assert found == pytest.approx(expected)

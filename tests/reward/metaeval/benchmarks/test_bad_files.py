@@ -24,7 +24,6 @@ PAIR = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 1, "categor
 QUADRUPLE = {"images": ["a.jpg", None], "captions": ["A dog.", "A cat."], "metric": [1, 2, 3, None]}
 TEXT = {"image": "a.jpg", "candidate": "One.", "item": "x", "category": "IC"}
 TABLE = {"cand": "A.", "file_name": "1.jpg", "refs": [], "score": 1}
-BATTLE = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A.", "caption2": "B.", "winner": "x"}
 FOIL = {"id": 7, "image_id": 42, "caption": "A cat runs.", "foil": True}
 FOILS = {
     "images": [{"id": 42, "file_name": "42.jpg"}, {"id": 5, "file_name": "5.jpg"}],
@@ -109,7 +108,6 @@ BAD: dict[str, list[tuple[Files, str]]] = {
     "pairs": [
         *[(common({**PAIR, "label": label}), "label must be 0, 1 or null") for label in (2, True, "1")],
         *[(common({**PAIR, "captions": texts}), "captions must be a list of 2 texts") for texts in (["A."], "AB")],
-        (common({**PAIR, "systems": ["x"]}), "systems must be a list of 2 texts"),
     ],
     "quadruples": [
         (common({**QUADRUPLE, "images": images}), "images must be a list of two") for images in (["a"], "ab", None)
@@ -202,16 +200,6 @@ BAD: dict[str, list[tuple[Files, str]]] = {
             ("HC", {"captions": ["x", 3]}, "HC, pair 1: captions must be a list of 2 texts"),
         ]
     ],
-    "caparena": [
-        ({"caparena_annots_eval.json": [BATTLE, {**BATTLE, **change}]}, message)
-        for change, message in [
-            ({"winner": None}, "battle 2 has no 'winner': only battles that people have judged"),
-            ({"winner": "z"}, "'winner' must be one of the two, or 'equal', got 'z'"),
-            ({"cluster": 2}, "battle 2: cluster must be text, such as 'level 1', got 2"),
-            ({"img": ""}, "battle 2: field 'img' is empty"),
-            ({"clip": [10**400, 1]}, r"the battle of x and y of .*: clip must be finite numbers, got \[1000"),
-        ]
-    ],
     "winoground": [
         *[
             ({"examples.jsonl": [EXAMPLE, without(EXAMPLE, name)], "images.zip": ZIP}, f"jsonl, line 2.*{name}")
@@ -234,8 +222,11 @@ def test_bad_files_are_refused_by_place(benchmark: str, files: Files, message: s
         load_benchmark(benchmark, data)
 
 
-JSON_FILES = {"caparena": "caparena_annots_eval.json", "foil": "foilv1.0_test_2017.json"}
-JSON_FILES |= {"nocaps-foil": "nocaps-val-foil.json", "pascal-50s": "pascal_50s.json"}
+JSON_FILES = {
+    "foil": "foilv1.0_test_2017.json",
+    "nocaps-foil": "nocaps-val-foil.json",
+    "pascal-50s": "pascal_50s.json",
+}
 
 
 @pytest.mark.parametrize("name", JSON_FILES)

@@ -1,11 +1,10 @@
-"""CapArena, GenAI-Bench and MMHE, each of one JSON file: what becomes labels, categories, ratings and score columns."""
+"""GenAI-Bench and MMHE, each of one JSON file: what becomes labels, categories, ratings and score columns."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -18,54 +17,6 @@ from reward.metaeval.scoring import score_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import write_files, write_lines
 from tests.toy_judges import RecordingJudge
-
-# CapArena
-
-CAPARENA = "caparena_annots_eval.json"
-BATTLE = {"img": "test_01.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
-BATTLE |= {"ref": "A dog on grass.", "winner": "x", "cluster": "level 2", "in-400": False}
-
-
-def battles_of(folder, *changes, name=CAPARENA):
-    return load_benchmark("caparena", write_files(folder, {name: [BATTLE | change for change in changes]})).items
-
-
-@pytest.mark.parametrize("name", [CAPARENA, f"data/eval/{CAPARENA}"])
-def test_winners_become_labels(name, tmp_path):
-    battles = battles_of(
-        tmp_path, {}, {"winner": "y", "cluster": "level 1"}, {"winner": "equal", "ref": None}, name=name
-    )
-    image = (tmp_path / name).parent / "test_01.jpg"
-    shared = {"captions": ("A dog.", "A cat."), "image": image, "image_id": "test_01.jpg", "systems": ("x", "y")}
-    shared |= {"columns": {}, "question": None}
-    reference = ("A dog on grass.",)
-    assert [vars(battle) for battle in battles] == [
-        {"label": 0, "category": "level 2", "references": reference, **shared},
-        {"label": 1, "category": "level 1", "references": reference, **shared},
-        {"label": None, "category": "level 2", "references": (), **shared},
-    ]
-
-
-def test_battles_against_people_are_left_out(tmp_path):
-    human = {"winner": "human", "source1": "human"}
-    assert [item.label for item in battles_of(tmp_path, human, {"source2": "human"}, {"winner": "y"})] == [1]
-    with pytest.raises(DataError, match="holds nothing to score"):
-        battles_of(tmp_path, human)
-    lines = [{"image": "a", "captions": ["x", "y"], "label": 0, "systems": [first, "y"]} for first in ("human", "x")]
-    (item,) = load_benchmark("caparena", write_files(tmp_path, {"all.jsonl": lines}) / "all.jsonl").items
-    assert isinstance(item, PreferencePair)
-    assert item.systems == ("x", "y")
-
-
-def test_verdicts_of_a_judge_and_scores_are_columns(tmp_path):
-    words = ["Caption 1 is better.", "Caption 2 is better", "Tie.", "They differ."]
-    battles = [{"judge": word, "judge_reason": "Reason: ...", "clip": [0.5, place]} for place, word in enumerate(words)]
-    found = battles_of(tmp_path, *battles, {"clip": [0.5, 4]})
-    scores = np.array([item.columns["judge"] for item in found])
-    np.testing.assert_array_equal(scores, [(1, 0), (0, 1), (0.5, 0.5), (np.nan, np.nan), (np.nan, np.nan)])
-    assert [item.columns["clip"] for item in found] == [(0.5, float(place)) for place in range(5)]
-    assert {tuple(item.columns) for item in found} == {("clip", "judge")}
-
 
 # GenAI-Bench: every image of every generator is an item, with its prompt as the caption
 

@@ -69,10 +69,10 @@ def test_ratings_and_scores_that_were_not_given(tmp_path: Path) -> None:
 
 
 def test_pairs_and_quadruples(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "systems": ["x", "y"], "metric": [None, 1]})
+    path = write_lines(tmp_path / "a.jsonl", PAIR, {**PAIR, "label": None, "metric": [None, 1]})
     one, two = read_common(path, PreferencePair)
     assert (one.captions, one.label, one.columns) == (("A dog.", "A cat."), 1, {"metric": (0.5, 1.0)})
-    assert (two.label, two.systems) == (None, ("x", "y"))
+    assert two.label is None
     assert math.isnan(two.columns["metric"][0])
     (four,) = read_common(write_lines(tmp_path / "b.jsonl", QUADRUPLE), Quadruple)
     assert four.images == (tmp_path / "a.jpg", None)

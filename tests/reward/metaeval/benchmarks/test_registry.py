@@ -25,7 +25,6 @@ from tests.reward.metaeval.small_benchmarks import write_lines
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
 # A file that each of these needs.
 NEEDED = {
-    "caparena": "caparena_annots_eval.json",
     "foil": "foilv1.0_test_2017.json",
     "longcapvlcp": "pairs.jsonl",
     "nocaps-foil": "nocaps-val-foil.json",
@@ -59,9 +58,9 @@ def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypat
     spec = benchmark_spec(name)
     assert spec.files
     assert spec.origin
-    assert spec.statistic in {"tau-b", "tau-c", "accuracy", "auc", "group", "agreement"}
+    assert spec.statistic in {"tau-b", "tau-c", "accuracy", "auc", "group"}
     assert spec.checked == "schema"  # no published files are here
-    assert spec.ties == ("wrong" if name in NEEDED and name != "caparena" else "half")
+    assert spec.ties == ("wrong" if name in NEEDED else "half")
     terms = re.escape(spec.licence) if spec.licence else "licence is not known to us"
     needs = f"{re.escape(f'{spec.title} needs {spec.files}. From: {spec.origin}.')} .*{terms}.*--data"
     (tmp_path / "empty").mkdir()
@@ -78,7 +77,7 @@ def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypat
 SHARED = {"image": "a.jpg", "references": ["One dog.", " "], "category": "HC"}
 ROWS: dict[Any, dict[str, Any]] = {
     RatedCaption: {**SHARED, "candidate": "A dog.", "ratings": [1, 2], "metric": 0.5},
-    PreferencePair: {**SHARED, "captions": ["A dog.", "A cat."], "label": 1, "systems": None, "metric": [0.5, 0.25]},
+    PreferencePair: {**SHARED, "captions": ["A dog.", "A cat."], "label": 1, "metric": [0.5, 0.25]},
     Quadruple: {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "HC", "metric": [1, 2, 3, 4]},
 }
 
