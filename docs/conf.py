@@ -25,7 +25,7 @@ API = {
     "scoring": ("Scoring data sets", "reward.scoring"),
     "ray": ("Scoring on a Ray cluster", "integrations.ray_data"),
     "judges": ("Judges", "reward.judges"),
-    "preferences": ("Preference pairs", "reward.preferences"),
+    "preferences": ("Preference pairs", "reward.decoding.preferences"),
     "metaeval": ("Agreement with people", "reward.metaeval"),
     "arena": ("Arenas", "reward.metaeval.arena"),
     "scenes": ("Synthetic scenes", "reward.scenes"),

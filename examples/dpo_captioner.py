@@ -25,9 +25,9 @@ from integrations.demo.quality import MEASURES, compare_systems, mean_quality, w
 from integrations.demo.results import SEED
 from integrations.trl import make_preference_dataset
 from reward import VelaReward
+from reward.decoding.preferences import PreferenceRules
 from reward.decoding.selection import rate_candidates
 from reward.metaeval import bootstrap_weights, markdown_table
-from reward.preferences import PreferenceRules
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:

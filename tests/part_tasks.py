@@ -142,7 +142,8 @@ class Caption(Answers):
             Image.new("RGB", (8, 8), (number, 0, 0)).save(self.folder / f"{number:02}.png")
 
     def run(self) -> None:
-        from reward.decoding.captioning import caption_images, read_images
+        from reward.decoding.captioning import caption_images
+        from reward.decoding.photos import read_images
 
         caption_images(
             read_images(self.folder), _Captioner(self.folder), self.folder / self.output, metric="length", n=2
@@ -168,7 +169,7 @@ class _Captioner:
             with (self.folder / "log").open("a") as file:
                 file.write(f"{Path(each.image).name}\n")
             text = f"a star of {Path(each.image).name}"
-            yield each.row, [Sampled(text + " red" * length, False, None) for length in range(each.count)]
+            yield each.row, [Sampled(text + " red" * length) for length in range(each.count)]
 
 
 class Corrupt(Answers):

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["caption"]
 
 
+_FEW = (
+    ", so there is little to choose from: raise --temperature. A server of transformers samples only where the model's "
+    'generation_config.json has "do_sample": true; vLLM takes top_k and top_p from there, unless it is started with '
+    "--generation-config vllm"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model writes the captions."""
@@ -27,12 +34,10 @@ class ModelOptions:
         str,
         typer.Option(
             help="Folder or Hub id of a vision-language model, `embedded` (small, for trials), or the address of an "
-            "OpenAI-compatible server, such as http://localhost:8000/v1. Its key is read from $OPENAI_API_KEY."
+            "OpenAI-compatible server, such as http://localhost:8000/v1, and #NAME if it has several models. "
+            "Its key is read from $OPENAI_API_KEY."
         ),
     ]
-    served_model: Annotated[
-        str | None, typer.Option(help="Name of the model at the server; default: the only one that it lists.")
-    ] = None
     concurrency: judge_options.Concurrency = None
     prices: judge_options.Prices = None
     extra_body: judge_options.ExtraBody = None
@@ -53,7 +58,8 @@ class ModelOptions:
         if not self.model.startswith(("http://", "https://")):
             raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
         settings = judge_options.server_settings(self.concurrency, self.prices, self.extra_body)
-        return ServerCaptioner(self.model, self.served_model, **settings)
+        address, _, name = self.model.partition("#")
+        return ServerCaptioner(address, name or None, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +86,6 @@ class SamplingOptions:
     seed: Annotated[
         int | None, typer.Option(help="Makes a model on this machine repeatable; a server may heed it.")
     ] = None
-    logprobs: Annotated[bool, typer.Option("--logprobs", help="Keep the log probability of each candidate, too.")] = (
-        False
-    )
     chunk: Annotated[
         int | None, typer.Option(help="Candidates of an image to ask for, or to sample, at a time; default: all.")
     ] = None
@@ -135,7 +138,8 @@ def caption(
     continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images without a
     caption are tried again.
     """
-    from reward.decoding.captioning import caption_images, read_images
+    from reward.decoding.captioning import caption_images
+    from reward.decoding.photos import read_images
     from reward.scoring.writers import output_beside
 
     drawn = sampling.make(model.model)
@@ -176,8 +180,8 @@ def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
         if summary.thinking_cut:
             console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} candidates")
         if summary.distinct is not None:
-            style = "yellow" if summary.distinct <= 0.5 else None
-            console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}", style=style)
+            few, style = ("", None) if summary.distinct > 0.5 else (_FEW, "yellow")
+            console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}{few}", style=style)
         if summary.mean_of_all is not None:
             console.print(f"mean reward: {summary.mean_of_all:.3f} of all, {summary.mean_of_chosen:.3f} of the chosen")
         before = f" ({summary.resumed} of them from an earlier run)" if summary.resumed else ""

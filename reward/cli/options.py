@@ -172,27 +172,30 @@ PromptFile = Annotated[
 ]
 
 
+ImageColumn = Annotated[
+    str | None,
+    typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
+]
+ImageRoot = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
+    ),
+]
+Split = Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
     """Where a data set has images and references."""
 
-    image_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column of images or their paths; default: images or image, else file_name, image_path or img."
-        ),
-    ] = None
+    image_column: ImageColumn = None
     references_column: Annotated[
         str | None,
         typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
     ] = None
-    image_root: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
-        ),
-    ] = None
-    split: Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")] = None
+    image_root: ImageRoot = None
+    split: Split = None
 
 
 @dataclass(frozen=True, kw_only=True)

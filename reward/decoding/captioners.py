@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -24,17 +23,6 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = [
-    "EMBEDDED_PROMPT",
-    "EMBEDDED_SHORT_PROMPT",
-    "LocalCaptioner",
-    "Sampling",
-    "ServerCaptioner",
-    "Wanted",
-    "prompt_inputs",
-]
-
-
 # What the embedded captioner was trained on: asked otherwise, it writes worse captions.
 EMBEDDED_PROMPT, EMBEDDED_SHORT_PROMPT = "Describe the picture.", "Describe the picture briefly."
 
@@ -51,7 +39,6 @@ class Sampling:
             not told, and does what it does by default: llama.cpp takes 0.95, beside the 40 likeliest tokens.
         max_tokens: length limit.
         seed: makes the captions of a model on this machine repeatable, and is sent to servers; None draws anew.
-        logprobs: whether the log probability of each caption is wanted.
         chunk: candidates of an image that are asked for, or sampled, at a time; None for all.
 
     Raises:
@@ -64,7 +51,6 @@ class Sampling:
     top_p: float = 1.0
     max_tokens: int = 256
     seed: int | None = None
-    logprobs: bool = False
     chunk: int | None = None
 
     def __post_init__(self) -> None:
@@ -93,6 +79,14 @@ class Wanted:
     have: int
     count: int
 
+    def at_once(self, sampling: Sampling) -> int:
+        """How many of them are asked for, or sampled, at a time."""
+        return min(self.count, sampling.chunk or self.count)
+
+    def after(self, written: int) -> Wanted:
+        """What is missing once so many more are there."""
+        return replace(self, have=self.have + written, count=self.count - written)
+
     def seed(self, seed: int) -> int:
         """A seed for this image and the captions before, so that a run that goes on draws what it would have drawn."""
         return int(hashlib.sha256(f"{seed} {self.row} {self.have}".encode()).hexdigest()[:8], 16) // 2
@@ -115,7 +109,7 @@ class ServerCaptioner:
     """
 
     def __init__(self, base_url: str, model: str | None = None, **settings: Any) -> None:
-        self._model, self._settings, self.base_url = model, {"timeout": 600.0, **settings}, base_url
+        self.base_url, self._model, self._settings = base_url, model, {"timeout": 600.0, **settings}
         self.name = f"{model or 'the model'} at {base_url}"
         self.extra_body: dict[str, Any] = dict(settings.get("extra_body") or {})
         self.usage = Usage()
@@ -136,7 +130,7 @@ class ServerCaptioner:
         if self._model is None:
             if len(models) != 1:
                 listed = f"it serves {', '.join(models[:10])}" if models else "it does not list its models"
-                raise JudgeError(f"{self.base_url} needs the model's name, as {listed}: give --served-model NAME")
+                raise JudgeError(f"{self.base_url} needs the model's name, as {listed}: give {self.base_url}#NAME")
             self._model = models[0]
             self._judge = self._asked(models[0])
         return self._model
@@ -151,7 +145,6 @@ class ServerCaptioner:
         """
         waiting, again = iter(wanted), deque[Wanted]()
         pending: dict[Future[list[Sampled]], Wanted] = {}
-        alike = _Alike() if sampling.temperature else None
         stop: BaseException | None = None
         try:
             while True:
@@ -174,32 +167,13 @@ class ServerCaptioner:
                     try:
                         captions = future.result()[: want.count]
                     except JudgeError as error:
-                        if not error.failures:
-                            stop = stop or error
-                            continue
-                        several = "server refuses" in error.failures[0] and min(want.count, sampling.chunk or 2) > 1
-                        hint = "; if these are too many at once, give a smaller --chunk, such as 1" if several else ""
-                        yield want.row, error.failures[0] + hint
+                        if error.failures:
+                            yield want.row, _refused(error, want, sampling)
+                        stop = stop or (None if error.failures else error)
                         continue
                     yield want.row, captions
-                    if alike is not None and want.have + want.count > 1 and alike.told(want.row, captions):
-                        warnings.warn(
-                            f"{self.name} wrote the same caption again and again for each of the first "
-                            f"{_Alike.IMAGES} images, so it does not sample: best-of-N has nothing to choose from. "
-                            "transformers serve samples only where the model's generation_config.json has "
-                            '"do_sample": true. vLLM takes top_k and top_p from there, unless it is started with '
-                            "--generation-config vllm. Else raise --temperature",
-                            stacklevel=2,
-                        )
-                    if len(captions) < min(want.count, sampling.chunk or want.count):
-                        warnings.warn(
-                            f"{self.name} does not write as many captions at once as it is asked for, so it is asked "
-                            "again for the others; the image and the prompt are paid for each time",
-                            stacklevel=2,
-                        )
                     if len(captions) < want.count:
-                        have, count = want.have + len(captions), want.count - len(captions)
-                        again.append(replace(want, have=have, count=count))
+                        again.append(want.after(len(captions)))
         finally:
             for future in pending:
                 future.cancel()
@@ -212,35 +186,18 @@ class ServerCaptioner:
             extra["seed"] = want.seed(sampling.seed)
         return self._judge.sample(
             Question(sampling.prompt, want.image, sampling.system),
-            min(want.count, sampling.chunk or want.count),
+            want.at_once(sampling),
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_tokens,
-            logprobs=sampling.logprobs,
+            logprobs=False,
             **extra,
         )
 
 
-class _Alike:
-    """Finds out that a server does not sample: the first images each have several captions, all of them equal."""
-
-    IMAGES = 4
-
-    def __init__(self) -> None:
-        self._first: dict[int, str] | None = {}
-        self._repeated: set[int] = set()
-
-    def told(self, row: int, captions: Sequence[Sampled]) -> bool:
-        """Takes captions of an image; True once it is clear, and never again."""
-        if self._first is None or not captions:
-            return False
-        known = row in self._first
-        texts = {self._first.setdefault(row, captions[0].text), *(caption.text for caption in captions)}
-        if known or len(captions) > 1:
-            self._repeated.add(row)
-        clear = len(self._repeated) == self.IMAGES
-        if len(texts) > 1 or clear:
-            self._first = None
-        return clear and len(texts) == 1
+def _refused(error: JudgeError, want: Wanted, sampling: Sampling) -> str:
+    reason = error.failures[0]
+    several = "server refuses" in reason and want.at_once(sampling) > 1
+    return reason + "; if these are too many at once, give a smaller --chunk, such as 1" * several
 
 
 class LocalCaptioner:
@@ -280,9 +237,8 @@ class LocalCaptioner:
             model, processor = load_parts(
                 self.name, classes, "captioner", revision=None, device=self._device, dtype=self._dtype
             )
-            if not (
-                getattr(processor, "chat_template", None)
-                or getattr(getattr(processor, "tokenizer", None), "chat_template", None)
+            if not any(
+                getattr(each, "chat_template", None) for each in (processor, getattr(processor, "tokenizer", None))
             ):
                 raise CheckpointError(
                     f"{self.name} has no chat template, so it cannot be asked for a caption: take a model tuned for "
@@ -310,47 +266,29 @@ class LocalCaptioner:
             while want.count > 0:
                 captions = self._write(image, want, sampling)
                 yield want.row, captions
-                want = replace(want, have=want.have + len(captions), count=want.count - len(captions))
+                want = want.after(len(captions))
 
     def _write(self, image: Any, want: Wanted, sampling: Sampling) -> list[Sampled]:
         import torch
 
         assert self._loaded is not None
+        assert sampling.seed is not None
         model, processor = self._loaded
         inputs = prompt_inputs(processor, [image], sampling.prompt, sampling.system).to(model.device, model.dtype)
-        count = min(want.count, sampling.chunk or want.count)
-        settings: dict[str, Any] = {"max_new_tokens": sampling.max_tokens}
+        drawn: dict[str, Any] = {"do_sample": False}
         if sampling.temperature > 0:
-            warpers = {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0}
-            settings |= {"do_sample": True, "num_return_sequences": count, **warpers}
-        else:
-            settings["do_sample"] = False
-        if sampling.logprobs:
-            settings |= {"return_dict_in_generate": True, "output_logits": True}
-        assert sampling.seed is not None
+            drawn = {"do_sample": True, "num_return_sequences": want.at_once(sampling), "top_k": 0}
+            drawn |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(want.seed(sampling.seed))
-            output = model.generate(**inputs, **settings)
-        sequences = output if isinstance(output, torch.Tensor) else output.sequences
+            sequences = model.generate(**inputs, max_new_tokens=sampling.max_tokens, **drawn)
         ends = end_tokens(processor, model.generation_config)
         written = up_to_end(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
         self.usage.answered += len(written)
         self.usage.input_tokens += inputs["input_ids"].numel()
         self.usage.output_tokens += sum(len(ids) for ids, _ in written)
         texts = processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
-        logprobs: Sequence[float | None] = [None] * len(texts)
-        if not isinstance(output, torch.Tensor):
-            logprobs = [
-                sum(
-                    float(logits[row].float().log_softmax(-1)[token])
-                    for token, logits in zip(ids, output.logits, strict=False)
-                )
-                for row, (ids, _) in enumerate(written)
-            ]
-        return [
-            Sampled(text.strip(), not ended, logprob)
-            for text, (_, ended), logprob in zip(texts, written, logprobs, strict=True)
-        ]
+        return [Sampled(text.strip(), not ended) for text, (_, ended) in zip(texts, written, strict=True)]
 
 
 def prompt_inputs(processor: Any, images: Sequence[Any], prompt: str, system: str | None = None) -> Any:

@@ -7,33 +7,30 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-import numpy as np
-
 import reward
-from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
+from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner, Wanted
 from reward.decoding.endings import nearly_greedy
-from reward.decoding.pools import CandidatePools, ImageRow
+from reward.decoding.photos import ImageRow
 from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
-from reward.image_files import image_file
 from reward.judges import Usage
+from reward.judges.chat import Sampled
 from reward.registry import MetricSource
-from reward.samples import find_column, one_image, read_references
+from reward.samples import check_encodable
 from reward.scoring.dataset import rerank_dataset
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
-from reward.scoring.readers import BadRow, open_source
 from reward.scoring.runs import OtherRunError, ResumableRun
 from reward.scoring.several import Metrics, options_of
 from reward.scoring.writers import check_output_name, json_line, write_atomically
-
-__all__ = ["CaptioningSummary", "ImageRow", "caption_images", "read_images"]
+from reward.thinking import without_thinking
 
 
 @dataclass
@@ -76,78 +73,63 @@ class CaptioningSummary:
     already_done: bool = False
 
 
-def read_images(
-    images: str | os.PathLike[str],
-    *,
-    image_column: str | None = None,
-    references_column: str | None = None,
-    image_root: str | os.PathLike[str] | None = None,
-    split: str | None = None,
-) -> list[ImageRow]:
-    """The images of a folder and the folders in it, in the order of their names; one image file; or those of a file.
+class _Candidates:
+    """The candidates of each image; of each reply is kept [key of the image, [[text, truncated], ...]].
 
-    Args:
-        images: folder, image file, or a data file with a column of paths, see `open_source`.
-        image_column, references_column, image_root, split: of a data file, as for `score_dataset`.
-
-    Raises:
-        DataError: nothing there, no image among the files, or a data file that holds the images themselves.
-        ConfigError: an option of data files with a folder.
+    That is what was written; `captions` are without the reasoning, from `thinking_cut` of them some was cut.
     """
-    from PIL import Image
 
-    path = Path(images)
-    Image.init()
-    endings = {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    if path.is_dir() or path.suffix.lower() in endings:
-        given = {"image_column": image_column, "references_column": references_column, "image_root": image_root}
-        for name, value in {**given, "split": split}.items():
-            if value is not None:
-                raise ConfigError(f"--{name.replace('_', '-')} ({name}=) is for a data file, and {path} is none")
-        if not path.is_dir():
-            if not path.is_file():
-                raise DataError(f"there is no file {path}")
-            return [_row(path)]
-        files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
-        found = [_row(each) for each in files if each.suffix.lower() in endings]
-        if not found:
-            kinds = ", ".join(sorted({each.suffix or each.name for each in files})[:5]) or "no files"
-            raise DataError(f"folder {path} holds no images (.jpg, .png, .webp, ...), but {kinds}")
-        return found
-    if not path.exists():
-        raise DataError(f"there is no folder or file {path}")
-    source = open_source(path, split=split, fields=[image_column, references_column])
-    image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
-    assert image is not None
-    known = find_column("references", source.columns, references_column, option="--references-column")
-    root = find_root(source, image, image_root)
-    rows = []
-    for row in source.rows([name for name in (image, known) if name is not None]):
-        if isinstance(row, BadRow):
-            rows.append(ImageRow(root, problem=row.message))
-            continue
+    def __init__(self, images: Sequence[ImageRow], count: int, kept: Kept) -> None:
+        self.images, self.count, self.thinking_cut, self._kept = images, count, 0, kept
+        self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
+        stored: dict[str, list[Sampled]] = {}
+        for key, captions in kept:
+            stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
+        seen: Counter[str] = Counter()
+        self._keys = []
+        for row in images:  # an image that comes twice is captioned twice
+            seen[row.key] += 1
+            self._keys.append(f"{row.key} {seen[row.key]}")
+        self.captions = [self._shown(stored.get(key, [])[:count]) for key in self._keys]
+
+    def _shown(self, captions: list[Sampled]) -> list[Sampled]:
+        shown = [replace(caption, text=without_thinking(caption.text)) for caption in captions]
+        self.thinking_cut += sum(a != b for a, b in zip(captions, shown, strict=True))
+        return shown
+
+    def is_complete(self, row: int) -> bool:
+        return row in self.problems or len(self.captions[row]) >= self.count
+
+    def missing(self) -> list[Wanted]:
+        have = enumerate(map(len, self.captions))
+        return [Wanted(row, self.images[row].path, n, self.count - n) for row, n in have if not self.is_complete(row)]
+
+    def add(self, row: int, captions: list[Sampled] | str) -> None:
+        """Stores what was written, or notes the reason why nothing was."""
         try:
-            cell = one_image(row.get(image))
-            references = read_references(row.get(known) if known else None)
-        except InvalidSampleError as error:  # a fault of this row
-            rows.append(ImageRow(root, problem=str(error)))
-            continue
-        if isinstance(cell, dict) and cell.get("bytes") is None:
-            cell = cell.get("path")
-        if cell is not None and not isinstance(cell, str):
-            raise DataError(f"{path} holds the images themselves: save them as files, and name the folder instead")
-        no_image = ImageRow(root, problem=f"the row has no image in column {image!r}")
-        rows.append(no_image if cell is None else _row(Path(image_file(root / cell)), references))
-    return rows
+            for caption in [] if isinstance(captions, str) else captions:
+                check_encodable(caption.text, "a caption")
+        except InvalidSampleError as error:  # which no file holds
+            captions = str(error)
+        if isinstance(captions, str):
+            self.problems[row] = captions
+            return
+        self._kept.add([[self._keys[row], [[each.text, each.truncated] for each in captions]]])
+        self.captions[row] += self._shown(captions)
 
+    def is_scored(self, row: int) -> bool:
+        """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""
+        return row not in self.problems and bool(self.captions[row])
 
-def _row(path: Path, references: tuple[str, ...] = ()) -> ImageRow:
-    """The row of an image file. What is written are names in UTF-8, so another is a fault of its row."""
-    try:
-        os.path.abspath(path).encode()
-    except UnicodeEncodeError:
-        return ImageRow(path, problem=f"the name of the image file is not UTF-8: {str(path)!r}; rename it")
-    return ImageRow(path, references)
+    def rows(self, names: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Rows for `rerank_dataset`."""
+        rows = []
+        for row, captions in enumerate(self.captions):
+            if self.is_scored(row):
+                rows.append({"image": names[row], "candidates": [caption.text for caption in captions]})
+                if any(image.references for image in self.images):
+                    rows[-1]["references"] = list(self.images[row].references)
+        return rows
 
 
 def caption_images(
@@ -183,7 +165,7 @@ def caption_images(
         n: candidates an image.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
-            rerank` writes them, and `logprobs` if they were asked for.
+            rerank` writes them.
         overwrite: replace a finished output. Candidates of an unfinished run with the same settings are kept: they may
             have been paid for.
         progress: show progress bars.
@@ -198,6 +180,7 @@ def caption_images(
     Example:
         >>> import tempfile
         >>> from reward.decoding.captioners import LocalCaptioner
+        >>> from reward.decoding.photos import read_images
         >>> from reward.scenes import make_dataset
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     make_dataset(1, seed=0)[0]["image"].save(f"{folder}/drawing.png")
@@ -208,19 +191,11 @@ def caption_images(
         >>> summary.captioned, summary.candidates
         (1, 2)
     """
-    output, sampling = Path(output), sampling or Sampling()
+    from datasets import Dataset  # on use: a large package
+
+    start, output, sampling = time.perf_counter(), Path(output), sampling or Sampling()
     check_output_name(output, ".jsonl")
-    if n < 1:
-        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
-    if sampling.temperature == 0 and n > 1:
-        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
-    for name, value, better in nearly_greedy(temperature=sampling.temperature, top_p=sampling.top_p) if n > 1 else ():
-        option = name.replace("_", "-")
-        warnings.warn(
-            f"--{option} {value} ({name}=) leaves next to nothing but the likeliest token, so that the {n} captions of "
-            f"an image are alike and there is nothing to choose from: give --{option} {better}",
-            stacklevel=2,
-        )
+    _check_choice(n, sampling)
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
     metrics.check_options(options)
@@ -233,68 +208,74 @@ def caption_images(
     drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     if isinstance(captioner, LocalCaptioner):
         drawing["captioner"] = captioner.fingerprint
-    if isinstance(captioner, ServerCaptioner) and captioner.extra_body:
+    elif getattr(captioner, "extra_body", None):
         drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
-    scored_by = {**metrics.identity, "weights": weights and dict(weights), "options": options_of(options)}
-    run = ResumableRun(
-        output, {**drawing, **scored_by, "keep": keep_candidates, "images": _hash(content)}, overwrite=overwrite
-    )
+    facts: dict[str, Any] = {
+        "weights": weights and dict(weights),
+        "options": options_of(options),
+        "keep": keep_candidates,
+    }
+    facts |= {"images": hashlib.sha256(content.encode()).hexdigest()}
+    run = ResumableRun(output, {**drawing, **metrics.identity, **facts}, overwrite=overwrite)
     done = run.finished(
         lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
     )
     if done is not None:
-        done["usage"] = Usage(**done["usage"])
-        return CaptioningSummary(**{**done, "output": output, "already_done": True})
+        return CaptioningSummary(**{**done, "usage": Usage(**done["usage"]), "output": output, "already_done": True})
 
-    start = time.perf_counter()
-    output.parent.mkdir(parents=True, exist_ok=True)
     with _replies(run.partial, drawing, overwrite) as kept:
-        pools = CandidatePools(images, n, kept)
-        summary = CaptioningSummary(output, len(images), resumed=sum(map(len, pools.captions)), usage=captioner.usage)
-        missing = pools.missing()
+        made = _Candidates(images, n, kept)
+        summary = CaptioningSummary(output, len(images), resumed=sum(map(len, made.captions)), usage=captioner.usage)
+        missing = made.missing()
         if missing:
             kept.describe("captioner", captioner.check())
-        scorer: Any = metric
-        if devices is None:  # a bad source shows before captions are paid for
-            scorer = metrics.load(**options)
+        scorer: Any = metric if devices is not None else metrics.load(**options)  # before captions are paid for
         with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
             for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
-                pools.add(row, captions)
-                advance(int(pools.complete(row)), int(isinstance(captions, str)))
-        if not any(pools.captions):
-            reason = next(iter(pools.problems.values()), "the model wrote nothing")
+                made.add(row, captions)
+                advance(int(made.is_complete(row)), int(isinstance(captions, str)))
+        if not any(made.captions):
+            reason = next(iter(made.problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
-        candidates = output.with_name(output.name + ".candidates.jsonl")
-        scores = output.with_name(output.name + ".scores.jsonl")
-        write_atomically(candidates, lambda path: _write_lines(path, pools.rows(names)))
+        candidates = output.with_name(f"{output.name}.candidates.jsonl")
         settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
-        if devices is not None:
-            settings |= {"devices": devices, "source": source, **options}
+        settings |= {} if devices is None else {"devices": devices, "source": source, **options}
+        settings |= {"image_root": output.parent, "progress": progress}
+        rows = Dataset.from_list(made.rows(names))
         try:
-            rerank_dataset(candidates, scorer, scores, **settings, overwrite=overwrite, progress=progress)
+            rerank_dataset(rows, scorer, candidates, **settings, overwrite=overwrite)
         except OtherRunError:  # of this very run, when it had fewer candidates or another metric
-            rerank_dataset(candidates, scorer, scores, **settings, overwrite=True, progress=progress)
-        write_atomically(output, lambda path: _write_lines(path, _rows(pools, names, scores, summary)))
-        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(pools.problems)
-        if keep_candidates:
-            write_atomically(candidates, lambda path: _write_lines(path, _kept(pools, scores)))
-        else:
+            rerank_dataset(rows, scorer, candidates, **settings, overwrite=True)
+        write_atomically(output, lambda path: _write(path, made, names, candidates, summary))
+        candidates.with_name(candidates.name + ".summary.json").unlink(missing_ok=True)
+        if not keep_candidates:
             candidates.unlink()
-        for path in (scores, scores.with_name(scores.name + ".summary.json")):
-            path.unlink(missing_ok=True)
-        summary.checkpoints, summary.thinking_cut = metrics.checkpoints, pools.thinking_cut
-        summary.distinct = distinct_share([[caption.text for caption in captions] for captions in pools.captions])
-        facts = {"summary": {**asdict(summary), "output": str(output)}}
-        run.finish(facts, unfinished=bool(pools.problems))
-        if not pools.problems:  # else the same call goes on with them
+        summary.checkpoints, summary.thinking_cut = metrics.checkpoints, made.thinking_cut
+        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(made.problems)
+        summary.distinct = distinct_share([[caption.text for caption in captions] for captions in made.captions])
+        run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(made.problems))
+        if not made.problems:  # else the same call goes on with them
             kept.delete()
     return summary
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _check_choice(n: int, sampling: Sampling) -> None:
+    """Refuses settings that leave nothing to choose from, and warns of those that leave little."""
+    if n < 1:
+        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
+    if n == 1:
+        return
+    if sampling.temperature == 0:
+        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
+    for name, value, better in nearly_greedy(temperature=sampling.temperature, top_p=sampling.top_p):
+        option = name.replace("_", "-")
+        warnings.warn(
+            f"--{option} {value} ({name}=) leaves next to nothing but the likeliest token, so that the {n} captions of "
+            f"an image are alike and there is nothing to choose from: give --{option} {better}",
+            stacklevel=3,
+        )
 
 
 def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
@@ -307,53 +288,28 @@ def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
         return Kept(path, run, overwrite=True, what="replies")
 
 
-def _rows(
-    pools: CandidatePools, names: Sequence[str | None], scores: Path, summary: CaptioningSummary
-) -> Iterator[dict[str, Any]]:
-    """Rows of the output, which are counted."""
+def _write(
+    path: Path, made: _Candidates, names: Sequence[str | None], candidates: Path, summary: CaptioningSummary
+) -> None:
+    """Writes the rows of the output, and counts them."""
     every, taken = list[float](), list[float]()
-    ranked = _read_lines(scores)
-    for row, path in enumerate(names):
-        summary.candidates += len(pools.captions[row])
-        summary.truncated += sum(caption.truncated for caption in pools.captions[row])
-        caption, value, error = None, None, pools.problems.get(row)
-        if pools.scored(row):
-            line = next(ranked)
-            rewards = line["rewards"] or []
+    with candidates.open(encoding="utf-8") as lines, path.open("w", encoding="utf-8") as file:
+        for row, name in enumerate(names):
+            summary.candidates += len(made.captions[row])
+            summary.truncated += sum(caption.truncated for caption in made.captions[row])
+            line: dict[str, Any] = json.loads(next(lines)) if made.is_scored(row) else {"error": made.problems.get(row)}
+            rewards = line.get("rewards") or []
             known = [reward for reward in rewards if reward is not None]
-            error = line["error"] if not known else None
+            caption, value, error = None, None, line["error"]
             if known:
                 best = rank(rewards)[0]
-                caption, value = line["candidates"][best], rewards[best]
+                caption, value, error = line["candidates"][best], rewards[best], None
                 summary.captioned += 1
                 every += known
                 taken.append(value)
-        if caption is None:
-            reason = error or "no candidate has a reward"
-            summary.problems[reason] = summary.problems.get(reason, 0) + 1
-        yield {"image": path, "caption": caption, "reward": value, "error": error}
+            else:
+                reason = error or "no candidate has a reward"
+                summary.problems[reason] = summary.problems.get(reason, 0) + 1
+            file.write(json_line({"image": name, "caption": caption, "reward": value, "error": error}))
     if every:
-        summary.mean_of_all, summary.mean_of_chosen = float(np.mean(every)), float(np.mean(taken))
-
-
-def _kept(pools: CandidatePools, scores: Path) -> Iterator[dict[str, Any]]:
-    """Rows of the candidates that are kept, best first."""
-    ranked = _read_lines(scores)
-    for row, captions in enumerate(pools.captions):
-        if pools.scored(row):
-            line = next(ranked)
-            if line["order"] is not None and any(caption.logprob is not None for caption in captions):
-                line["logprobs"] = [captions[place].logprob for place in line["order"]]
-            yield line
-
-
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
-
-
-def _write_lines(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json_line(row))
+        summary.mean_of_all, summary.mean_of_chosen = fmean(every), fmean(taken)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["end_tokens", "nearly_greedy", "up_to_end"]
-
 # a sampler with less freedom than this writes the likeliest caption nearly every time
 _LEAST_TEMPERATURE, _LEAST_TOP_P, _MOST_MIN_P = 0.1, 0.1, 0.9
 
@@ -55,13 +53,10 @@ def nearly_greedy(
         >>> nearly_greedy(temperature=0.7, top_k=1, top_p=0.9)
         [('top_k', 1, 0)]
     """
-    found: list[tuple[str, float, float]] = []
-    if temperature is not None and temperature < _LEAST_TEMPERATURE:
-        found.append(("temperature", temperature, 1.0))
-    if top_k == 1:
-        found.append(("top_k", top_k, 0))
-    if top_p is not None and top_p < _LEAST_TOP_P:
-        found.append(("top_p", top_p, 1.0))
-    if min_p is not None and min_p > _MOST_MIN_P:
-        found.append(("min_p", min_p, 0.0))
-    return found
+    limits = {  # name: (value, whether it leaves too little, value to give instead)
+        "temperature": (temperature, temperature is not None and temperature < _LEAST_TEMPERATURE, 1.0),
+        "top_k": (top_k, top_k == 1, 0),
+        "top_p": (top_p, top_p is not None and top_p < _LEAST_TOP_P, 1.0),
+        "min_p": (min_p, min_p is not None and min_p > _MOST_MIN_P, 0.0),
+    }
+    return [(name, value, better) for name, (value, is_less, better) in limits.items() if is_less and value is not None]

@@ -15,8 +15,6 @@ from reward.samples import CaptionSample, ImageLike, is_wordless
 from reward.thinking import without_thinking
 from reward.values import values_of
 
-__all__ = ["distinct_share", "rank", "rate_candidates", "rerank", "shown_captions", "soft_rank"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -44,9 +42,7 @@ def rerank(
         temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
-        InvalidSampleError: the candidates are one string or have no order, a candidate or reference is no string, or
-            no candidate got a reward. The message then gives the reason for the first.
-        ConfigError: the reward is nothing that rates captions.
+        InvalidSampleError: a candidate or reference is no string, or no candidate got a reward.
 
     Example:
         >>> from reward.rewards.metric_reward import MetricReward
@@ -83,8 +79,7 @@ def rate_candidates(
 
     Raises:
         InvalidSampleError: lengths differ, a candidate is no string, or an image has captions and none of them got a
-            reward. The message then gives the reason for the first of them.
-        ConfigError: the reward is nothing that rates captions.
+            reward.
 
     Example:
         >>> from reward.rewards.metric_reward import MetricReward

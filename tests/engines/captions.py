@@ -13,6 +13,7 @@ import torch
 
 from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.images import load_image
+from reward.judges import Question, ServerJudge
 from tests.engines.conftest import Run
 from tests.engines.servers import EngineServer
 from tests.json_lines import read_lines
@@ -22,9 +23,9 @@ __all__ = ["asking", "check_killed", "differences"]
 
 
 def asking(server: EngineServer, photos: Path, output: Path, n: int = 8) -> list[object]:
-    """`capreward caption` with `n` candidates an image and their log probabilities."""
+    """`capreward caption` with `n` candidates an image."""
     line: list[object] = ["caption", "--model", server.url, photos, "--n", n, "--metric", "length"]
-    return [*line, "--prompt", EMBEDDED_PROMPT, "--max-tokens", 90, "--keep-candidates", "--logprobs", "-o", output]
+    return [*line, "--prompt", EMBEDDED_PROMPT, "--max-tokens", 90, "--keep-candidates", "-o", output]
 
 
 def logprob(model: Any, processor: Any, image: Path, caption: str) -> tuple[float, int]:
@@ -41,18 +42,21 @@ def logprob(model: Any, processor: Any, image: Path, caption: str) -> tuple[floa
     return float(told[range(len(tokens)), tokens].sum()), len(tokens)
 
 
-def differences(output: Path, model: Any, processor: Any) -> list[float]:
-    """How far the log probability of each caption in a pool is from that of a model here, a token; none of cut ones.
+def differences(server: EngineServer, photos: Path, model: Any, processor: Any) -> list[float]:
+    """How far the log probability of each sampled caption is from that of a model here, a token; none of cut ones.
 
     A model may sample other tokens than the tokenizer makes of the same text (" a" and "t" for " at": one caption of
     600 of the embedded captioner). The text does not tell which, so a few captions cannot be compared.
     """
+    asked = ServerJudge("", server.url)
+    judge = ServerJudge(asked.models()[0], server.url)
     apart = []
-    for pool in read_lines(Path(f"{output}.candidates.jsonl")):
-        for caption, told, cut in zip(pool["candidates"], pool["logprobs"], pool["truncated"], strict=True):
-            if not cut:
-                own, tokens = logprob(model, processor, output.parent / pool["image"], caption)
-                apart.append(abs(own - told) / tokens)
+    for photo in sorted(photos.iterdir()):
+        question = Question(EMBEDDED_PROMPT, photo)
+        for each in judge.sample(question, 8, temperature=1.0, max_new_tokens=90, logprobs=True).result():
+            if not each.truncated:
+                own, tokens = logprob(model, processor, photo, each.text)
+                apart.append(abs(own - float(each.logprob or 0)) / tokens)
     return apart
 
 

@@ -66,7 +66,7 @@ def test_captions_and_their_log_probabilities(
     assert "captioned 12 of 12 images from 96 candidates" in told
     assert all(len(set(pool["candidates"])) > 1 for pool in read_lines(tmp_path / "c.jsonl.candidates.jsonl"))
     model = AutoModelForImageTextToText.from_pretrained(captioner, dtype=torch.float32).eval()
-    apart = differences(tmp_path / "c.jsonl", model, AutoProcessor.from_pretrained(captioner))
+    apart = differences(captions, photos, model, AutoProcessor.from_pretrained(captioner))
     assert len(apart) > 80
     alike = [difference for difference in apart if difference < CLOSE]
     print(f"log probabilities: at most {max(alike):.1e} a token apart over {len(alike)} of {len(apart)} captions")

@@ -25,7 +25,8 @@ from PIL import Image
 from integrations.ray_data import score_files
 from reward import load_scorer
 from reward.decoding.captioners import LocalCaptioner, Sampling
-from reward.decoding.captioning import caption_images, read_images
+from reward.decoding.captioning import caption_images
+from reward.decoding.photos import read_images
 from reward.errors import CapRewardError, CheckpointError, OutputError
 from reward.fingerprint_objects import fingerprint_object
 from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source

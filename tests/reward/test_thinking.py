@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from reward import CaptionSample
-from reward.decoding.captioning import caption_images, read_images
+from reward.decoding.captioning import caption_images
+from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled

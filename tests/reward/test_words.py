@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward import CaptionSample, LengthReward, RepetitionReward, load_scorer
+from reward.decoding.preferences import similarity
 from reward.metaeval.audit.diversity import distinct, repetition
-from reward.preferences.selection import similarity
 from reward.sentences import split_sentences
 from reward.words import count_words, pieces_of, words_of
 

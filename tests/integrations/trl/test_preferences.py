@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,13 @@ import PIL.Image
 import pytest
 import torch
 import trl
-from datasets import Dataset, DatasetDict, Image
+from datasets import Dataset, Image
+from trl.data_utils import unpair_preference_dataset
 from trl.trainer import kto_trainer
 
 from integrations.trl import make_preference_dataset
-from reward.errors import ConfigError, DataError, InvalidSampleError
-from reward.preferences import PreferenceRules
+from reward.decoding.preferences import PreferenceRules
+from reward.errors import DataError, InvalidSampleError
 from tests.integrations.short_training import COLOURS, policy_in
 
 CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the square ."]
@@ -47,46 +47,35 @@ def trained(kind: str, data: Any, folder: Path, evaluated: Any, **options: Any) 
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-@pytest.mark.skipif(
-    not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
-)
-@pytest.mark.parametrize("loss", ["kto", "apo_zero_unpaired"])
-def test_kto_takes_the_labels(rows: Dataset, tmp_path: Path, loss: str) -> None:
-    data = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(kind="labels", per_image=2))
-    assert data.column_names == ["images", "prompt", "completion", "score", "label"]
-    assert len(data) == 16
-    pixels = [row["images"][0].getpixel((0, 0)) for row in data]
-    assert all(one != other for one, other in itertools.pairwise(pixels))
-    logs = trained("KTO", data, tmp_path, None, loss_type=loss, train_sampling_strategy="sequential")
-    assert all(entry["loss"] > 0 for entry in logs)
-
-
 def test_dpo_takes_the_pairs_and_learns_them(rows: Dataset, tmp_path: Path) -> None:
-    splits = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2), holdout=0.25)
-    assert isinstance(splits, DatasetDict)
+    splits = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2))
+    splits = splits.train_test_split(test_size=2, shuffle=False)
     assert {split: len(part) for split, part in splits.items()} == {"train": 6, "test": 2}
     logs = trained("DPO", splits["train"], tmp_path, splits["test"])
     assert logs[0]["rewards/margins"] == 0
     assert logs[1]["rewards/margins"] > 0
 
 
-def test_sft_takes_the_best(rows: Dataset, tmp_path: Path) -> None:
-    data = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(kind="best"), system="a")
-    assert [message["role"] for message in data[0]["prompt"]] == ["system", "user"]
-    assert data["completion"][0][0]["content"] == "the square ."
-    logs = trained("SFT", data, tmp_path, None)
+@pytest.mark.skipif(
+    not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
+)
+def test_kto_and_sft_take_them_as_the_page_says(rows: Dataset, tmp_path: Path) -> None:
+    pairs = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2), system="a")
+    assert [message["role"] for message in pairs[0]["prompt"]] == ["system", "user"]
+    data = unpair_preference_dataset(pairs)
+    assert (len(data), sum(data["label"])) == (16, 8)
+    assert all(entry["loss"] > 0 for entry in trained("KTO", data, tmp_path, None, loss_type="apo_zero_unpaired"))
+    best = pairs.remove_columns("rejected").rename_column("chosen", "completion")
+    logs = trained("SFT", best, tmp_path, None)
     assert logs[1]["loss"] < logs[0]["loss"]
 
 
-def test_a_metric_scores_and_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixture) -> None:
-    bare = rows.remove_columns("rewards")
+def test_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataError, match="no column 'rewards' of scores"):
-        make_preference_dataset(bare)
-    with pytest.raises(ConfigError, match="imagecolumn: no such argument"):
-        make_preference_dataset(rows, imagecolumn="image")
-    bare = bare.remove_columns("candidates").add_column("candidates", [*[CAPTIONS] * 3, ["a star", "A star."]])
-    data = make_preference_dataset(bare, metric="length")
-    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(5.0, 3.0)] * 3
+        make_preference_dataset(rows.remove_columns("rewards"))
+    captions = [*[CAPTIONS] * 3, ["a star", "A star."] * 2]
+    data = make_preference_dataset(rows.remove_columns("candidates").add_column("candidates", captions))
+    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(0.9, 0.1)] * 3
     assert "1 images left out: only one caption once repetitions are left out" in caplog.text
 
 
@@ -117,18 +106,15 @@ def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset, asked: Any, pro
 
 
 @pytest.mark.parametrize("token", ["<image>", "<|image_pad|>", "<|vision_end|>", "<start_of_image>"])
-@pytest.mark.parametrize("kind", ["pairs", "labels", "best"])
-def test_captions_with_a_placeholder_are_left_out(rows: Dataset, kind: str, token: str, caplog: Any) -> None:
+def test_captions_with_a_placeholder_are_left_out(rows: Dataset, token: str, caplog: Any) -> None:
     """The trainer takes it for an image that is not there, and stops."""
     columns = {**rows.to_dict(), "candidates": [[*CAPTIONS[:3], f"the {token} square"]] * 4}
-    data = make_preference_dataset(
-        Dataset.from_dict(columns).cast_column("image", Image()), rules=PreferenceRules(kind=kind)
-    )
+    data = make_preference_dataset(Dataset.from_dict(columns).cast_column("image", Image()))
     assert token not in str(data.remove_columns("images").to_list())
     assert "4 captions left out: with a placeholder of a chat template" in caplog.text
     alone = Dataset.from_dict({"image": COLOURS[:1], "candidates": [[f"the {token} square"]], "rewards": [[1.0]]})
     with pytest.raises(DataError, match="left out: 1 captions with a placeholder"):
-        make_preference_dataset(alone, rules=PreferenceRules(kind=kind))
+        make_preference_dataset(alone)
 
 
 def test_the_policy_sees_the_picture_that_was_scored() -> None:

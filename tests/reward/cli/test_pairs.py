@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,9 @@ def data(tmp_path: Path) -> Path:
 
 def test_pairs_and_counts_of_what_was_dropped(run: Run, data: Path) -> None:
     output = data.parent / "dpo" / "pairs.jsonl"
-    out, err = run("pairs", data, "-o", output, "--margin", "0.5", "--prompt", "Describe it.", "--holdout", "0.3")
+    out, err = run("pairs", data, "-o", output, "--margin", "0.5", "--prompt", "Describe it.")
     assert out == ""
-    rows = read_lines(output) + read_lines(output.with_name("pairs.test.jsonl"))
+    rows = read_lines(output)
     assert len(rows) == 3
     assert rows[0]["prompt"] == [{"role": "user", "content": "Describe it."}]
     assert rows[0]["chosen"] == [{"role": "assistant", "content": LONG}]
@@ -38,7 +37,7 @@ def test_pairs_and_counts_of_what_was_dropped(run: Run, data: Path) -> None:
     assert {(output.parent / row["images"][0]).resolve() for row in rows} == {
         (data.parent / f"{n}.png").resolve() for n in range(3)
     }
-    assert "2 train rows and 1 test rows of 3 of 4 images" in err
+    assert "3 rows of 3 of 4 images" in err
     for line in (
         "1 images left out: no image file where the path says",
         "3 captions left out: without a word",
@@ -58,52 +57,39 @@ def test_a_picture_that_trainers_read_otherwise_goes_into_parquet_as_it_was_scor
     assert {row["images"][0].convert("RGB").getpixel((0, 0)) for row in loaded} == {(0, 0, 0), (255,) * 3, (160, 0, 0)}
 
 
-def test_parquet_is_a_data_set_that_holds_its_images(run: Run, data: Path, tmp_path: Path) -> None:
-    output = tmp_path / "kto" / "labels.parquet"
-    run("pairs", data, "-o", output, "--kind", "labels")
+def test_parquet_holds_its_images_also_those_of_data_that_hold_them(run: Run, data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "dpo" / "pairs.parquet"
+    run("pairs", data, "-o", output)
     for number in range(3):
         (tmp_path / f"{number}.png").unlink()
     loaded = load_dataset(str(output.parent), cache_dir=str(tmp_path / "cache"))["train"]
-    assert [row["label"] for row in loaded] == [True, False, True, False, True, False]
+    assert loaded.column_names == ["images", "prompt", "chosen", "rejected", "chosen_score", "rejected_score"]
     assert loaded[1]["images"][0].getpixel((0, 0)) == (80, 0, 0)
-    assert loaded.column_names == ["images", "prompt", "completion", "score", "label"]
 
-    # and data that hold their images, one caption a row
-    rows = Dataset.from_dict({"image": loaded["images"], "completion": ["a"] * 6}).select([0, 1, 3])
-    rows = rows.map(lambda row: {"image": row["image"][0]}).cast_column("image", Image())
-    rows = rows.remove_columns("completion").add_column("caption", [LONG, SHORT, LONG]).add_column("reward", [1, 2, 3])
-    rows.to_parquet(tmp_path / "held.parquet")
-    arguments = ("pairs", tmp_path / "held.parquet", "--kind", "best", "-o")
-    run(*arguments, tmp_path / "sft" / "best.parquet")
-    best = load_dataset("parquet", data_files=str(tmp_path / "sft" / "best.parquet"), cache_dir=str(tmp_path / "c"))
-    assert sorted(row["completion"][0]["content"] for row in best["train"]) == [LONG, SHORT]
-    _, err = run(*arguments, tmp_path / "other" / "best.jsonl", code=1)
+    # data that hold their images, one caption a row
+    rows = {
+        "image": [row[0] for row in loaded["images"]] * 2,
+        "caption": [LONG, SHORT] * 3,
+        "reward": [3, 2, 1, 1, 2, 3],
+    }
+    Dataset.from_dict(rows).cast_column("image", Image()).to_parquet(tmp_path / "held.parquet")
+    arguments = ("pairs", tmp_path / "held.parquet", "-o")
+    run(*arguments, tmp_path / "more" / "pairs.parquet")
+    more = load_dataset("parquet", data_files=str(tmp_path / "more" / "pairs.parquet"), cache_dir=str(tmp_path / "c"))
+    assert [row["chosen"][0]["content"] for row in more["train"]] == [LONG, SHORT]
+    _, err = run(*arguments, tmp_path / "other" / "pairs.jsonl", code=1)
     assert "write a .parquet file" in err
 
 
-@pytest.mark.parametrize("form", ["lists", "rows", "csv"])
-def test_a_metric_scores_what_has_no_scores(run: Run, data: Path, form: str) -> None:
+@pytest.mark.parametrize("form", ["lists", "rows"])
+def test_what_rerank_wrote(run: Run, data: Path, form: str) -> None:
     rows = [{"image": f"{n}.png", "candidates": [SHORT, LONG]} for n in range(3)]
-    file = data.with_name("candidates.jsonl")
-    if form == "csv":
-        file = data.with_name("candidates.csv")
-        Dataset.from_list([{**row, "candidates": json.dumps(row["candidates"])} for row in rows]).to_csv(file)
-    elif form == "rows":
-        write_lines(file, [{"image": row["image"], "candidate": text} for text in (LONG, SHORT) for row in rows])
-    else:
-        write_lines(file, rows)
-    output = data.parent / "new" / "pairs.jsonl"
-    run("pairs", file, "-m", "length", "-o", output)
+    if form == "rows":
+        rows = [{"image": row["image"], "candidate": text} for text in (LONG, SHORT) for row in rows]
+    file, scored, output = (data.with_name(f"{name}.jsonl") for name in ("candidates", "ranked", "pairs"))
+    run("rerank", write_lines(file, rows), "-m", "length", "-o", scored)
+    run("pairs", scored, "-o", output)
     assert [(row["chosen"][0]["content"], row["chosen_score"]) for row in read_lines(output)] == [(LONG, 8.0)] * 3
-    scores = output.with_name("pairs.scores.jsonl")
-    before = scores.stat().st_mtime_ns
-    run("pairs", file, "-m", "length", "-o", output, "--overwrite", "--margin", "3")
-    assert scores.stat().st_mtime_ns == before  # not scored again
-    if form != "csv":
-        scored = data.with_name("own.jsonl")
-        run("rerank", file, "-m", "length", "-o", scored)
-        run("pairs", scored, "-o", output, "--overwrite")
-        assert [row["chosen_score"] for row in read_lines(output)] == [8.0] * 3
 
 
 @pytest.mark.parametrize(
@@ -113,9 +99,6 @@ def test_a_metric_scores_what_has_no_scores(run: Run, data: Path, form: str) -> 
         (["--length-ratio", "1.1"], 1, "3 have no two such captions of like length"),
         (["--score-column", "vela"], 1, "has no column 'vela' of scores"),
         (["--near", "2"], 1, "near must be a number of at least 0 and at most 1, got 2.0"),
-        (["--holdout", "1"], 1, "holdout must be at least 0 and below 1, got 1.0"),
-        (["--weights", "length=1"], 2, "--weights: goes with --metric"),
-        (["--set", "layer=5"], 2, "--set: goes with --metric"),
         (["--prompt-column", "nothing"], 1, "--prompt-column names 'nothing', which is no column"),
         (["--prompt", " "], 1, "a prompt must be text"),
     ],
@@ -133,9 +116,6 @@ def test_nothing_is_overwritten_unasked(run: Run, data: Path) -> None:
     assert "is the input" in err
     output = data.parent / "new" / "pairs.jsonl"
     run("pairs", data, "-o", output)
-    output.with_name("pairs.test.jsonl").touch()
-    _, err = run("pairs", data, "-o", output, "--overwrite", code=1)
-    assert "holds images of an earlier run" in err
     _, err = run("pairs", data, "-o", output, code=1)
     assert "exists already: choose another output, or replace it with --overwrite" in err
 
@@ -159,7 +139,7 @@ def test_groups_of_rows_and_rows_that_are_no_good(run: Run, data: Path) -> None:
     ]
     rows += [{"image": ["0.png", "1.png"], "caption": LONG, "reward": 1, "view": "b"}, {"image": "", "view": "c"}, []]
     write_lines(data, rows)
-    _, err = run("pairs", data, "-o", output, "--group-column", "view", "--holdout", "0")
+    _, err = run("pairs", data, "-o", output, "--group-column", "view")
     for problem in ("several images in a row", "no image", "a row that cannot be read"):
         assert f"1 images left out: {problem}" in err
     for row, message in (

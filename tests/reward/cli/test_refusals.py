@@ -103,7 +103,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("caption good.png --temperature nan", 1, "temperature must be at least 0 and finite, got nan"),
         ("caption good.png --top-p 0", 1, "top_p must be above 0 and at most 1, got 0.0"),
         ("caption good.png --chunk 0", 1, "chunk must be at least 1, got 0"),
-        ("caption good.png --served-model x", 2, "--served-model: is for a server: give --model its address"),
+        ("caption good.png --concurrency 2", 2, "--concurrency: is for a server: give --model its address"),
         ("caption good.png --model s3://x -m length -o o.jsonl", 2, "an address begins with http:// or https://"),
         ("caption good.png --model ./absent -m length -o o.jsonl", 1, "captioner checkpoint folder './absent' does"),
         ("caption good.png --model embedded -m lenght -o o.jsonl", 1, "error: no metric is named 'lenght'"),

@@ -1,0 +1,259 @@
+"""Which captions of an image are worth a training row: pairs of a better and a worse one, for DPO."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from reward.errors import ConfigError, DataError
+from reward.rewards.chats import has_placeholder
+from reward.samples import is_wordless
+from reward.words import count_words, words_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreferenceRules:
+    """What becomes of the scored captions of an image.
+
+    Args:
+        margin: least difference between the scores of chosen and rejected, at least 0. Equal scores never make a pair.
+        per_image: most pairs an image. A caption is used once.
+        length_ratio: the longer caption of a pair has at most this many times the characters of the shorter; None for
+            any. Metrics and judges may like long captions, and DPO then learns length.
+        minimum: least score of a chosen caption; None for any.
+        near: of captions with at least this `similarity`, only the best is used; 1 drops only those that are the same
+            up to case and punctuation. DPO on nearly equal captions lowers the probability of both.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    margin: float = 0.0
+    per_image: int = 1
+    length_ratio: float | None = None
+    minimum: float | None = None
+    near: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("margin", 0, math.inf), ("length_ratio", 1, math.inf), ("near", 0, 1)):
+            value = getattr(self, name)
+            if value is not None and not (low <= value <= high and value != math.inf):
+                most = "" if high == math.inf else f" and at most {high:g}"
+                raise ConfigError(f"{name} must be a number of at least {low:g}{most}, got {value!r}")
+        if self.per_image < 1:
+            raise ConfigError(f"per_image must be at least 1, got {self.per_image!r}")
+        if self.minimum is not None and not math.isfinite(self.minimum):
+            raise ConfigError(f"minimum must be a finite number, got {self.minimum!r}")
+
+
+class Scored(NamedTuple):
+    """A caption and its score."""
+
+    text: str
+    score: float
+
+
+class Pair(NamedTuple):
+    """A chosen caption and the rejected one."""
+
+    chosen: Scored
+    rejected: Scored
+
+
+@dataclass
+class ImageCandidates:
+    """The captions of an image that compete.
+
+    Args:
+        image: path, or `{"bytes": ..., "path": ...}`.
+        prompt: the messages that the captions answer.
+        captions: candidates, not checked.
+        scores: as many numbers; None where there is none.
+        problem: why nothing can be made of them, or None.
+    """
+
+    image: Any
+    prompt: list[dict[str, Any]]
+    captions: list[Any] = field(default_factory=list)
+    scores: list[float | None] = field(default_factory=list)
+    problem: str | None = None
+
+
+def similarity(first: str, second: str) -> float:
+    """How much two captions have in common, from 0 to 1: pairs of neighbouring words in both, of all in either (Dice).
+
+    Case, punctuation and white space do not count; the order of words does. Of scripts without spaces, each character
+    is a word.
+
+    Example:
+        >>> similarity("A red star.", "a  red star"), similarity("A red star.", "A star, red.")
+        (1.0, 0.25)
+    """
+    return _dice(_word_pairs(first), _word_pairs(second))
+
+
+def is_apart(better: float, worse: float, margin: float) -> bool:
+    """Whether a score is above another by at least the margin, but for the rounding of scores in single precision.
+
+    Example:
+        >>> 0.3 - 0.2 >= 0.1, is_apart(0.3, 0.2, 0.1), is_apart(0.3, 0.3, 0.0)
+        (False, True, False)
+    """
+    return better > worse and better - worse >= margin - _rounding(better, worse)
+
+
+def _rounding(*scores: float) -> float:
+    """How far single precision may have moved the difference of two scores."""
+    return 2**-23 * max(map(abs, scores))
+
+
+def choose_pairs(
+    captions: Sequence[Any], scores: Sequence[float | None], rules: PreferenceRules
+) -> tuple[list[Pair], Counter[str], str | None]:
+    """Pairs of the captions of one image, the widest difference first.
+
+    Args:
+        captions: candidates; those that are no text, without a word, without a score or nearly repeated are left out.
+        scores: N numbers, larger is better; None and NaN where there is none.
+        rules: what is wanted.
+
+    Returns:
+        The pairs; {why: number of captions left out}; why there is no pair, or None.
+
+    Example:
+        >>> pairs, _, _ = choose_pairs(["A star.", "A red star.", "a red star"], [0.2, 0.9, 0.9], PreferenceRules())
+        >>> [(pair.chosen.text, pair.rejected.text) for pair in pairs]
+        [('A red star.', 'A star.')]
+        >>> choose_pairs(["A star.", "A moon."], [0.2, 0.3], PreferenceRules(margin=0.5))[2]
+        'no two captions whose scores differ by the margin'
+    """
+    usable, left_out = _usable(captions, scores, rules.near)
+    least, ratio = rules.minimum, rules.length_ratio
+    good = [each for each in usable if least is None or each.score >= least - _rounding(each.score, least)]
+    apart = [Pair(a, b) for a in good for b in usable if is_apart(a.score, b.score, rules.margin)]
+    allowed = [pair for pair in apart if ratio is None or _length_ratio(pair) <= ratio]
+    reasons = {
+        "no caption with a score and a word": not usable,
+        "no caption that reaches the minimum": not good,
+        "only one caption once repetitions are left out": len(usable) < 2,
+        "no two captions whose scores differ by the margin": not apart,
+        "no two such captions of like length": not allowed,
+    }
+    pairs: list[Pair] = []
+    for pair in sorted(allowed, key=lambda pair: pair.rejected.score - pair.chosen.score):  # stable: best chosen first
+        if not any(caption in other for other in pairs for caption in pair):
+            pairs.append(pair)
+    return pairs[: rules.per_image], left_out, next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float) -> tuple[list[Scored], Counter[str]]:
+    """The captions that may be used, best first, and how many may not."""
+    left_out: Counter[str] = Counter()
+    scored: list[Scored] = []
+    for caption, score in zip(captions, scores, strict=True):
+        if not isinstance(caption, str) or is_wordless(caption):
+            left_out["without a word"] += 1
+        elif has_placeholder(caption):
+            left_out["with a placeholder of a chat template, such as <image>, at which trainers stop"] += 1
+        elif score is None or not math.isfinite(score):
+            left_out["without a score"] += 1
+        else:
+            scored.append(Scored(caption.strip(), float(score)))
+    usable: list[Scored] = []
+    seen: list[Counter[tuple[str, str]]] = []
+    for each in sorted(scored, key=lambda each: -each.score):
+        words = _word_pairs(each.text)
+        if any(_dice(words, other) >= near for other in seen):
+            left_out["the same as a better one, or nearly"] += 1
+        else:
+            usable.append(each)
+            seen.append(words)
+    return usable, left_out
+
+
+def _length_ratio(pair: Pair) -> float:
+    short, long = sorted(len(caption.text) for caption in pair)
+    return long / short
+
+
+def _word_pairs(text: str) -> Counter[tuple[str, str]]:
+    return Counter(pairwise(["", *words_of(text), ""]))
+
+
+def _dice(first: Counter[tuple[str, str]], second: Counter[tuple[str, str]]) -> float:
+    return 2 * (first & second).total() / (first.total() + second.total())
+
+
+@dataclass
+class Preferences:
+    """Rows to train on, and what became of the data.
+
+    Args:
+        rows: with `images` (a list of one), `prompt`, `chosen` and `rejected` (lists of messages), `chosen_score` and
+            `rejected_score`.
+        images: how many images (with different prompts) there were.
+        images_kept: how many of them have rows.
+        images_dropped, captions_dropped: {why: how many}.
+        facts: figures of the pairs, such as the mean scores and the share of pairs whose chosen caption is longer.
+    """
+
+    rows: list[dict[str, Any]]
+    images: int
+    images_kept: int
+    images_dropped: Counter[str]
+    captions_dropped: Counter[str]
+    facts: dict[str, float]
+
+    @classmethod
+    def choose(cls, groups: Sequence[ImageCandidates], rules: PreferenceRules) -> Preferences:
+        """Chooses rows for every image.
+
+        Raises:
+            DataError: no image gives a row; the message counts why.
+        """
+        dropped: Counter[str] = Counter()
+        left_out: Counter[str] = Counter()
+        chosen: list[tuple[ImageCandidates, list[Pair]]] = []
+        for group in groups:
+            reason = group.problem
+            if reason is None:
+                pairs, unused, reason = choose_pairs(group.captions, group.scores, rules)
+                left_out += unused
+            if reason is None:
+                chosen.append((group, pairs))
+            else:
+                dropped[reason] += 1
+        if not chosen:
+            reasons = "; ".join(f"{count} have {reason}" for reason, count in dropped.most_common())
+            not_used = "; ".join(f"{count} captions {reason}" for reason, count in left_out.most_common())
+            raise DataError(
+                f"no row can be made of the {len(groups)} images: {reasons or 'there are none'}"
+                f"{f' (left out: {not_used})' if not_used else ''}. Sample more captions an image or at a higher "
+                "temperature, or loosen the rules (margin, length ratio, minimum, near)"
+            )
+        rows = [_row(group, pair) for group, own in chosen for pair in own]
+        facts = _facts([pair for _, own in chosen for pair in own])
+        return cls(rows, len(groups), len(chosen), dropped, left_out, facts)
+
+
+def _row(group: ImageCandidates, pair: Pair) -> dict[str, Any]:
+    said = {name: [{"role": "assistant", "content": each.text}] for name, each in pair._asdict().items()}
+    scores = {f"{name}_score": each.score for name, each in pair._asdict().items()}
+    return {"images": [group.image], "prompt": group.prompt, **said, **scores}
+
+
+def _facts(pairs: Sequence[Pair]) -> dict[str, float]:
+    facts = {}
+    for name, captions in (
+        ("chosen", [pair.chosen for pair in pairs]),
+        ("rejected", [pair.rejected for pair in pairs]),
+    ):
+        facts[f"mean score of {name}"] = fmean(each.score for each in captions)
+        facts[f"mean words of {name}"] = fmean(count_words(each.text) for each in captions)
+    longer = [len(pair.chosen.text) > len(pair.rejected.text) for pair in pairs]
+    return {**facts, "share of pairs whose chosen caption is longer": fmean(longer)}

@@ -1,0 +1,128 @@
+"""Rules of preference data hold for any candidates."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reward.decoding.preferences import (
+    ImageCandidates,
+    PreferenceRules,
+    Preferences,
+    choose_pairs,
+    is_apart,
+    similarity,
+)
+from reward.errors import ConfigError, DataError
+from reward.words import words_of
+
+WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), max_size=8).map(" ".join)
+CAPTIONS = st.one_of(WORDS, WORDS.map(lambda text: text.upper() + "."), st.sampled_from(["", "...", "星と月。", None]))
+SCORES = st.one_of(st.none(), st.just(float("nan")), st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.floats(-1, 1))
+CANDIDATES = st.lists(st.tuples(CAPTIONS, SCORES), max_size=10)
+RULES = st.builds(
+    PreferenceRules,
+    margin=st.sampled_from([0.0, 0.1, 0.5]),
+    per_image=st.integers(1, 4),
+    length_ratio=st.one_of(st.none(), st.floats(1, 3)),
+    minimum=st.one_of(st.none(), st.floats(-1, 1)),
+    near=st.floats(0.1, 1),
+)
+
+
+def chosen(candidates, rules):
+    return choose_pairs([text for text, _ in candidates], [score for _, score in candidates], rules)
+
+
+@given(CANDIDATES, RULES)
+def test_every_pair_keeps_the_rules(candidates, rules):
+    pairs, left_out, reason = chosen(candidates, rules)
+    assert (reason is None) == bool(pairs)
+    assert len(pairs) <= rules.per_image
+    used = [caption for pair in pairs for caption in pair]
+    assert len(used) == len(set(used))
+    assert left_out.total() + len(used) <= len(candidates)
+    for better, worse in pairs:
+        assert is_apart(better.score, worse.score, rules.margin)
+        assert rules.minimum is None or better.score >= rules.minimum - 2e-7
+        lengths = sorted((len(better.text), len(worse.text)))
+        assert rules.length_ratio is None or lengths[1] <= rules.length_ratio * lengths[0] * (1 + 1e-12)
+    assert all(similarity(one.text, other.text) < rules.near for one, other in itertools.combinations(used, 2))
+    assert chosen(candidates, rules)[0] == pairs
+
+
+@given(CANDIDATES, st.sampled_from([0.0, 0.1, 0.5]), st.one_of(st.none(), st.floats(1, 3)))
+def test_the_first_pair_is_the_widest_there_is(candidates, margin, ratio):
+    pairs, _, _ = chosen(candidates, PreferenceRules(margin=margin, length_ratio=ratio, near=1.0, per_image=3))
+    usable = {}
+    for text, score in sorted((each for each in candidates if each[1] == each[1] != None), key=lambda each: -each[1]):  # noqa: E711
+        if words := tuple(words_of(text or "")):
+            usable.setdefault(words, (text, score))  # of captions that are the same, the best
+    gaps = [
+        a - b
+        for (first, a), (second, b) in itertools.permutations(usable.values(), 2)
+        if is_apart(a, b, margin) and (ratio is None or len(first) <= ratio * len(second))
+        if ratio is None or len(second) <= ratio * len(first)
+    ]
+    found = [better.score - worse.score for better, worse in pairs]
+    assert found[:1] == sorted(gaps)[-1:]
+    assert found == sorted(found, reverse=True)
+
+
+@given(st.lists(st.tuples(st.booleans(), CANDIDATES), min_size=1, max_size=8), RULES)
+def test_everything_is_counted_and_images_do_not_depend_on_each_other(images, rules):
+    groups = [
+        ImageCandidates(f"{number}.png", [], *map(list, zip(*own, strict=True)) if own else ([], []))
+        for number, (_, own) in enumerate(images)
+    ]
+    for group, (is_there, _) in zip(groups, images, strict=True):
+        group.problem = None if is_there else "no image"
+    try:
+        made = Preferences.choose(groups, rules)
+    except DataError:
+        assert all(group.problem or not choose_pairs(group.captions, group.scores, rules)[0] for group in groups)
+        return
+    assert made.images_kept + made.images_dropped.total() == made.images == len(images)
+    again = Preferences.choose(groups[::-1], rules)
+    assert sorted(map(str, again.rows)) == sorted(map(str, made.rows))
+
+
+@pytest.mark.parametrize(("low", "high"), [(place / 10, (place + 1) / 10) for place in range(10)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_scores_that_are_exactly_the_margin_apart_make_a_pair(low, high, dtype):
+    low, high = (float(np.array(score, dtype)) for score in (low, high))
+    rules = PreferenceRules(margin=0.1, minimum=round(high, 1))
+    assert len(choose_pairs(["red", "blue"], [low, high], rules)[0]) == 1
+    assert choose_pairs(["red", "blue"], [low, high - 0.0001], rules)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"margin": -1}, "margin must be a number of at least 0, got -1"),
+        ({"margin": float("nan")}, "margin must be"),
+        ({"length_ratio": 0.5}, "length_ratio must be a number of at least 1, got 0.5"),
+        ({"near": 1.5}, "near must be a number of at least 0 and at most 1, got 1.5"),
+        ({"per_image": 0}, "per_image must be at least 1, got 0"),
+        ({"minimum": float("inf")}, "minimum must be a finite number"),
+    ],
+)
+def test_wrong_rules_say_so(wrong, message):
+    with pytest.raises(ConfigError, match=message):
+        PreferenceRules(**wrong)
+
+
+def test_why_there_is_no_pair():
+    captions = ["A star.", "A long caption of a red star."]
+    for scores, rules, reason in (
+        ([None, None], {}, "no caption with a score and a word"),
+        ([0.1, 0.2], {"minimum": 0.5}, "no caption that reaches the minimum"),
+        ([0.1, 0.2], {"near": 0.1}, "only one caption once repetitions are left out"),
+        ([0.1, 0.1], {}, "no two captions whose scores differ by the margin"),
+        ([0.1, 0.2], {"length_ratio": 1.5}, "no two such captions of like length"),
+    ):
+        assert choose_pairs(captions, scores, PreferenceRules(**rules))[::2] == ([], reason)
