@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,6 +81,16 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         if total > FAST_SECONDS:
             slow.append(name)
     SLOW_TESTS.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def impatient_hub_client() -> Iterator[None]:
+    """The Hub's client asks again for 11 s where nothing listens; here it waits a hundredth of that."""
+    from huggingface_hub.utils import _http
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_http, "time", SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(seconds / 100)))
+        yield
 
 
 @pytest.fixture(scope="session")

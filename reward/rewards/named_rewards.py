@@ -60,7 +60,7 @@ class VelaReward(MetricReward):
 
     Example:
         >>> reward = VelaReward("name/vela-photos", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
-        >>> reward.aspect_weights
+        >>> reward.weights
         array([0.25, 0.5 , 0.25])
     """
 
@@ -148,7 +148,7 @@ class HarmonicReward(_JudgeReward):
 
     Example:
         >>> reward = HarmonicReward("name/of-a-vision-language-model", {"correctness": 2, "fluency": 1})
-        >>> reward.aspect_weights.round(2).tolist()
+        >>> reward.weights.round(2).tolist()
         [0.0, 0.67, 0.0, 0.0, 0.33, 0.0]
     """
 
