@@ -14,6 +14,7 @@ import doctest
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ import typer
 
 from examples.research import draw_pictures
 from reward.cli.app import app
+from reward.cli.main import main
 from reward.registry import list_metrics, metric_spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,6 +91,10 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
 
 
 def run_bash(block: Block, page: Path) -> str:
+    """Commands of capreward run in this process, which has torch loaded; whatever else a shell can do, in a shell."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    if all(re.fullmatch(r"capreward [^|&;<>$`#]+", line) for line in lines):
+        return "".join(run_command(line, page) for line in lines)
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -100,6 +106,17 @@ def run_bash(block: Block, page: Path) -> str:
     )
     assert done.returncode == 0, f"{page.name}:{block.line} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def run_command(line: str, page: Path) -> str:
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", shlex.split(line))
+        patch.setenv("COLUMNS", "100")
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code, f"{page.name}: {line} ended with {stop.value.code}"
+    return printed.getvalue()
 
 
 def test_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
