@@ -41,7 +41,7 @@ def make_scorer(name: str, gpu: FakeDevice, dtype: torch.dtype, layers: int = 36
 def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
     """Two images, one of them with three captions; the CPU waits for the GPU only to read results."""
     gpu = FakeDevice()
-    scorer = make_scorer(name, gpu, dtype, layers=36 if dtype is BF16 else 2)
+    scorer = make_scorer(name, gpu, dtype, layers=36 if (name, dtype) == ("vela", BF16) else 2)
     weights = gpu.bytes
     rows = [*paper_sizes.captions_of_one_image(3), *paper_sizes.captions_of_one_image(1, color="blue")]
     with gpu.run() as flops:
@@ -79,11 +79,11 @@ def test_one_prompt_for_all_aspects_reads_a_caption_once() -> None:
     work, rows = {}, paper_sizes.captions_of_one_image(8, words=140)
     for name in ("vela", "vela with one prompt"):
         gpu = FakeDevice()
-        scorer = make_scorer(name, gpu, BF16)
+        scorer = make_scorer(name, gpu, BF16, layers=4)
         with gpu.run() as flops:
             scorer.score(rows)
-        work[name] = flops() / 1e12
-    assert work["vela with one prompt"] < 12 < 28 < work["vela"]
+        work[name] = flops()
+    assert work["vela"] > 2.2 * work["vela with one prompt"]
 
 
 @pytest.mark.parametrize("name", ["vela", "beitscore"])

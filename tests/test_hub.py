@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from scipy.stats import kendalltau
 from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.loopback_hub import LoopbackHub, loopback_hub
-from tests.reward.training.small_runs import same_weights
 
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
@@ -105,19 +103,6 @@ def run(hub: LoopbackHub, home: Path, code: str, *arguments: object) -> subproce
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
-KILLED = """
-import os, signal
-from reward.training.trainer import MetricTrainer
-
-real = MetricTrainer.training_step
-
-def killed(self, *args):
-    if self.state.global_step == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(self, *args)
-
-MetricTrainer.training_step = killed
-"""
 TRAIN = """
 import sys
 from reward.cli.app import app
@@ -125,9 +110,6 @@ from reward.cli.app import app
 train = ["train", "vela", "--preset", "paper", "--data", "longcap-arena", "--config", "few.json"]
 sys.argv = ["capreward", *train, "--push-to", "tester/vela-arena"]  # which the card tells
 app(standalone_mode=False)
-"""
-UNBROKEN = """
-app([*train, "--output", "unbroken"], standalone_mode=False)
 """
 LOAD_SCORE_BENCH = """
 import contextlib, io, json
@@ -157,25 +139,16 @@ print(json.dumps({"scores": scores, "rewards": rewards, "on_test_a": on_test_a, 
 """.replace("TEST_A", str(TEST_A))
 
 
-def test_one_command_from_hub_to_hub_survives_a_kill(
-    filled_hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_command_from_hub_to_hub(filled_hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     few = {"max_steps": 3, "eval_steps": 1, "patience": 9, "learning_rate": 0.01, "max_references": 1}
     Path("few.json").write_text(json.dumps(few))
-    killed = run(filled_hub, tmp_path / "home", KILLED + TRAIN)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert list(filled_hub.files("tester/vela-arena")) == [".gitattributes"]  # made, and nothing pushed yet
-    done = run(filled_hub, tmp_path / "home", TRAIN + UNBROKEN)
+    done = run(filled_hub, tmp_path / "home", TRAIN)
     assert done.returncode == 0, done.stderr
-    assert "vela-arena holds an unfinished run, which goes on" in done.stderr
     folder = tmp_path / "vela-arena"
-    assert same_weights(folder, tmp_path / "unbroken")
-
     record = json.loads((folder / "training.json").read_text())
     assert record["rows"] == {"train": 24, "val": 24, "dci_val": 24, "dci_test": 24}
-    assert (record["config"]["precision"], record["steps"], record["resumed"]) == ("bf16", 3, True)
-    assert record["figures"] == json.loads((tmp_path / "unbroken" / "training.json").read_text())["figures"]
+    assert (record["config"]["precision"], record["steps"]) == ("bf16", 3)
     own = [record["figures"][part][f"tau_c_{aspect}"] for part in ("dci_val", "dci_test") for aspect in ASPECTS]
     assert all(f"{100 * value:.1f}" in done.stdout for value in own)
 
