@@ -22,7 +22,8 @@ from reward.optional import require
 from reward.samples import find_column, named, one_image
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.sources import Source
+from reward.scoring.schemas import schema_of
+from reward.scoring.sources import BadRow, Source
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_text
 
@@ -116,7 +117,7 @@ def read_scored(
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
     source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
-    schema = next(source.tables()).schema
+    schema = schema_of(source)
     if by is None:
         known = [name for name in schema.names if name.endswith(_REWARDS)]
         if not known:
@@ -149,11 +150,11 @@ def read_scored(
     found = ScoredSet(source, scored_by, root, by, caption, image, error)
     found.values = {name: array("d") for name in scores}
     wanted = [*scores, *(name for name in (caption, found.image, error) if name is not None)]
-    for table in source.tables(list(dict.fromkeys(wanted))):
-        for row in table.to_pylist():
-            found.rows += 1
-            _add_error(found, row)
-            _add_captions(found, row, lists, examples)
+    for read in source.records():
+        row = {name: None if isinstance(read, BadRow) else read.get(name) for name in wanted}
+        found.rows += 1
+        _add_error(found, row)
+        _add_captions(found, row, lists, examples)
     if not len(found.finite(by)):
         reason = next(iter(found.errors.values()))[2] if found.errors else "the column is empty"
         raise DataError(f"no row of {source.name} has a score in {by!r}, so there is nothing to report: {reason}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -14,9 +14,6 @@ from reward.samples import clean_references, column_names, find_column, one_imag
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
 
-__all__ = ["with_annotations"]
-
-_FOUND = ("file_name", "references")
 _ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
 
 
@@ -35,10 +32,10 @@ def with_annotations(source: Source, annotations: Source) -> Source:
     names = [name for name in ("image_id", *column_names("image")) if name in source.columns]
     if not names:
         raise DataError(f"{source.name} has no column image_id or image, by which it could be joined: {source.columns}")
-    adds = [name for name in _FOUND if name not in source.columns and any(name in each for each in known.values())]
-    joined = DerivedSource(
-        source, f"annotations {annotations.fingerprint()}", adds, names, partial(_of_row, known, names)
-    )
+    found = {name for each in known.values() for name in each}
+    adds = [name for name in ("file_name", "references") if name in found and name not in source.columns]
+    how = f"annotations {annotations.fingerprint()}"
+    joined = DerivedSource(source, how, adds, names, partial(_of_row, known, names))
     if adds and not any(isinstance(row, dict) and any(row[name] for name in adds) for row in joined.rows(adds)):
         raise DataError(
             f"no image of {source.name} is in {annotations.name}, which has {next(iter(known), 'none')!r}; the "
@@ -53,42 +50,39 @@ def _by_image(annotations: Source) -> dict[str, dict[str, Any]]:
     image = find_column("image", columns, option="--annotations", needed_by="a file of annotations")
     texts = find_column("references", columns, option="--annotations")
     texts = texts or find_column("candidate", columns, option="--annotations")
-    number = "image_id" if "image_id" in columns else "id" if texts is None and "id" in columns else str(image)
+    number = "image_id" if "image_id" in columns else "id" if texts is None and "id" in columns else image
     images: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for row in annotations.rows(columns):
-        if isinstance(row, BadRow):
+        names = [] if isinstance(row, BadRow) else _names([number, image], row)
+        if not names or isinstance(row, BadRow):
             continue
-        names = _names(row.get(number), row.get(str(image)))
-        if names:
-            _, one = images.setdefault(names[0], (names, {}))
-            if image == "file_name":
-                one["file_name"] = row.get(image)
-            if texts is not None:
-                one.setdefault("references", []).extend(clean_references(row.get(texts)) or [])
-    known = {name: one for names, one in images.values() for name in names}
+        _, one = images.setdefault(names[0], (names, {}))
+        if image == "file_name":
+            one["file_name"] = row.get(image)
+        if texts is not None:
+            one.setdefault("references", []).extend(clean_references(row.get(texts)) or [])
     short: dict[str, dict[str, Any]] = {}
     for names, one in images.values():
         for name in _short(names):
             short[name] = one if short.get(name, one) is one else {}
-    return {**known, **{name: one for name, one in short.items() if name not in known}}
+    whole = {name: one for names, one in images.values() for name in names}
+    return whole | short | whole
 
 
-def _of_row(
-    known: Mapping[str, Mapping[str, Any]], columns: Sequence[str], row: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    names = _names(*(row.get(column) for column in columns))
+def _of_row(known: Mapping[str, Mapping[str, Any]], columns: Sequence[str], row: Mapping[str, Any]) -> Any:
+    names = _names(columns, row)
     return next((known[name] for name in (*names, *_short(names)) if name in known), {})
 
 
-def _names(*cells: Any) -> list[str]:
+def _names(columns: Sequence[str | None], row: Mapping[str, Any]) -> list[str]:
     names = []
-    for cell in cells:
+    for column in columns:
         with suppress(InvalidSampleError):
-            names.append(one_image(cell))
+            names.append(one_image(row.get(str(column))))
     return [name for name in names if isinstance(name, str)]
 
 
-def _short(names: Iterable[str]) -> list[str]:
+def _short(names: Sequence[str]) -> list[str]:
     """Names without folder and ending, and COCO's as a number."""
     stems = [os.path.splitext(os.path.basename(name))[0] for name in names]
     return [*stems, *(_ZEROS.sub("", stem) for stem in stems)]

@@ -1,9 +1,11 @@
-"""Reads Parquet files and Hugging Face data sets, which are Arrow tables with a schema."""
+"""Data that are Arrow tables with a schema: Parquet, data sets of `datasets`, and tables in memory."""
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,103 +17,148 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["DatasetSource", "ParquetSource"]
-
 TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
 
 
 class ArrowSource(Source):
-    """What Parquet and Hugging Face data sets have in common: Arrow tables with a schema."""
+    """Rows of Arrow tables."""
+
+    def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
+        from reward.scoring.schemas import without_images
+
+        self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
+        self.schema = without_images(types.empty_table()).schema
+        if not num_rows:
+            raise DataError(f"{name} holds no rows")
 
     @abstractmethod
-    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
-        """Tables of the given columns from row `start` on."""
+    def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
+        """Tables of the given columns from row `start` on; perhaps without the bytes of images, if that is cheaper."""
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         for table in self._read(columns, start):
             yield from table.to_pylist()
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        for table in self.tables():
-            yield from table.to_pylist()
-
-    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         from reward.scoring.schemas import without_images
 
-        return map(without_images, self._read(self.columns if columns is None else columns, 0))
+        assert self.schema is not None
+        for table in self._read(self.schema.names, paths_only=True):
+            yield from without_images(table).to_pylist()
+
+
+class TableSource(ArrowSource):
+    """A table in memory, made of a text file.
+
+    Args:
+        path: the file.
+        table: its rows.
+        bad: {row: why it cannot be read}; such a row is all null.
+    """
+
+    is_csv = True
+
+    def __init__(self, path: Path, table: pa.Table, bad: Mapping[int, str]) -> None:
+        super().__init__(path.name, path.parent, table.schema, table.num_rows)
+        self.path, self._table, self._bad = path, table, bad
+
+    def fingerprint(self) -> str:
+        return fingerprint_file(self.path)
+
+    def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
+        table = self._table.select(list(columns))
+        return (table.slice(first, TABLE_ROWS) for first in range(start, self.num_rows, TABLE_ROWS))
+
+    def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
+        for place, row in enumerate(super().rows(columns, start), start):
+            yield BadRow(self._bad[place]) if place in self._bad else row
+
+    def records(self) -> Iterator[dict[str, Any] | BadRow]:
+        return self.rows(self.columns)
 
 
 class ParquetSource(ArrowSource):
-    """A Parquet file; or a folder of files with the same columns, as engines write them: one table, by their names."""
+    """Parquet files with the same columns: one table.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        files: paths, such as those of a folder that an engine wrote.
+        name: of the data.
+        folder: where relative image paths start.
+        groups: row groups that are taken of a single file; None takes all.
+        system: file system of fsspec; None is this disk.
+    """
+
+    def __init__(
+        self, files: Sequence[Path | str], *, name: str, folder: Path, groups: range | None = None, system: Any = None
+    ) -> None:
         import pyarrow as pa
 
-        is_folder = path.is_dir()
-        self.name, self.folder = path.name, path if is_folder else path.parent
-        self.parts: list[tuple[Path, int]] = []  # with the rows of each; a file is open only while it is read
+        self.files, self._system = [], system
         schemas: list[pa.Schema] = []
-        for part in sorted(path.glob("*.parquet")) if is_folder else [path]:
-            file = _opened(part)
-            check_names(file.schema_arrow.names, part)
+        for path in files:
+            file = self._opened(path)  # only while it is read
+            check_names(file.schema_arrow.names, path)
             schemas.append(file.schema_arrow.remove_metadata())
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
-                raise DataError(f"{path} is not one table: {part.name} or the first part has no column {odd[0]!r}")
-            self.parts.append((part, file.metadata.num_rows))
+                raise DataError(f"{name} is not one table: {path} or the first part has no column {odd[0]!r}")
+            taken = range(file.num_row_groups) if groups is None else groups
+            self.files.append((path, [(group, file.metadata.row_group(group).num_rows) for group in taken]))
         try:
-            self.schema = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
+            self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError(f"{path} is not one table: {error}") from error
-        self.columns, self.num_rows = self.schema.names, sum(rows for _, rows in self.parts)
-        if not self.num_rows:
-            raise DataError(f"{path} holds no rows")
+            raise DataError(f"{name} is not one table: {error}") from error
+        super().__init__(name, folder, self.types, sum(rows for _, each in self.files for _, rows in each))
+
+    @classmethod
+    def of(cls, path: Path) -> ParquetSource:
+        """Of a file, or of all files of a folder."""
+        if path.is_dir():
+            return cls(sorted(path.glob("*.parquet")), name=path.name, folder=path)
+        return cls([path], name=path.name, folder=path.parent)
 
     def fingerprint(self) -> str:
-        import hashlib
-
-        each = [fingerprint_file(part) for part, _ in self.parts]
+        each = [fingerprint_file(Path(path)) for path, _ in self.files]
         return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
-    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+    def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        wanted = pa.schema([self.schema.field(name) for name in columns])
-        for part, rows in self.parts:
-            if start < rows:
-                for table in _tables(part, columns, start):
-                    yield table.select(columns).cast(wanted) if columns else table
-            start = max(0, start - rows)
+        from reward.scoring.schemas import is_image
+
+        types = pa.schema([self.types.field(name) for name in columns])
+        read = [f"{each.name}.path" if paths_only and is_image(each.type) else each.name for each in types]
+        for path, groups in self.files:
+            left = list(groups)
+            while left and start >= left[0][1]:  # groups before `start` are not read
+                start -= left.pop(0)[1]
+            for batch in self._batches(path, [group for group, _ in left], read):
+                if start < batch.num_rows:
+                    table = pa.Table.from_batches([batch.slice(start)])
+                    yield table.select(types.names).cast(types) if columns else table
+                start = max(0, start - batch.num_rows)
+
+    def _opened(self, path: Path | str) -> pq.ParquetFile:
+        import pyarrow.parquet as pq
+
+        with _told(f"{path} cannot be read as Parquet"):
+            return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
+
+    def _batches(self, path: Path | str, groups: list[int], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        file = self._opened(path)
+        sizes = [file.metadata.row_group(group) for group in groups]
+        rows = _rows_at_a_time(sum(each.total_byte_size for each in sizes), sum(each.num_rows for each in sizes))
+        with _told(f"{path} is damaged"):
+            yield from file.iter_batches(rows, row_groups=groups, columns=columns) if groups else ()
 
 
-def _opened(path: Path) -> pq.ParquetFile:
+@contextmanager
+def _told(what: str) -> Iterator[None]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)
+        yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
-
-
-def _tables(path: Path, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
-    """The rows of a file from one on."""
-    import pyarrow as pa
-
-    file = _opened(path)
-    sizes = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
-    at_a_time = _rows_at_a_time(sum(group.total_byte_size for group in sizes), file.metadata.num_rows)
-    first = 0  # whole row groups before `start` are skipped
-    while start >= sizes[first].num_rows:
-        start -= sizes[first].num_rows
-        first += 1
-    groups = list(range(first, len(sizes)))
-    try:
-        for batch in file.iter_batches(at_a_time, row_groups=groups, columns=list(columns)):
-            if start < batch.num_rows:
-                yield pa.Table.from_batches([batch.slice(start)])
-            start = max(0, start - batch.num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
+        raise DataError(f"{what}: {error}") from error
 
 
 class DatasetSource(ArrowSource):
@@ -119,15 +166,9 @@ class DatasetSource(ArrowSource):
 
     def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
         self.dataset = dataset.with_format("arrow")
-        self.name, self.folder = name, folder
-        self.columns = list(dataset.column_names)
-        self.num_rows = len(dataset)
-        if not self.num_rows:
-            raise DataError(f"{name} holds no rows")
+        super().__init__(name, folder, dataset.features.arrow_schema, len(dataset))
 
     def fingerprint(self) -> str:
-        import hashlib
-
         digest = hashlib.sha256(f"{self.num_rows} {self.dataset.features}".encode())
         # Its own fingerprint is random after some transforms, so all rows are hashed, in pieces of one size: equal rows
         # may lie in tables of other sizes.
@@ -136,7 +177,7 @@ class DatasetSource(ArrowSource):
                 digest.update(batch.serialize())
         return digest.hexdigest()
 
-    def _read(self, columns: Sequence[str], start: int) -> Iterator[pa.Table]:
+    def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
 

@@ -1,4 +1,8 @@
-"""Reads tables of text: CSV as any program writes it, TSV, and the captions of Flickr8k, which have no header line."""
+"""Reads tables of text: CSV as any program writes it, TSV, and the captions of Flickr8k, which have no header line.
+
+Python's csv module finds the rows: pyarrow and pandas take all up to the end of the file for one field where a quote is
+not closed, and lose the place of a bad row. Arrow holds the rows, and tells what is a number.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,26 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import DataError
 from reward.image_files import IMAGE_ENDINGS
 from reward.samples import column_names
+from reward.scoring.arrow_sources import TableSource
+from reward.scoring.row_sources import opened
 from reward.scoring.sources import BadRow, check_names
-from reward.scoring.text_sources import TextSource, opened
 
-__all__ = ["CsvSource"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SEPARATORS = (",", "\t", ";", "|")  # the second of Excel in many languages, the last of Flickr30k
-_MISSING = {"", "nan", "NaN", "NA", "null", "None"}  # in a column of numbers
-_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,17})")  # "007" is a name
-_REAL = re.compile(r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
-_TRUTH = {"true": True, "false": False, "True": True, "False": False}
+_CHUNK = 16384  # rows that become a piece of a table
+_MISSING = ("", "nan", "NaN", "NA", "null", "None")  # in a column of numbers
+_WHOLE = r"^-?(0|[1-9]\d{0,17})$"  # "007" is a name
+_REAL = r"^[-+]?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
 # Captions and names of images stay text, even where all of them are numbers.
 _TEXTS = {
     name for role in ("candidate", "candidates", "references", "question", "image") for name in column_names(role)
@@ -31,136 +37,102 @@ _TEXTS = {
 _NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
 
 
-class CsvSource(TextSource):
-    """Values between commas, tabs, semicolons or bars below a header line; UTF-8, or UTF-16 with its mark.
+def read_csv(path: Path) -> TableSource:
+    """Reads values between commas, tabs, semicolons or bars below a header line; UTF-8, or UTF-16 with its mark.
 
     A column that holds numbers only, or only true and false, or only lists in JSON, is read so; an empty cell there is
-    None. All other cells stay text as they are. Without a header line, the first of two columns holds images.
+    null. All other cells stay text as they are. Without a header line, the first of two columns holds images.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    is_csv = True
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        # Long captions exceed the module's limit of 131,072 characters, which can be set only for the whole process.
-        csv.field_size_limit(max(csv.field_size_limit(), 2**27))
-        with opened(path) as file:
-            lines = _text(file)
-            first = lines.readline()
-            self._skipped = int(first.startswith("sep="))  # which Excel writes for itself
-            head = lines.readline() if self._skipped else first
+    # Long captions exceed the module's limit of 131,072 characters, which can be set only for the whole process.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**27))
+    with opened(path) as file:
+        # Bytes that are not UTF-8 come as lone surrogates, by which a row is recognised.
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        head = text.readline()
+        said = head[4:5] if head.startswith("sep=") else ""  # which Excel writes for itself
+        head = text.readline() if said else head
         bare = re.sub(r'"[^"]*"', "", head)
-        self._separator = first[4] if self._skipped and first[4:5] in _SEPARATORS else max(_SEPARATORS, key=bare.count)
-        self._is_spaced = bool(re.search(re.escape(self._separator) + r" ", bare))  # "image, caption"
-        self._has_quotes = True
-        self._readers: dict[str, Callable[[str], Any]] = {}
-        self.header = self._header(path)
-        check_names(self.header, path)
-        self._survey()
-        self.columns = self.header  # also where every row is bad
-
-    def _header(self, path: Path) -> list[str]:
-        self._has_header = True
-        first = next(self._lines(), None)
-        if first is None:
-            raise DataError(f"{path} holds no header line")
-        if isinstance(first, BadRow):
-            raise DataError(f"the header of {path} cannot be read: {first.message}")
-        names = first[1]
-        if not _is_unicode(names):
-            raise DataError(f"the header of {path} is not UTF-8{self._remedy}")
-        if not _NUMBER_OF_CAPTION.sub("", names[0]).lower().endswith(IMAGE_ENDINGS):
-            return [name.strip() for name in names]
-        if len(names) != 2:
+        separator = said if said in _SEPARATORS else max(_SEPARATORS, key=bare.count)
+        first = next(csv.reader([head], delimiter=separator), None) or [""]
+        has_header = not _NUMBER_OF_CAPTION.sub("", first[0]).lower().endswith(IMAGE_ENDINGS)
+        is_spaced = has_header and f"{separator} " in bare  # "image, caption"
+        quoting = csv.QUOTE_NONE if separator == "\t" and not has_header else csv.QUOTE_MINIMAL
+        form: dict[str, Any] = {"delimiter": separator, "skipinitialspace": is_spaced, "quoting": quoting}
+        rows = _rows(path, csv.reader(chain([head], text), strict=True, **form), 1 if said else 0)
+        names = _header(path, rows) if has_header else ["image", "caption"]
+        if not has_header and len(first) != 2:
             raise DataError(f"{path} begins with data: put a line with the names of its columns in front")
-        self._has_header, self._has_quotes = False, self._separator != "\t"
-        return ["image", "caption"]
-
-    @property
-    def _remedy(self) -> str:
-        return (
-            f": if a program for Windows wrote it, convert it by `iconv -f cp1252 -t utf-8 {self.name} > utf8.csv`, "
-            "or save it as CSV UTF-8"
-        )
-
-    def _lines(self) -> Iterator[tuple[str, list[str]] | BadRow]:
-        """The place of each row in the file, and its fields; blank lines are skipped.
-
-        Raises:
-            DataError: a quote is not closed, so that the rows after it would be read as one field.
-        """
-        with opened(self.path) as file:
-            text = _text(file)
-            for _ in range(self._skipped):
-                text.readline()
-            quoting: dict[str, Any] = {} if self._has_quotes else {"quoting": csv.QUOTE_NONE}
-            spaced = self._is_spaced and self._has_header
-            reader = csv.reader(text, strict=True, delimiter=self._separator, skipinitialspace=spaced, **quoting)
-            while True:
-                first = reader.line_num + self._skipped + 1
-                try:
-                    fields = next(reader, None)
-                except csv.Error as error:
-                    last = reader.line_num + self._skipped
-                    if last > first:
-                        raise DataError(
-                            f"{self.path}: a quote that opens in line {first} is not closed as it should be: the text "
-                            f"up to line {last} would be one field ({error}). Close it, or double a quote "
-                            'that belongs to the text: ""'
-                        ) from error
-                    yield BadRow(f"line {first} cannot be read: {error}")
-                    continue
-                if fields is None:
-                    return
-                if fields:
-                    last = reader.line_num + self._skipped
-                    yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
-
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for row in islice(self._lines(), start + self._has_header, None):
-            if isinstance(row, BadRow):
-                yield row
-                continue
-            where, fields = row
-            if len(fields) != len(self.header):
-                yield BadRow(f"{where} has {len(fields)} fields, but the header has {len(self.header)}")
-                continue
-            if not _is_unicode(fields):
-                yield BadRow(f"{where} is not UTF-8{self._remedy}")
-                continue
-            if not self._has_header:
-                fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
-            elif self._is_spaced:
-                fields = [field.strip() for field in fields]
-            values: dict[str, Any] = dict(zip(self.header, fields, strict=True))
-            for name, read in self._readers.items():
-                values[name] = None if values[name] in _MISSING else read(values[name])
-            yield values
-
-    def _survey(self) -> None:
-        """Counts the rows, and finds the columns that are no text: every cell must be of one kind."""
-        possible = {name: list(self._kinds()) for name in self.header if name not in _TEXTS}
-        filled, self.num_rows = set(), 0
-        for row in self.parsed():
-            self.num_rows += 1
-            if isinstance(row, BadRow):
-                continue
-            for name in [name for name in possible if row[name] not in _MISSING]:
-                filled.add(name)
-                possible[name] = [read for read in possible[name] if _reads(read, row[name])]
-                if not possible[name]:
-                    del possible[name]
-        if not self.num_rows:
-            raise DataError(f"{self.path} holds no rows")
-        self._readers = {name: kinds[0] for name, kinds in possible.items() if name in filled}
-
-    def _kinds(self) -> tuple[Callable[[str], Any], ...]:
-        return (_whole, _real_with_comma if self._separator == ";" else _real, _TRUTH.__getitem__, _json_list)
+        check_names(names, path)
+        bad: dict[int, str] = {}
+        cells, pieces = _cells(path, rows, len(names), bad), []
+        while chunk := list(islice(cells, _CHUNK)):
+            pieces.append(pa.table([pa.array(column, pa.string()) for column in zip(*chunk, strict=True)], names))
+    if not pieces:
+        raise DataError(f"{path} holds no rows")
+    table = pa.concat_tables(pieces)
+    for place, name in enumerate(names):
+        column = pc.utf8_trim_whitespace(table.column(place)) if is_spaced else table.column(place)
+        if not has_header and place == 0:
+            column = pc.replace_substring_regex(column, _NUMBER_OF_CAPTION.pattern, "")
+        table = table.set_column(place, name, column if name in _TEXTS else _typed(column, separator == ";"))
+    return TableSource(path, table, bad)
 
 
-def _text(file: Any) -> io.TextIOWrapper:
-    """The text of a file. Bytes that are not UTF-8 come as lone surrogates, by which a row is recognised."""
-    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+def _rows(path: Path, reader: Any, skipped: int) -> Iterator[tuple[str, list[str]] | BadRow]:
+    """The place of each row in the file, and its fields; blank lines are skipped."""
+    while True:
+        first = reader.line_num + skipped + 1
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            last = reader.line_num + skipped
+            if last > first:  # the rows after it would be read as one field
+                raise DataError(
+                    f"{path}: a quote that opens in line {first} is not closed as it should be: the text up to line "
+                    f'{last} would be one field ({error}). Close it, or double a quote that belongs to the text: ""'
+                ) from error
+            yield BadRow(f"line {first} cannot be read: {error}")
+            continue
+        if fields is None:
+            return
+        if fields:
+            last = reader.line_num + skipped
+            yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
+
+
+def _header(path: Path, rows: Iterator[tuple[str, list[str]] | BadRow]) -> list[str]:
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{path} holds no header line")
+    if isinstance(first, BadRow):
+        raise DataError(f"the header of {path} cannot be read: {first.message}")
+    if not _is_unicode(first[1]):
+        raise DataError(f"the header of {path} is not UTF-8{_remedy(path)}")
+    return [name.strip() for name in first[1]]
+
+
+def _cells(
+    path: Path, rows: Iterator[tuple[str, list[str]] | BadRow], width: int, bad: dict[int, str]
+) -> Iterator[Sequence[str | None]]:
+    """The cells of each row; none of a bad one, of which `bad` tells."""
+    for place, row in enumerate(rows):
+        if isinstance(row, BadRow):
+            bad[place] = row.message
+        elif len(row[1]) != width:
+            bad[place] = f"{row[0]} has {len(row[1])} fields, but the header has {width}"
+        elif not _is_unicode(row[1]):
+            bad[place] = f"{row[0]} is not UTF-8{_remedy(path)}"
+        yield [None] * width if place in bad else row[1]  # type: ignore[index]
+
+
+def _remedy(path: Path) -> str:
+    return (
+        f": if a program for Windows wrote it, convert it by `iconv -f cp1252 -t utf-8 {path.name} > utf8.csv`, "
+        "or save it as CSV UTF-8"
+    )
 
 
 def _is_unicode(fields: list[str]) -> bool:
@@ -171,33 +143,23 @@ def _is_unicode(fields: list[str]) -> bool:
         return False
 
 
-def _reads(read: Callable[[str], Any], cell: str) -> bool:
-    try:
-        read(cell)
-        return True
-    except (ValueError, KeyError, RecursionError):
-        return False
+def _typed(column: pa.ChunkedArray, has_commas: bool) -> pa.ChunkedArray:
+    """The column as numbers, truth or lists if all its cells are; a decimal comma is Excel's beside semicolons."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-
-def _whole(cell: str) -> int:
-    if not _WHOLE.fullmatch(cell):
-        raise ValueError(cell)
-    return int(cell)
-
-
-def _real(cell: str) -> float:
-    if not _REAL.fullmatch(cell):
-        raise ValueError(cell)
-    return float(cell)
-
-
-def _real_with_comma(cell: str) -> float:
-    """A number as Excel writes it where semicolons separate the cells."""
-    return _real(cell.replace(",", ".", 1))
-
-
-def _json_list(cell: str) -> list[Any]:
-    value = json.loads(cell) if cell.startswith("[") else None
-    if not isinstance(value, list):
-        raise ValueError(cell)
-    return value
+    known = pc.if_else(pc.is_in(column, pa.array(_MISSING)), pa.scalar(None, pa.string()), column)
+    if known.null_count == len(known):
+        return column
+    points = pc.replace_substring(known, ",", ".", max_replacements=1) if has_commas else known
+    for cells, pattern, kind in ((known, _WHOLE, pa.int64()), (points, _REAL, pa.float64())):
+        if pc.all(pc.match_substring_regex(cells, pattern)).as_py():
+            return cells.cast(kind)
+    if pc.all(pc.is_in(known, pa.array(["true", "false", "True", "False", None]))).as_py():
+        return pc.utf8_lower(known).cast(pa.bool_())
+    if pc.all(pc.starts_with(known, "[")).as_py():
+        try:
+            return pa.chunked_array([pa.array([cell and json.loads(cell) for cell in known.to_pylist()])])
+        except (ValueError, TypeError, OverflowError, RecursionError):  # also pyarrow's, for lists of several kinds
+            return column
+    return column

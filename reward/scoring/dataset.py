@@ -230,7 +230,7 @@ class _Run:
         image = self.plan.image if any(map(reads_images, self.metrics.scorers)) else None
         self.root = image_root(self.source, image, settings["image_root"])
         self.output = Path(output)
-        check_output(self.output, self.source, Path(data) if isinstance(data, (str, os.PathLike)) else None)
+        check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         self.manifest = self._manifest(task)
 
     def _check_devices(self, devices: list[str]) -> list[str]:

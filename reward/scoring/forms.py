@@ -6,53 +6,128 @@ that hold a caption or an image inside something else. Every command reads throu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reward.errors import DataError, InvalidSampleError
-from reward.image_files import IMAGE_ENDINGS
-from reward.json_files import parse_json
 from reward.samples import column_names
-from reward.scoring.csv_source import CsvSource
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
-from reward.scoring.text_sources import JsonLinesSource, RowsSource, TextSource, loaded, opened, without_mark
 from reward.values import is_list, listed, or_none, values_of
 
-__all__ = ["DOCUMENTS", "ROWS", "DocumentForm", "RowForm", "open_json", "open_pictures", "open_text", "with_forms"]
-
 _CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
-_ALL_NAMES = {name for role in ("candidate", "candidates", "image", "references") for name in column_names(role)}
 _LOOKED_AT = 100  # rows, for an image in their messages
 _LISTS = ("annotations", "data", "results", "rows", "captions", "samples", "images")
 _SAYING = ("assistant", "gpt", "model")
 _IMAGE_KEYS = ("image", "path", "url", "image_url")  # of a part of a message
+_Object = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class DocumentForm:
-    """A form of a JSON list or object that is a whole file.
+def _lists(document: _Object) -> list[str]:
+    """The fields that are lists of objects, that of the rows first."""
+    found = [
+        name for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], dict)
+    ]
+    return sorted(found, key=lambda name: (*_LISTS, name).index(name))
 
-    Args:
-        name: for people.
-        fits: whether a list or object is of this form.
-        rows: its rows, in order; one that is no object is a bad row.
-        kind: list or dict.
-    """
+
+def _of_coco(document: _Object) -> list[Any]:
+    """Captions as COCO annotates them, each with the name of its image."""
+    names = {image.get("id"): image.get("file_name") for image in document["images"]}
+    return [{"file_name": names.get(each.get("image_id")), **each} for each in document["annotations"]]
+
+
+def _of_karpathy(document: _Object) -> list[Any]:
+    """A row a sentence."""
+    rows = []
+    for image in document["images"]:
+        name = "/".join(image[key] for key in ("filepath", "filename") if image.get(key))
+        facts = {key: image[key] for key in ("split", "cocoid", "imgid") if key in image}
+        rows += [{"file_name": name, "caption": each.get("raw"), **facts} for each in image["sentences"]]
+    return rows
+
+
+def _of_columns(document: _Object) -> list[Any]:
+    """`DataFrame.to_json` and `to_dict`: {column: {row: value}} or {column: [values]}."""
+    columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
+    longest = max(map(len, columns.values()))
+    return [{name: value[row] for name, value in columns.items() if row < len(value)} for row in range(longest)]
+
+
+def _by_image(document: _Object) -> list[Any]:
+    """{image: caption}, {image: [captions]} or {image: {fields}}."""
+    each = ((image, value) for image, values in document.items() for value in _several(values))
+    return [{"image": image, **(value if isinstance(value, dict) else {"caption": value})} for image, value in each]
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_by_image(document: _Object) -> bool:
+    kinds = {type(value) for value in document.values()} - {type(None)}
+    return kinds in ({str}, {list}, {dict}, {str, list})
+
+
+class DocumentForm(NamedTuple):
+    """A form of a JSON object that is a whole file: its name, whether an object is of this form, and its rows."""
 
     name: str
-    fits: Callable[[Any], bool]
-    rows: Callable[[Any], list[Any]]
-    kind: type = dict
+    fits: Callable[[_Object], bool]
+    rows: Callable[[_Object], list[Any]]
 
 
-@dataclass(frozen=True)
-class RowForm:
+DOCUMENTS = (
+    DocumentForm("COCO's annotations", lambda it: {"images", "annotations"} <= {*_lists(it)}, _of_coco),
+    DocumentForm(
+        "Karpathy's split", lambda it: "images" in _lists(it) and "sentences" in it["images"][0], _of_karpathy
+    ),
+    DocumentForm('{"data": [rows]}', lambda it: bool(_lists(it)), lambda it: it[_lists(it)[0]]),
+    DocumentForm(
+        "columns, index and data",
+        lambda it: {*it} == {"columns", "index", "data"},
+        lambda it: [dict(zip(it["columns"], row, strict=True)) for row in it["data"]],
+    ),
+    DocumentForm(
+        "columns",
+        lambda it: bool(_CAPTIONS & {*it}) and all(isinstance(value, (dict, list)) for value in it.values()),
+        _of_columns,
+    ),
+    DocumentForm("one row", lambda it: bool(_CAPTIONS & {*it}), lambda it: [it]),
+    DocumentForm("{image: caption}, {image: [captions]} or {image: {fields}}", _is_by_image, _by_image),
+)
+
+
+def rows_of(document: Any, path: Any) -> list[Any]:
+    """The rows of a JSON value that is a whole file; one that is no object is a bad row.
+
+    Raises:
+        DataError: the value is of no form, or not whole.
+    """
+    if isinstance(document, list):
+        return [_of_item(item) for item in document]
+    if not document:
+        return []
+    form = next((form for form in DOCUMENTS if isinstance(document, dict) and form.fits(document)), None)
+    if form is None:
+        names = ", ".join(form.name for form in DOCUMENTS)
+        raise DataError(f"{path} holds a JSON value of no form that can be read: a list, {names}")
+    try:
+        return form.rows(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path} looks like {form.name}, but is not whole: {type(error).__name__}: {error}") from error
+
+
+def _of_item(item: Any) -> Any:
+    """A row of [captions], [[image, caption]] or [rows]."""
+    if isinstance(item, str):
+        return {"caption": item}
+    return dict(zip(("image", "caption"), item, strict=True)) if isinstance(item, list) and len(item) == 2 else item
+
+
+class RowForm(NamedTuple):
     """A form of rows that hold what they should have as a column inside something else.
 
     Args:
@@ -65,99 +140,7 @@ class RowForm:
     name: str
     adds: tuple[str, ...]
     column: Callable[[Sequence[str]], str | None]
-    read: Callable[[Any], dict[str, Any]]
-
-
-def _lists(document: Mapping[str, Any]) -> list[str]:
-    """The fields that are lists of objects, that of the rows first."""
-    found = [
-        name for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], dict)
-    ]
-    return sorted(found, key=lambda name: (*_LISTS, name).index(name))
-
-
-def _is_of_coco(document: dict[str, Any]) -> bool:
-    found = _lists(document)
-    return {"images", "annotations"} <= {*found} and "id" in document["images"][0]
-
-
-def _of_coco(document: dict[str, Any]) -> list[Any]:
-    """Captions as COCO annotates them, each with the name of its image."""
-    names = {image.get("id"): image.get("file_name") for image in document["images"]}
-    return [{"file_name": names.get(each.get("image_id")), **each} for each in document["annotations"]]
-
-
-def _is_of_karpathy(document: dict[str, Any]) -> bool:
-    return "images" in _lists(document) and "sentences" in document["images"][0]
-
-
-def _of_karpathy(document: dict[str, Any]) -> list[Any]:
-    """A row a sentence."""
-    rows = []
-    for image in document["images"]:
-        name = "/".join(image[key] for key in ("filepath", "filename") if image.get(key))
-        facts = {key: image[key] for key in ("split", "cocoid", "imgid") if key in image}
-        rows += [{"file_name": name, "caption": each.get("raw"), **facts} for each in image["sentences"]]
-    return rows
-
-
-def _is_of_columns(document: dict[str, Any]) -> bool:
-    return bool(_CAPTIONS & {*document}) and len({type(value) for value in document.values()} | {dict, list}) == 2
-
-
-def _of_columns(document: dict[str, Any]) -> list[Any]:
-    """`DataFrame.to_json` and `to_dict`: {column: {row: value}} or {column: [values]}."""
-    columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
-    longest = max(map(len, columns.values()))
-    return [{name: value[row] for name, value in columns.items() if row < len(value)} for row in range(longest)]
-
-
-def _of_image_lists(document: dict[str, Any]) -> list[Any]:
-    return [{"image": image, "caption": caption} for image, captions in document.items() for caption in captions]
-
-
-DOCUMENTS = (
-    DocumentForm(
-        "[captions]",
-        lambda document: all(isinstance(value, str) for value in document),
-        lambda document: [{"caption": caption} for caption in document],
-        list,
-    ),
-    DocumentForm(
-        "[[image, caption]]",
-        lambda document: all(isinstance(value, list) and len(value) == 2 for value in document),
-        lambda document: [{"image": image, "caption": caption} for image, caption in document],
-        list,
-    ),
-    DocumentForm("[rows]", lambda document: True, lambda document: document, list),
-    DocumentForm("COCO's annotations", _is_of_coco, _of_coco),
-    DocumentForm("Karpathy's split", _is_of_karpathy, _of_karpathy),
-    DocumentForm(
-        '{"data": [rows]}', lambda document: bool(_lists(document)), lambda document: document[_lists(document)[0]]
-    ),
-    DocumentForm(
-        "columns, index and data",
-        lambda document: {*document} == {"columns", "index", "data"},
-        lambda document: [dict(zip(document["columns"], row, strict=True)) for row in document["data"]],
-    ),
-    DocumentForm("columns", _is_of_columns, _of_columns),
-    DocumentForm("one row", lambda document: bool(_CAPTIONS & {*document}), lambda document: [document]),
-    DocumentForm(
-        "{image: caption}",
-        lambda document: {type(value) for value in document.values()} - {type(None)} == {str},
-        lambda document: [{"image": image, "caption": caption} for image, caption in document.items()],
-    ),
-    DocumentForm(
-        "{image: [captions]}",
-        lambda document: all(isinstance(value, list) for value in document.values()),
-        _of_image_lists,
-    ),
-    DocumentForm(
-        "{image: {fields}}",
-        lambda document: all(isinstance(value, dict) for value in document.values()),
-        lambda document: [{"image": image, **row} for image, row in document.items()],
-    ),
-)
+    read: Callable[[Any], _Object]
 
 
 def _chat_column(columns: Sequence[str]) -> str | None:
@@ -166,7 +149,7 @@ def _chat_column(columns: Sequence[str]) -> str | None:
     return next((name for name in ("messages", "conversations", "conversation", "completion") if name in columns), None)
 
 
-def _of_chat(cell: Any) -> dict[str, Any]:
+def _of_chat(cell: Any) -> _Object:
     """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
     messages = listed(or_none(cell))
     if isinstance(messages, str):
@@ -211,7 +194,7 @@ def with_forms(source: Source) -> Source:
         adds = [name for name in form.adds if not {*column_names(_ROLES[name])} & {*source.columns}]
         if column is None or not adds:
             continue
-        make = partial(_of_row, form, column)
+        make = partial(_of_row, form.read, column)
         first = (row for row in islice(source.rows([column]), _LOOKED_AT) if not isinstance(row, BadRow))
         given = {name for row in first for name, value in make(row).items() if value}
         if adds := [name for name in adds if name in given]:
@@ -219,83 +202,8 @@ def with_forms(source: Source) -> Source:
     return source
 
 
-def _of_row(form: RowForm, column: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _of_row(read: Callable[[Any], _Object], column: str, row: Mapping[str, Any]) -> _Object:
     try:
-        return form.read(row.get(column))
+        return read(row.get(column))
     except InvalidSampleError:
         return {}  # the row will say that it has no caption
-
-
-def open_json(path: Path) -> TextSource:
-    """Opens a file of JSON: an object a line, a list of objects, or an object of a form in `DOCUMENTS`.
-
-    Raises:
-        DataError: none of them.
-    """
-    with opened(path) as file:
-        lines = (line.strip() for line in without_mark(file) if line.strip())
-        first, has_more = next(lines, b""), next(lines, None) is not None
-    is_whole = first.startswith(b"[") or (first == b"{" and has_more)
-    if not is_whole and path.name.lower().removesuffix(".gz").endswith(".json"):
-        is_whole = bool(first) and not (has_more and _is_json(first))
-    if not is_whole:
-        return JsonLinesSource(path)
-    with opened(path) as file:
-        content = file.read().removeprefix(b"\xef\xbb\xbf")
-    try:
-        values = loaded(content)
-        if isinstance(values, dict):
-            values = parse_json(content.decode(), str(path))  # in which no image is there twice
-    except DataError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not valid JSON: {error}") from error
-    return RowsSource(path, _rows_of(values, path))
-
-
-def _rows_of(document: Any, path: Path) -> list[Any]:
-    if not document:
-        return []
-    form = next((form for form in DOCUMENTS if isinstance(document, form.kind) and form.fits(document)), None)
-    if form is None:
-        names = ", ".join(form.name for form in DOCUMENTS)
-        raise DataError(f"{path} holds a JSON value of no form that can be read: {names}")
-    try:
-        return form.rows(document)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{path} looks like {form.name}, but is not whole: {type(error).__name__}: {error}") from error
-
-
-def open_text(path: Path) -> TextSource:
-    """Opens a `.txt` file: a table, or a caption a line."""
-    with opened(path) as file:
-        first = next((line for line in without_mark(file) if line.strip()), b"").decode(errors="replace")
-        names = [name.strip(" \r\n\"'").lower() for name in re.split(r"[,;|\t]", first)]
-        if _ALL_NAMES & {*names} or names[0].partition("#")[0].endswith(IMAGE_ENDINGS):
-            return CsvSource(path)
-    with opened(path) as file:
-        lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
-    return RowsSource(path, [{"caption": line} for line in lines])
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        loaded(line)
-        return True
-    except (ValueError, RecursionError):
-        return False
-
-
-def open_pictures(folder: Path) -> RowsSource | None:
-    """Pictures of a folder that each have a caption beside them, `1.jpg` and `1.txt`; None where there are none."""
-    texts = {path.stem: path for path in folder.glob("*.txt")}
-    pictures = sorted(path for path in folder.iterdir() if path.suffix in IMAGE_ENDINGS and path.stem in texts)
-    rows = [{"image": path.name, "caption": _caption_in(texts[path.stem])} for path in pictures]
-    return RowsSource(folder, rows) if rows else None
-
-
-def _caption_in(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8-sig").strip()
-    except UnicodeDecodeError:
-        return None

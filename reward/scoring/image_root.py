@@ -12,8 +12,6 @@ from reward.image_files import image_file
 from reward.samples import one_image
 from reward.scoring.sources import BadRow, Source
 
-__all__ = ["image_root"]
-
 
 def image_root(
     source: Source,
@@ -36,10 +34,8 @@ def image_root(
     others = [] if scored_from is None else [source.folder / scored_from]
     folders = [*others, source.folder, Path()] if given is None else [Path(given)]
     first = None
-    if column is None:
-        return folders[0]
-    for name in _names(source, column):
-        if name is None or os.path.isabs(name) or "://" in name or name.startswith("data:"):
+    for name in () if column is None else _names(source, column):
+        if not isinstance(name, str) or os.path.isabs(name) or "://" in name or name.startswith("data:"):
             return folders[0]
         for folder in folders:
             if os.path.exists(image_file(folder / name)):
@@ -48,15 +44,15 @@ def image_root(
     if first is None:
         return folders[0]
     places = dict.fromkeys(os.path.abspath(folder) for folder in folders)
-    guess = next((found for folder in [*folders, source.folder, Path()] if (found := _place(folder, first))), "FOLDER")
+    guess = next(filter(None, (_place(folder, first) for folder in [*folders, source.folder, Path()])), "FOLDER")
     raise DataError(
         f"no image of {source.name} is there: {first!r} is not in {' nor in '.join(places)}. "
         f"Name the folder that the paths start from: --image-root {guess} (image_root=)"
     )
 
 
-def _names(source: Source, column: str) -> Iterator[str | None]:
-    """The names in the image column; None for what is no file. A row without a readable image says so later."""
+def _names(source: Source, column: str) -> Iterator[Any]:
+    """What is in the image column: names of files, and images. A row without a readable image says so later."""
     for row in source.rows([column]):
         if isinstance(row, BadRow):
             continue
@@ -64,10 +60,10 @@ def _names(source: Source, column: str) -> Iterator[str | None]:
             cell: Any = one_image(row.get(column))
         except InvalidSampleError:
             continue
-        if isinstance(cell, dict):
-            cell = cell.get("path") if cell.get("bytes") is None else cell
+        if isinstance(cell, dict) and cell.get("bytes") is None:
+            cell = cell.get("path")
         if cell is not None:
-            yield cell if isinstance(cell, str) else None
+            yield cell
 
 
 def _place(folder: Path, name: str) -> str | None:

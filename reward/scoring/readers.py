@@ -5,34 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reward.errors import DataError
+from reward.errors import CapRewardError, DataError, first_line
 from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.csv_source import CsvSource
 from reward.scoring.derived_source import with_fields
-from reward.scoring.forms import open_json, open_pictures, open_text, with_forms
+from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
+from reward.scoring.forms import with_forms
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.transformed_source import dataset_source
 
 __all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
-_JSON, _TABLES = (".jsonl", ".ndjson", ".jsonlines", ".json"), (".csv", ".tsv", ".token")
-_KINDS: dict[str, Callable[[Path], Source]] = {
-    **dict.fromkeys((*_JSON, *(f"{ending}.gz" for ending in _JSON)), open_json),
-    **dict.fromkeys((*_TABLES, *(f"{ending}.gz" for ending in _TABLES)), CsvSource),
-    ".txt": open_text,
-    ".txt.gz": open_text,
-    ".parquet": ParquetSource,
-    ".arrow": lambda path: _of_arrow(path),
-}
-_METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # of an image folder, as `datasets` reads it
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
-_HUB_NAME = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
-_ON_THE_HUB = re.compile(r"https://huggingface\.co/datasets/([\w.-]+/[\w.-]+)/?$")
+_HUB_NAME = re.compile(
+    r"(https://huggingface\.co/datasets/)?(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?/?"
+)
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
 
@@ -69,12 +60,12 @@ def open_source(
     """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
-        data: path of a `.jsonl`, `.json`, `.csv` or `.tsv` (each perhaps with `.gz`) or `.parquet` file, in any of the
+        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`), in any of the
             forms of `reward.scoring.forms`; of a folder that `save_to_disk` wrote, that holds Parquet files (the parts
-            of one table), images with metadata.jsonl or metadata.csv, images with one data file or with a text file
-            each, or that `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a
-            subset and a revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this
-            function gave is given back.
+            of one table), one data file, perhaps beside images, or images with a text file each, or that
+            `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a
+            revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave
+            is given back.
         split: of a data set with several.
         fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
         annotations: a file with the names of the images, their references, or both; see `with_annotations`.
@@ -94,51 +85,33 @@ def _open(data: Any, split: str | None) -> Source:
             return _of_splits(data, split, name="the data set", folder=Path())
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
-    path = Path(data)
-    if hub := _ON_THE_HUB.match(written(data)):
-        return _open(hub[1], split)
-    if is_address(path):
+    path, hub = Path(data), _HUB_NAME.fullmatch(written(data))
+    if is_address(path) and not hub:
         raise DataError(
             f"{written(data)} is an address; nothing is fetched from there. Copy it to this disk: only `capreward "
             "score --engine ray` (score_files) reads addresses, with --workers 0 also without a cluster"
         )
     if path.is_dir():
         return _open_folder(path, split)
-    open_file = _KINDS.get(_ending(path))
-    if not path.exists():
-        hub = _HUB_NAME.fullmatch(os.fsdecode(data))
-        if hub is None or open_file is not None:
-            raise DataError(f"there is no file {path}")
+    kind = kind_of(path)
+    if hub and not path.exists() and kind is None:
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
-    if open_file is None or not path.is_file():
-        kinds = ", ".join(kind for kind in _KINDS if not kind.endswith(".gz"))
+    if not path.exists():
+        raise DataError(f"there is no file {path}")
+    if kind is None or not path.is_file():
         sheet = "; save the sheet as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
         raise DataError(
-            f"{path} is not of a kind that can be read: {kinds} (text also with .gz), a folder of a data set, or the "
-            f"name of one on the Hub{sheet}"
+            f"{path} is not of a kind that can be read: {', '.join(KINDS)} (text also with .gz), a folder of a data "
+            f"set, or the name of one on the Hub{sheet}"
         )
     if split is not None:
         raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
     try:
-        return open_file(path)
-    except OSError as error:
+        return KINDS[kind](path)
+    except CapRewardError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: also pyarrow's
         raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def _of_arrow(path: Path) -> Source:
-    """A file of the cache of `datasets`."""
-    import datasets
-    from pyarrow import ArrowInvalid
-
-    try:
-        return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
-    except ArrowInvalid as error:
-        raise DataError(f"{path} cannot be read as Arrow: {error}") from error
-
-
-def _ending(path: Path) -> str:
-    endings = [suffix.lower() for suffix in path.suffixes]
-    return "".join(endings[-2:] if endings[-1:] == [".gz"] else endings[-1:])
 
 
 def _open_folder(path: Path, split: str | None) -> Source:
@@ -150,18 +123,16 @@ def _open_folder(path: Path, split: str | None) -> Source:
         except Exception as error:  # `datasets` raises errors of pyarrow, fsspec and json, and of damaged files any
             raise DataError(f"{path} cannot be read as a data set: {_in_short(error)}") from error
         return _of_splits(saved, split, name=path.name, folder=path)
-    for name in _METADATA:
-        if (path / name).is_file():
-            return _open(path / name, split)
-    own = (".parquet", ".arrow", ".txt")  # parts of a table, and captions beside pictures
-    files = [each for each in path.iterdir() if _ending(each) in _KINDS and each.suffix not in own]
+    parts_or_texts = (".parquet", ".arrow", ".txt", ".tar", ".tgz")  # of one table, and captions beside pictures
+    files = [each for each in path.iterdir() if kind_of(each) not in (None, *parts_or_texts)]
+    files = [each for each in files if each.name.startswith("metadata.")] or files  # as `datasets` calls it
     if split is None and len(files) == 1:
         return _open(files[0], None)
     if split is None and not files and (pictures := open_pictures(path)):
         return pictures
     parts = [part.name for part in path.glob("*.parquet")]
     if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
-        return ParquetSource(path)
+        return ParquetSource.of(path)
     return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
@@ -175,12 +146,6 @@ def _load(
         splits = datasets.get_dataset_split_names(name, subset, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
         loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
-        if loaded.column_names == ["image"] and os.path.isdir(name):
-            raise DataError(
-                f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
-                "each beside them, or have them captioned: capreward caption --help"
-            )
-        return dataset_source(loaded, name=name, folder=folder)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
@@ -190,6 +155,12 @@ def _load(
             else f"there is no file {name}, and no data set of that name can be loaded from the Hub"
         )
         raise DataError(f"{what}: {_in_short(error)}") from error
+    if loaded.column_names == ["image"] and os.path.isdir(name):
+        raise DataError(
+            f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
+            "each beside them, or have them captioned: capreward caption --help"
+        )
+    return dataset_source(loaded, name=name, folder=folder)
 
 
 def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> Source:
@@ -211,5 +182,4 @@ def _chosen(splits: Mapping[str, Any], split: str | None, name: str) -> str:
 
 
 def _in_short(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]:.300}" if lines else type(error).__name__
+    return f"{type(error).__name__}: {first_line(error):.300}"

@@ -1,4 +1,4 @@
-"""The interface of all readers of data files: rows in order, as often as needed, and facts about them."""
+"""The interface of all readers of data: rows in order, as often as needed, and facts about them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from reward.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["BadRow", "Source", "check_names"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,10 @@ class Source(ABC):
         columns: the names of the columns.
         num_rows: how many rows there are.
         folder: where relative image paths start.
-        is_csv: whether all values are text.
+        is_csv: whether captions are text, also where they are lists.
         is_indexed: whether a row is found without reading those before it.
+        schema: types of the records' columns; None where values have no types but their own.
+        made: columns made of others, which have no type in `schema`.
     """
 
     name: str
@@ -41,6 +41,8 @@ class Source(ABC):
     folder: Path
     is_csv = False
     is_indexed = True
+    schema: pa.Schema | None = None
+    made: Sequence[str] = ()
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -50,25 +52,13 @@ class Source(ABC):
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         """The given columns of the rows from row number `start` on, for scoring."""
 
-    @abstractmethod
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        """All rows with all columns that are kept, for the output. Encoded images are not kept."""
-
-    @abstractmethod
-    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """The same as `records`, as Arrow tables of one schema; a bad row is all null.
-
-        Args:
-            columns: the columns that are wanted; None for all.
-        """
+        """All rows for the output, each as it was written, without encoded images."""
+        return self.rows(self.columns)
 
 
-def check_names(columns: Sequence[str], path: Path) -> None:
-    """Refuses two columns of one name, because a row can hold only one of them.
-
-    Raises:
-        DataError: two columns have the same name.
-    """
+def check_names(columns: Sequence[str], path: str | Path) -> None:
+    """Refuses two columns of one name, because a row can hold only one of them."""
     doubled = sorted({name for name in columns if columns.count(name) > 1})
     if doubled:
         raise DataError(f"{path} has several columns named {doubled[0]!r}; columns need different names")

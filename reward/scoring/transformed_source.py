@@ -1,4 +1,4 @@
-"""Reads data sets of `datasets` that have a transform: what their rows give is scored, not what their tables hold."""
+"""Reads data sets of `datasets` as their rows are: what a transform gives is scored, not what the tables hold."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from typing import Any
 
 from reward.errors import DataError
 from reward.scoring.arrow_sources import DatasetSource
+from reward.scoring.row_sources import RowSource
 from reward.scoring.sources import BadRow, Source
-from reward.scoring.text_sources import TextSource
-
-__all__ = ["TransformedSource", "dataset_source"]
 
 
 def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
-    """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them.
-
-    Raises:
-        DataError: it holds no rows, or its transform fails for all.
-    """
+    """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them."""
     if dataset.format["type"] == "custom" and len(dataset):
         return TransformedSource(dataset, name=name, folder=folder)
     return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
@@ -38,7 +32,7 @@ def shown_columns(dataset: Any) -> list[str]:
     return list(shown)
 
 
-class TransformedSource(TextSource):
+class TransformedSource(RowSource):
     """The rows that a transform gives (`set_transform`, `with_transform`), one at a time; the output has no pictures.
 
     A row is asked for anew whenever it is read, so texts must not be drawn at random.
@@ -49,10 +43,9 @@ class TransformedSource(TextSource):
     def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
         self.dataset, self.name, self.folder = dataset, name, folder
         self.num_rows = len(dataset)
-        first = next(self.parsed())
         readable = next((row for row in self.parsed() if not isinstance(row, BadRow)), None)
         if readable is None:
-            raise DataError(f"{name} has no row that can be read. The first: {first.message}")  # type: ignore[union-attr]
+            raise DataError(f"{name} has no row that can be read. The first: {next(self.parsed()).message}")  # type: ignore[union-attr]
         self.columns = list(readable)
 
     def fingerprint(self) -> str:
@@ -74,11 +67,8 @@ class TransformedSource(TextSource):
 
 
 def _without_pictures(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in row.items() if not _is_picture(value)}
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
+    plain = {name: value for name, value in row.items() if not _is_picture(value)}
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in plain.items()}
 
 
 def _is_picture(value: Any) -> bool:

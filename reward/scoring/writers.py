@@ -7,69 +7,42 @@ import json
 import math
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
 from reward.fingerprints import hash_file
-from reward.scoring.readers import BadRow, Source, is_address, written
+from reward.scoring.readers import is_address, written
+from reward.scoring.schemas import CHUNK_ROWS, schema_of, typed_table
+from reward.scoring.sources import BadRow, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "check_output",
-    "check_output_name",
-    "check_undamaged",
-    "json_line",
-    "output_beside",
-    "output_facts",
-    "refuse_address",
-    "write_atomically",
-    "write_rows",
-    "write_tables",
-    "write_text",
-]
 
-ROWS = 4096
 Added = Callable[[list[Any]], dict[str, list[Any]]]  # from the next rows of the input to the columns they get
 
 
-def check_output(path: Path, source: Source, input_path: Path | None) -> None:
+def check_output(path: Path, input_path: Path | None) -> None:
     """Checks, before a model is loaded, that the output can be written.
 
     Raises:
-        OutputError: an address, wrong suffix, a folder, the input itself, no place for files, or too little room.
+        OutputError: an address, a wrong suffix, a folder, the input itself, or no place for files.
     """
     try:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
-        if (place := next(each for each in path.absolute().parents if each.exists())).is_file():
-            raise OutputError(f"cannot write {path}: {place.name} is a file, not a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            tempfile.TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise OutputError(
-                f"cannot write {path}: no file can be made in {path.parent} ({error.strerror or error})"
-            ) from error
-        free = shutil.disk_usage(path.parent).free
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    # The parts and the new columns take about 200 bytes a row; texts are copied, encoded images are not.
-    text = input_path.stat().st_size if input_path is not None and input_path.suffix in (".jsonl", ".csv") else 0
-    needed = text + 200 * source.num_rows
-    if free < needed:
-        raise OutputError(
-            f"{path.parent} has {free / 1e6:,.1f} MB free, but scoring {source.name} takes about {needed / 1e6:,.1f} MB"
-        )
+        raise OutputError(f"cannot write {path}: no file can be made there ({error.strerror or error})") from error
 
 
 def output_beside(data: str | os.PathLike[str], what: str) -> Path:
@@ -88,11 +61,7 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
 
 
 def check_output_name(path: Path, *suffixes: str) -> None:
-    """Refuses an output by its name alone.
-
-    Raises:
-        OutputError: an address, a wrong suffix, or a folder.
-    """
+    """Refuses an output by its name alone: an address, a wrong suffix, or a folder."""
     refuse_address(path)
     if path.suffix.lower() not in suffixes:
         raise OutputError(f"output {path} must end in {' or '.join(suffixes)}")
@@ -101,11 +70,7 @@ def check_output_name(path: Path, *suffixes: str) -> None:
 
 
 def refuse_address(path: Path) -> None:
-    """Refuses an output such as `s3://bucket/x`, of which a path would make a folder `s3:`.
-
-    Raises:
-        OutputError: an address.
-    """
+    """Refuses an output such as `s3://bucket/x`, of which a path would make a folder `s3:`."""
     if is_address(path):
         raise OutputError(f"output {written(path)} is an address; nothing is sent there. Give a path on this disk")
 
@@ -116,28 +81,15 @@ def output_facts(path: Path) -> dict[str, Any]:
 
 
 def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
-    """Refuses an output that was changed since it was finished.
-
-    Args:
-        path: the output.
-        facts: of `output_facts`.
-
-    Raises:
-        OutputError: its length or its checksum differs.
-    """
-    size = path.stat().st_size
-    if size != facts["bytes"]:
-        what = f"has {size:,} bytes, and had {facts['bytes']:,} when it was finished"
-    elif hash_file(path) != facts["sha256"]:
-        what = "does not hold what it held when it was finished"
-    else:
-        return
-    raise OutputError(
-        f"{path} was changed or damaged: it {what}. Move it away, or make it anew with --overwrite (overwrite=True)"
-    )
+    """Refuses an output that was changed since `output_facts` were taken of it."""
+    if path.stat().st_size != facts["bytes"] or hash_file(path) != facts["sha256"]:
+        raise OutputError(
+            f"{path} does not hold what it held when it was finished: it was changed or damaged. Move it away, or make "
+            "it anew with --overwrite (overwrite=True)"
+        )
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Calls `write` with a temporary name and then renames the file, so that it is complete or absent."""
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -156,11 +108,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text as UTF-8, whole or not at all; see `write_atomically`."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str], needs: Sequence[str]) -> None:
@@ -173,47 +121,39 @@ def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str
         types: {column: see `arrow_type`} of those that `added` gives.
         needs: columns of the input that `added` looks at.
     """
-    kind = Path(path.stem).suffix.lower()
+    kind, rows = Path(path.stem).suffix.lower(), rows_with(source, added, needs)
     if kind == ".parquet":
-        write_tables(path, _built_tables(source, added, types, needs))
+        write_parquet(path, rows, schema_of(source, types))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
-        if kind in (".jsonl", ".json"):
-            for number, row in enumerate(_built_rows(source, added)):
-                file.write(("" if kind == ".jsonl" else "," if number else "[") + json_line(row))
-            file.write("" if kind == ".jsonl" else "]\n")
-            return
-        there = next(source.tables()).schema.names
-        names = [*there, *(name for name in types if name not in there)]
-        writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows([_cell(row.get(name)) for name in names] for row in _built_rows(source, added))
+        if kind == ".jsonl":
+            file.writelines(map(json_line, rows))
+        elif kind == ".json":
+            file.writelines(("," if number else "[") + json_line(row) for number, row in enumerate(rows))
+            file.write("]\n")
+        else:
+            names = schema_of(source, types).names
+            writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+            writer.writerow(names)
+            writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
 
 
-def _built_rows(source: Source, added: Added) -> Iterator[dict[str, Any]]:
-    rows = source.records()
-    while chunk := list(islice(rows, ROWS)):
-        columns = added(chunk)
-        for row, values in zip(chunk, zip(*columns.values(), strict=True), strict=True):
-            whole = {} if isinstance(row, BadRow) else dict(row)
-            yield {**whole, **dict(zip(columns, values, strict=True))}
+def write_parquet(path: Path, rows: Iterator[dict[str, Any]], schema: pa.Schema) -> None:
+    """One Parquet file of rows."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, schema.remove_metadata()) as writer:
+        while chunk := list(islice(rows, CHUNK_ROWS)):
+            writer.write_table(typed_table(chunk, schema))
 
 
-def _built_tables(source: Source, added: Added, types: Mapping[str, str], needs: Sequence[str]) -> Iterator[pa.Table]:
-    """Columns of Arrow input keep their types, those of text get the narrowest that holds all."""
-    import pyarrow as pa
-
-    from reward.scoring.schemas import arrow_type
-
-    rows = source.rows(needs)
-    for table in source.tables():
-        for name, values in added(list(islice(rows, table.num_rows))).items():
-            column = pa.array(values, arrow_type(types[name]))
-            if name in table.column_names:
-                table = table.set_column(table.column_names.index(name), name, column)
-            else:
-                table = table.append_column(name, column)
-        yield table
+def rows_with(source: Source, added: Added, needs: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of the output; the arguments are those of `write_rows`."""
+    records, rows = source.records(), source.rows(needs)
+    while chunk := list(islice(records, CHUNK_ROWS)):
+        columns = added(list(islice(rows, len(chunk))))
+        for record, values in zip(chunk, zip(*columns.values(), strict=True), strict=True):
+            yield {**({} if isinstance(record, BadRow) else record), **dict(zip(columns, values, strict=True))}
 
 
 def _cell(value: Any) -> Any:
@@ -221,23 +161,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return value if value == value else None
     return None if value is None else json_line(value).rstrip("\n")
-
-
-def write_tables(path: Path, tables: Iterable[pa.Table]) -> None:
-    """One Parquet file of tables with the same columns and types."""
-    import pyarrow.parquet as pq
-
-    from reward.scoring.schemas import parquet_table
-
-    writer = None
-    try:
-        for table in tables:
-            table = parquet_table(table.replace_schema_metadata(None))
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def json_line(row: Any) -> str:

@@ -77,7 +77,7 @@ def test_damaged_output_is_not_taken_as_finished(kind: str, task: Callable[..., 
     content = output.read_bytes()
     for place in range(ROWS):
         output.write_bytes(damaged(content, kind, place))
-        with pytest.raises(OutputError, match=r"was changed or damaged: it .* Move it away, or make it anew with --ov"):
+        with pytest.raises(OutputError, match=r"was changed or damaged\. Move it away, or make it anew with --ov"):
             task(data, "length", output, **options)
     output.write_bytes(content)
     assert task(data, "length", output, **options).already_done
@@ -93,7 +93,7 @@ def test_finished_parquet_and_its_summary_are_checked_to_the_last_byte(tmp_path:
             score_dataset(data, "length", output)
     for size in (0, 100, len(content) - 1):
         output.write_bytes(content[:size])
-        with pytest.raises(OutputError, match=f"has {size:,} bytes, and had "):
+        with pytest.raises(OutputError, match="does not hold what it held"):
             score_dataset(data, "length", output)
     assert not score_dataset(data, "length", output, overwrite=True).already_done
     assert output.read_bytes() == content

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -155,17 +154,17 @@ OPEN_QUOTE = "is not closed as it should be: the text up to line"
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
     "empty.jsonl": ("\n \n", "holds no rows"),
-    "first.jsonl": ('{"candidate": \n' + GOOD, "is no file of JSON objects: line 1 is not valid JSON"),
+    "first.jsonl": ('{"candidate": \n', "has no row that can be read. The first: line 1 is not valid JSON"),
     "other.json": (
         '{"a": 1}',
-        "holds a JSON value of no form that can be read: [captions], [[image, caption]], [rows], COCO's",
+        "holds a JSON value of no form that can be read: a list, COCO's",
     ),
     "coco.json": ('{"images": [{"id": 1}], "annotations": [{}, 5]}', "looks like COCO's annotations, but is not whole"),
     "twice.json": ('{"1.png": "a",\n"1.png": "b"}', "'1.png' is there twice; which one is meant?"),
     "plain.jsonl.gz": (GOOD, "cannot be read: Not a gzipped file"),
     "torn.jsonl.gz": (gzip.compress(GOOD.encode())[:-12], "Compressed file ended before the end-of-stream marker"),
     "torn.json": ('[{"candidate": "a"}, {"candidate"', "is not valid JSON"),
-    "numbers.json": ("[1, 2]", "is no file of JSON objects: entry 1 is not a JSON object but int"),
+    "numbers.json": ("[1, 2]", "has no row that can be read. The first: entry 1 is not a JSON object but int"),
     "empty.json": ("", "holds no rows"),
     "list.json": ("[]", "holds no rows"),
     "empty.csv": ("", "holds no header line"),
@@ -225,9 +224,7 @@ def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
         *[(f"{kind}://a.org/out.jsonl", "is an address; nothing is sent there") for kind in ("s3", "https", "file")],
         ("data.jsonl", "is the input"),
         ("taken.jsonl", "is a folder"),
-        ("good.png/new/out.jsonl", "good.png is a file, not a folder"),
-        ("/proc/out.jsonl", "cannot write /proc/out.jsonl: no file can be made in /proc ("),
-        *[(name, "cannot write") for name in ("good.png/out.jsonl", "x" * 300 + ".jsonl")],
+        *[(name, "cannot write") for name in ("good.png/new/out.jsonl", "/proc/out.jsonl", "x" * 300 + ".jsonl")],
         ("blocked.jsonl", "blocked.jsonl.partial is there, but is no folder of a run by this version; move it away"),
     ],
 )
@@ -239,16 +236,6 @@ def test_bad_output_is_refused_before_a_model_is_loaded(output: str, message: st
         score_dataset(folder / "data.jsonl", "length", output if "://" in output else folder / output)
     assert (folder / "data.jsonl").read_text() == GOOD
     assert not any(Path(name).exists() for name in ("s3:", "https:", "file:"))
-
-
-@pytest.mark.usefixtures("no_model")
-def test_full_disk_is_found_before_a_model_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "data.jsonl").write_text(f"{GOOD}\n" * 1000)
-    usage = shutil.disk_usage(folder)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100_000))
-    with pytest.raises(OutputError, match=r"has 0\.1 MB free, but scoring data\.jsonl takes about 0\.2 MB"):
-        score_dataset(folder / "data.jsonl", "length", folder / "out.jsonl")
-    assert not list(folder.glob("out*"))
 
 
 def test_failing_metric_leaves_no_journal_of_nothing(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads text, also compressed by gzip, whose schema is known once all rows are read: JSON Lines, and rows in memory."""
+"""Rows without types, whose columns are known once all are read: JSON lines, WebDataset tars, and rows in memory."""
 
 from __future__ import annotations
 
@@ -7,24 +7,18 @@ import gzip
 import hashlib
 import io
 import json
+import tarfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from reward.errors import DataError
 from reward.fingerprints import fingerprint_file
 from reward.scoring.sources import BadRow, Source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["JsonLinesSource", "RowsSource", "TextSource", "json_row", "loaded", "opened", "without_mark"]
-
-TABLE_ROWS = 4096  # rows of a table for Parquet output
 
 
 @contextmanager
@@ -37,17 +31,35 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
                 yield io.BytesIO(file.read().decode("utf-16").encode())  # of Excel or PowerShell, so it is not large
             else:
                 yield file
-    except (OSError, EOFError, zlib.error, UnicodeError) as error:
+    except (OSError, EOFError, zlib.error, tarfile.TarError, UnicodeError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-class TextSource(Source):
-    """What JSON and CSV have in common: untyped rows, from which a schema is inferred for Parquet output."""
+class RowSource(Source):
+    """Rows whose values have no types but their own."""
 
     is_indexed = False
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.folder = path, path.name, path.parent
+        self.path, self.name = path, path.name
+        self.folder = path if path.is_dir() else path.parent
+        self._survey()
+
+    def _survey(self) -> None:
+        """Reads all rows once: any of them may be the first to have a column."""
+        columns: dict[str, None] = {}
+        first, self.num_rows = None, 0
+        for row in self.parsed():
+            self.num_rows += 1
+            if isinstance(row, BadRow):
+                first = first or row
+            else:
+                columns.update(dict.fromkeys(row))
+        self.columns = list(columns)
+        if first is not None and not columns:
+            raise DataError(f"{self.name} has no row that can be read. The first: {first.message}")
+        if not self.num_rows:
+            raise DataError(f"{self.path} holds no rows")
 
     def fingerprint(self) -> str:
         return fingerprint_file(self.path)
@@ -59,59 +71,23 @@ class TextSource(Source):
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         return self.parsed(start)
 
-    def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        return self.parsed()
 
-    def tables(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        from reward.scoring.schemas import infer_schema, typed_table
-
-        def chunks() -> Iterator[list[dict[str, Any]]]:
-            rows = self.records()
-            while chunk := list(islice(rows, TABLE_ROWS)):
-                rows_read = [{} if isinstance(row, BadRow) else row for row in chunk]
-                yield rows_read if columns is None else [{name: row.get(name) for name in columns} for row in rows_read]
-
-        schema = infer_schema(chunks())
-        return (typed_table(chunk, schema) for chunk in chunks())
-
-    def _survey(self) -> None:
-        """Reads the file once: the columns are those of all rows, since any row may be the first to have one."""
-        columns: dict[str, None] = {}
-        rows = 0
-        for row in self.parsed():
-            if isinstance(row, dict):
-                columns.update(dict.fromkeys(row))
-            elif not rows and not self.is_csv:  # a CSV file is recognised by its header line
-                raise DataError(f"{self.path} is no file of JSON objects: {row.message}")
-            rows += 1
-        if not rows:
-            raise DataError(f"{self.path} holds no rows")
-        self.columns, self.num_rows = list(columns), rows
-
-
-class JsonLinesSource(TextSource):
+class JsonLinesSource(RowSource):
     """One JSON object a line; blank lines are skipped."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._survey()
 
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         with opened(self.path) as file:
-            lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
-            for number, line in islice(lines, start, None):
-                yield json_row(line, f"line {number}")
+            yield from json_rows(file, start)
 
 
-class RowsSource(TextSource):
+class HeldRows(RowSource):
     """Rows that are held in memory, of a file that is read whole, or of a folder."""
 
+    is_indexed = True
+
     def __init__(self, path: Path, values: Sequence[Any]) -> None:
-        super().__init__(path)
         self._values = values
-        if path.is_dir():
-            self.folder = path
-        self._survey()
+        super().__init__(path)
 
     def fingerprint(self) -> str:
         if self.path.is_file():
@@ -123,10 +99,17 @@ class RowsSource(TextSource):
             yield _row(value, f"entry {number}")
 
 
-def json_row(line: bytes, where: str) -> dict[str, Any] | BadRow:
-    """The JSON object in a line; `where` names the line if it holds none."""
+def json_rows(file: IO[bytes], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
+    """The objects of JSON lines, from one on."""
+    lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
+    for number, line in islice(lines, start, None):
+        yield json_row(line, f"line {number}")
+
+
+def json_row(text: bytes, where: str) -> dict[str, Any] | BadRow:
+    """The JSON object in some bytes; `where` names the place if they hold none."""
     try:
-        return _row(loaded(line.strip()), where)
+        return _row(loaded(text.strip()), where)
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
         return BadRow(f"{where} is not valid JSON: {error}")
 
@@ -134,7 +117,7 @@ def json_row(line: bytes, where: str) -> dict[str, Any] | BadRow:
 def without_mark(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file, without the byte order mark that some editors put in front."""
     for number, line in enumerate(file):
-        yield line if number else line.removeprefix(b"\xef\xbb\xbf")
+        yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 def loaded(content: bytes) -> Any:
