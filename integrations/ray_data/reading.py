@@ -17,8 +17,8 @@ from integrations.ray_data.fragments import Fragment, file_system
 from integrations.ray_data.stores import explaining
 from reward.errors import DataError
 from reward.scoring.readers import BadRow
-from reward.scoring.schemas import infer_schema, typed_table
 from reward.scoring.row_sources import json_row
+from reward.scoring.schemas import infer_schema, typed_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

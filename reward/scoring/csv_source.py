@@ -159,7 +159,8 @@ def _typed(column: pa.ChunkedArray, has_commas: bool) -> pa.ChunkedArray:
         return pc.utf8_lower(known).cast(pa.bool_())
     if pc.all(pc.starts_with(known, "[")).as_py():
         try:
-            return pa.chunked_array([pa.array([cell and json.loads(cell) for cell in known.to_pylist()])])
+            lists = json.loads(f"[{','.join(cell or 'null' for cell in known.to_pylist())}]")
+            return pa.chunked_array([pa.array(lists)]) if len(lists) == len(known) else column
         except (ValueError, TypeError, OverflowError, RecursionError):  # also pyarrow's, for lists of several kinds
             return column
     return column
