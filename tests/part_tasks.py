@@ -53,7 +53,7 @@ class Task(ABC):
 
     def saved(self) -> list[Path]:
         """Files of what is done, while the output is being made."""
-        return list((self.folder / f"{self.output}.partial").glob("[0-9]*.json"))
+        return list((self.folder / f"{self.output}.partial").glob("[0-9]*.gz"))
 
     def progress(self) -> int:
         """How much is saved."""

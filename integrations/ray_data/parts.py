@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import posixpath
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from integrations.ray_data.stores import explained, is_full
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
-from reward.scoring.parts import RowsDigest
+from reward.scoring.columns import ColumnPlan
 from reward.scoring.schemas import arrow_type, without_images
 from reward.scoring.summary import SummaryBuilder
 
@@ -59,6 +60,23 @@ def part_schema(selection: Selection) -> pa.Schema:
     return without_images(selection.schema.empty_table().select(list(selection.kept))).schema
 
 
+class PictureDigest:
+    """Digest of the image files of rows as they are now; None if no image is a file of this disk."""
+
+    def __init__(self, plan: ColumnPlan, root: str) -> None:
+        self._plan, self._root, self._digest, self._has_files = plan, root, hashlib.sha256(), False
+
+    def add(self, rows: Sequence[Any]) -> None:
+        for row in rows:
+            stamp = self._plan.task(row, root=self._root).stamp
+            self._digest.update(f"{stamp}\n".encode())
+            self._has_files |= bool(stamp)
+
+    @property
+    def value(self) -> str | None:
+        return self._digest.hexdigest()[:16] if self._has_files else None
+
+
 class PartScorer:
     """Scores fragments and writes their parts. A callable class for `Dataset.map_batches`.
 
@@ -80,7 +98,9 @@ class PartScorer:
             self.fatal = str(error)
 
     def _scorer(self, root: str | None) -> BatchScorer:
-        return BatchScorer(**self.job.scorer, image_root=root, fetch=fetched).belong_to(self.job.checkpoint)
+        scorer = BatchScorer(**self.job.scorer, image_root=root, fetch=fetched)
+        scorer.given.made_for = repr(self.job.checkpoint)
+        return scorer
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The records of some fragments.
@@ -89,8 +109,8 @@ class PartScorer:
             batch: {"fragment": JSON texts of Fragment}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`, `scores`,
-            `pictures` (see `RowsDigest`) and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`,
+            `pictures` (see `PictureDigest`) and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
 
@@ -118,21 +138,20 @@ class PartScorer:
         scorer = self._scorer(self.job.image_root or posixpath.dirname(fragment.file.path))
         schema = part_schema(selection)
         columns = scorer.columns(schema.names)
-        numbers = columns.metrics.numbers
-        summary, digest = SummaryBuilder(numbers), RowsDigest()
+        summary, pictures = SummaryBuilder(), PictureDigest(scorer.plan(selection.schema.names), str(scorer.image_root))
         for name, kind in columns.types.items():
             schema = schema.append(pa.field(name, arrow_type(kind)))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
             with pq.ParquetWriter(path, schema) as writer:
                 for piece in ahead(read_pieces(fragment, selection)):
-                    added = scorer.score_rows(piece.rows, selection.schema.names, summary, digest)
+                    added = scorer.score_rows(piece.rows, selection.schema.names, summary)
+                    pictures.add(piece.rows)
                     writer.write_table(scorer.with_columns(without_images(piece.table), added).cast(schema))
                 record = {
                     **summary.record(),
                     "images": scorer.images_decoded,
-                    "scores": numbers,
-                    "pictures": digest.pictures,
+                    "pictures": pictures.value,
                     "process": os.getpid(),
                 }
                 writer.add_key_value_metadata({"capreward": json.dumps(record)})

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import reward
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_files
 from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.parts import Job, part_schema
+from integrations.ray_data.parts import Job, PictureDigest, part_schema
 from integrations.ray_data.reading import Selection, read_pieces, sample_schema
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
@@ -26,12 +26,9 @@ from reward.optional import require
 from reward.registry import MetricSource
 from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
-from reward.scoring.columns import picture_of
-from reward.scoring.parts import RowsDigest
 from reward.scoring.progress import progress_bar
-from reward.scoring.results import ScoreColumns
+from reward.scoring.results import AddedColumns
 from reward.scoring.runs import ScoringInterrupted, check_same_run
-from reward.scoring.several import options_of
 from reward.scoring.summary import SummaryBuilder
 
 __all__ = ["score_files"]
@@ -122,8 +119,6 @@ def score_files(
     run: dict[str, Any] = {
         "capreward": reward.__version__,
         **probe.given.identity,
-        "options": options_of(options),
-        "weights": None if weights is None else {name: float(weight) for name, weight in weights.items()},
         **names,
         "image_root": None if image_root is None else os.fspath(image_root),
         "prefix": prefix,
@@ -133,7 +128,7 @@ def score_files(
     }
     folder = OutputFolder(os.fspath(output))
     work = _plan(data, folder, run, {"scorer": scorer, **asked}, probe, overwrite)
-    resumed = sum(record["rows"] for record in work.records.values())
+    resumed = sum(record["counts"]["rows"] for record in work.records.values())
     start = time.perf_counter()
     if missing := [fragment for part, fragment in work.fragments.items() if part not in work.records]:
         folder.put_run(run, work.job.selection.schema)
@@ -176,7 +171,7 @@ def _plan(
     kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
     selection = Selection(probe.plan(schema.names).names, kept, schema)
     if probe.given.knows_aspects:  # else only the checkpoint does
-        ScoreColumns(probe.given, run["weights"], run["prefix"], part_schema(selection).names)
+        AddedColumns(probe.given, run["prefix"], part_schema(selection).names)
     facts = (scoring, run["image_root"], selection, folder.address)
     name = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
     job = Job(*facts, name, reward.__version__, run["source"])
@@ -197,17 +192,16 @@ def _has_same_pictures(fragment: Fragment, record: Mapping[str, Any], job: Job, 
     """Whether no image of a part was replaced since: a file on this disk may be."""
     if record["pictures"] is None:
         return True
-    plan, digest = probe.plan(job.selection.schema.names), RowsDigest()
-    root = job.image_root or posixpath.dirname(fragment.file.path)
+    plan = replace(probe.plan(job.selection.schema.names), references=None, group=None, context=())
+    digest = PictureDigest(plan, job.image_root or posixpath.dirname(fragment.file.path))
     for piece in read_pieces(fragment, Selection([str(plan.image)], [str(plan.image)], job.selection.schema)):
-        for row in piece.rows:
-            digest.add_picture(*picture_of(row, plan, root))
-    return digest.pictures == record["pictures"]
+        digest.add(piece.rows)
+    return digest.value == record["pictures"]
 
 
 def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]], progress: bool) -> None:
     """Has the missing parts made, and checks that the parts are all there."""
-    done = sum(record["rows"] for record in work.records.values())
+    done = sum(record["counts"]["rows"] for record in work.records.values())
     known = [fragment.rows for fragment in work.fragments.values()]
     total = sum(filter(None, known)) if None not in known else None
     problems: list[str] = []
@@ -222,9 +216,9 @@ def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]]
                     problems.append(record["problem"])
                     continue
                 work.records[record.pop("part")] = record
-                advance(record["rows"], sum(record["errors"].values()))
+                advance(record["counts"]["rows"], sum(record["errors"].values()))
     except KeyboardInterrupt:
-        rows = sum(record["rows"] for record in work.records.values())
+        rows = sum(record["counts"]["rows"] for record in work.records.values())
         raise ScoringInterrupted(rows, Path(work.folder.address)) from None
     if problems:
         raise DataError(
@@ -234,12 +228,12 @@ def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]]
     work.folder.remove_unfinished()
     there = work.folder.parts()
     for part, fragment in work.fragments.items():
-        if part not in there or fragment.rows not in (None, work.records[part]["rows"]):
+        if part not in there or fragment.rows not in (None, work.records[part]["counts"]["rows"]):
             raise OutputError(f"{work.folder.address}/{part} is not as it was written; run the same again")
 
 
 def _summarise(work: _Work) -> ScoringSummary:
-    builder = SummaryBuilder(next(iter(work.records.values()))["scores"])
+    builder = SummaryBuilder()
     for part in work.fragments:
         builder.add_record(work.records[part], part)
     images = sum(record["images"] for record in work.records.values())

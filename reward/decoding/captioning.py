@@ -28,7 +28,7 @@ from reward.scoring.dataset import rerank_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import OtherRunError, ResumableRun
-from reward.scoring.several import Metrics, options_of
+from reward.scoring.several import Metrics
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 from reward.thinking import without_thinking
 
@@ -198,9 +198,6 @@ def caption_images(
     _check_choice(n, sampling)
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
-    metrics.check_options(options)
-    if metrics.knows_aspects:
-        metrics.weigh(weights)
     if any(spec.needs_references for spec in metrics.specs) and not any(row.references for row in images):
         raise DataError(
             f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
@@ -212,12 +209,7 @@ def caption_images(
         drawing["extra_body"] = captioner.extra_body
     names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
-    facts: dict[str, Any] = {
-        "weights": weights and dict(weights),
-        "options": options_of(options),
-        "keep": keep_candidates,
-    }
-    facts |= {"images": hashlib.sha256(content.encode()).hexdigest()}
+    facts = {"keep": keep_candidates, "images": hashlib.sha256(content.encode()).hexdigest()}
     run = ResumableRun(output, {**drawing, **metrics.identity, **facts}, overwrite=overwrite)
     done = run.finished(
         lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
@@ -231,7 +223,7 @@ def caption_images(
         missing = made.missing()
         if missing:
             kept.describe("captioner", captioner.check())
-        scorer: Any = metric if devices is not None else metrics.load(**options)  # before captions are paid for
+        scorer: Any = metric if devices is not None else metrics.load()  # before captions are paid for
         with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
             for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
                 made.add(row, captions)

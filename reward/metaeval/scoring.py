@@ -19,7 +19,7 @@ from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
 from reward.samples import CaptionSample, ImageLike
 from reward.scoring.progress import progress_bar
-from reward.scoring.results import MetricScores, score_samples
+from reward.scoring.results import score_samples
 
 __all__ = ["BenchmarkScores", "score_benchmark"]
 
@@ -116,27 +116,28 @@ def score_benchmark(
         scorer = fitted(load(), [sample.references for sample in samples if sample is not None and sample.references])
     except ConfigError as error:
         raise DataError(f"{benchmark.spec.name}: {error}") from error
-    parts: list[MetricScores] = []
+    found = np.full((len(wanted), len(spec.aspects)), np.nan)
+    cut, problems = np.zeros(len(wanted), dtype=bool), dict[int, str]()
     seconds: list[float] = []  # of each caption with a score: its share of the time of its chunk
     order = list(wanted)
     with progress_bar(progress, done=0, total=len(order)) as advance:
         for begin in range(0, len(order), CHUNK):
             chunk, start = order[begin : begin + CHUNK], time.perf_counter()
-            parts.append(score_samples([wanted[key] for key in chunk], scorer, batch_size))
+            table = score_samples([wanted[key] for key in chunk], scorer, batch_size)
+            found[begin : begin + CHUNK], cut[begin : begin + CHUNK] = table.scores, table.truncated
+            problems |= {begin + row: message for row, message in table.errors.items()}
             share = (time.perf_counter() - start) / len(chunk)
-            good = parts[-1].problems.count(None)
+            good = len(chunk) - len(table.errors)
             seconds += [share] * good
             advance(len(chunk), len(chunk) - good)
-    found = MetricScores.joined(parts)
     places = {key: place for place, key in enumerate(order)}
     scores, truncated = np.full((len(keys), len(spec.aspects)), np.nan), 0
     for row, key in enumerate(keys):
         if key is not None:
-            scores[row] = found.scores[places[key]]
-            problem = found.problems[places[key]]
-            if problem is not None:
-                errors[row] = problem[1]
-            truncated += bool(problem is None and found.truncated[places[key]])
+            scores[row] = found[places[key]]
+            if places[key] in problems:
+                errors[row] = problems[places[key]]
+            truncated += bool(places[key] not in problems and cut[places[key]])
     return BenchmarkScores(
         scores=scores,
         aspects=tuple(spec.aspects),

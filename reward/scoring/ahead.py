@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
@@ -17,15 +16,13 @@ from reward.errors import ImageError
 from reward.images import THREADS, KeyedImage, keyed_image, load_image
 from reward.metrics.scorer import CaptionScorer
 from reward.scoring.columns import RowTask
-from reward.scoring.several import Metrics, reads_images
+from reward.scoring.results import reads_images
+from reward.scoring.several import Metrics
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ImageReader", "ahead", "decoded_chunks"]
-
 FIRST_ROWS = 64  # scored in the first call, so that something is known soon
-CHUNK_ROWS = 1024  # in each after it, at most; fewer where their decoded images take IMAGE_BYTES
 IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
 
@@ -103,78 +100,60 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield item
 
 
-def decoded_chunks(tasks: Iterable[RowTask], reader: ImageReader, part_rows: int = 0) -> Iterator[list[RowTask]]:
+def decoded_chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, most_rows: int) -> Iterator[list[RowTask]]:
     """Chunks of rows with decoded images, in order, made ahead of who takes them.
 
-    Rows of one image that follow each other stay in one chunk (up to twice `CHUNK_ROWS`) and share one object, so that
-    it is decoded and encoded once. An image that cannot be decoded becomes the row's problem.
+    A chunk lies in one block. Rows of one image in a chunk share one object, so that it is decoded and encoded once. An
+    image that cannot be decoded becomes the row's problem.
 
     Args:
-        tasks: rows with images as the data have them; consumed in another thread.
+        blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        part_rows: no chunk has rows of two parts of so many rows; 0 for no parts.
+        most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has 64.
 
     Raises:
-        Exception: whatever `tasks` or `reader` raised, except ImageError.
+        Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop = threading.Event()
-    running = takewhile(lambda task: not stop.is_set(), tasks)
+    running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
     try:
-        yield from ahead(_chunks(running, reader, part_rows))
+        yield from ahead(_chunks(running, reader, most_rows))
     finally:
         stop.set()
 
 
-def _chunks(tasks: Iterable[RowTask], reader: ImageReader, part_rows: int) -> Iterator[list[RowTask]]:
+def _chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, most_rows: int) -> Iterator[list[RowTask]]:
+    limit = min(FIRST_ROWS, most_rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
-        chunk = _Chunk(pool, reader)
-        for task in tasks:
-            if not reader.is_needed:
-                task.image = task.image_key = None
-            ends = part_rows and chunk.rows and task.row // part_rows != chunk.rows[0].row // part_rows
-            if ends or chunk.is_full(task.image_key):
-                yield chunk.taken(task.image_key)
-            chunk.add(task)
-        if chunk.rows:
-            yield chunk.taken(None)
+        for block in blocks:
+            chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
+            images: dict[str, Future[Any]] = {}
+            for task in block:
+                if not reader.is_needed:
+                    task.image = task.image_key = None
+                key = task.image_key
+                if len(chunk) >= limit or size >= IMAGE_BYTES:
+                    yield _decoded(chunk, images)
+                    chunk, size, opened, limit = [], 0, [], most_rows
+                    images = {key: images[key]} if key in images else {}
+                if key is not None and key not in images:
+                    images[key] = pool.submit(reader, task.image)
+                    opened.append(images[key])
+                    if len(opened) > 2 * THREADS:  # waits, so that the size of the decoded images is known early
+                        size += _size(opened[-2 * THREADS - 1])
+                chunk.append(task)
+            if chunk:
+                yield _decoded(chunk, images)
 
 
-class _Chunk:
-    """Rows whose images are being decoded."""
-
-    def __init__(self, pool: Executor, reader: ImageReader) -> None:
-        self._pool, self._reader = pool, reader
-        self._images: dict[str, Future[Any]] = {}
-        self.rows: list[RowTask] = []
-        self._limit = min(FIRST_ROWS, CHUNK_ROWS)
-        self._size, self._decoding = 0, deque[Future[Any]]()
-
-    def is_full(self, next_image: str | None) -> bool:
-        """Whether it should end before a row with this image."""
-        full = len(self.rows) >= self._limit or self._size >= IMAGE_BYTES
-        return full and (next_image not in self._images or len(self.rows) >= 2 * self._limit)
-
-    def add(self, task: RowTask) -> None:
-        key = task.image_key
-        if key is not None and key not in self._images:
-            self._images[key] = self._pool.submit(self._reader, task.image)
-            self._decoding.append(self._images[key])
-            while len(self._decoding) > 2 * THREADS:  # so that the size of the decoded images is known early
-                self._size += _size(self._decoding.popleft())
-        self.rows.append(task)
-
-    def taken(self, next_image: str | None) -> list[RowTask]:
-        """Its rows, with their images; what is left is empty but for the image of the next row."""
-        rows, images = self.rows, self._images
-        for task in rows:
-            if task.image_key is not None:
-                try:
-                    task.image = images[task.image_key].result()
-                except ImageError as error:
-                    task.image_problem, task.image = str(error), None
-        self._images = {next_image: images[next_image]} if next_image in images else {}
-        self.rows, self._size, self._decoding, self._limit = [], 0, deque(), CHUNK_ROWS
-        return rows
+def _decoded(chunk: list[RowTask], images: dict[str, Future[Any]]) -> list[RowTask]:
+    for task in chunk:
+        if task.image_key is not None:
+            try:
+                task.image = images[task.image_key].result()
+            except ImageError as error:
+                task.image_problem, task.image = str(error), None
+    return chunk
 
 
 def _size(future: Future[Any]) -> int:

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.errors import CheckpointError, ConfigError, DataError
+from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.ahead import ImageReader, decoded_chunks
-from reward.scoring.columns import ColumnPlan, RowTask, find_columns, row_task
-from reward.scoring.parts import RowsDigest
-from reward.scoring.readers import BadRow
-from reward.scoring.results import ScoreColumns, Scored, score_rows
+from reward.scoring.columns import ColumnPlan, find_columns
+from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
+from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 from reward.values import values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchScorer"]
-
+_CHUNK_ROWS = 1024
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
-_scorers: dict[str, tuple[str, Metrics]] = {}
+_loaded: dict[str, tuple[str, Metrics]] = {}
 _loading = threading.Lock()
 
 
@@ -41,8 +39,8 @@ class BatchScorer:
     The scorer is loaded at the first batch, once in a process, whatever number of copies are unpickled there. Rows of
     one image in a batch are scored together, wherever they stand, so that the image is decoded and encoded once.
 
-    It belongs to one checkpoint: once the files of that were changed, say by another training, it refuses to score or
-    to be pickled, and a new BatchScorer loads the new ones. Its pickled state names weights and code, so that
+    It belongs to one checkpoint: once the files of that were changed, say by another training, it refuses to be loaded
+    or pickled, and a new BatchScorer loads the new ones. Its pickled state names weights and code, so that
     `datasets.map` finds kept scores only while these are the same.
 
     Args:
@@ -62,7 +60,7 @@ class BatchScorer:
 
     Raises:
         ConfigError: the metric weighs words by a corpus, or an argument is of the wrong type.
-        CheckpointError: by a call: the checkpoint was changed since.
+        CheckpointError: by the first call: the checkpoint was changed since.
         WeightsError: bad weights.
 
     Example:
@@ -76,7 +74,7 @@ class BatchScorer:
 
     def __init__(
         self,
-        scorer: str | Scorer | Sequence[str | MetricSource | Scorer] | Metrics,
+        scorer: str | Scorer | Sequence[str | MetricSource | Scorer],
         source: str | os.PathLike[str] = "embedded",
         *,
         weights: Mapping[str, float] | None = None,
@@ -91,23 +89,19 @@ class BatchScorer:
         fetch: Callable[[Any, str | os.PathLike[str]], Any] | None = None,
         **options: Any,
     ) -> None:
-        if not isinstance(prefix, str):
-            raise ConfigError(f"prefix must be a text, got {prefix!r}")
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise ConfigError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
         self.given = Metrics.of(scorer, source, weights=weights, **options)
-        self.weights, self.options = weights, options
-        self.names = (candidate_column, image_column, references_column)
+        self.names: dict[str, Any] = {
+            "candidate": candidate_column,
+            "image": image_column,
+            "references": references_column,
+            "strip_thinking": strip_thinking,
+        }
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
-        self.strip_thinking = strip_thinking
         self.added_only, self.fetch = added_only, fetch
         self.images_decoded = 0
-        self._fingerprint: str | None = None  # of what it scores with, once it was pickled or has scored
-        self._stamp: str | None = None  # of the files, on this machine
+        self._metrics: Metrics | None = None  # loaded
         if self.given.knows_aspects:  # else only the checkpoint does
-            self.given.weigh(weights)
-            if self.given is not scorer:  # who gives `Metrics` fits them
-                _check_corpus(self.given)
+            _check_corpus(self.given)
 
     def plan(self, columns: Sequence[str]) -> ColumnPlan:
         """Which of the columns are read.
@@ -115,112 +109,65 @@ class BatchScorer:
         Raises:
             DataError: a column is missing or could be one of several.
         """
-        candidate, image, references = self.names
-        return find_columns(
-            columns,
-            self.given.specs,
-            candidate=candidate,
-            image=image,
-            references=references,
-            strip_thinking=self.strip_thinking,
-        )
+        return find_columns(columns, self.given.specs, **self.names)
 
     def loaded(self) -> Metrics:
-        """The scorers; loaded if this process does not have them yet.
-
-        Raises:
-            CheckpointError, ConfigError: it cannot be loaded, or needs a corpus.
-        """
+        """The scorers; loaded if this process does not have them yet."""
+        if self._metrics is not None:
+            return self._metrics
         if not self.given.is_named:
-            self.given = loaded = self.given.load(**self.options)
-            return loaded
+            self._metrics = self.given.load()
+            return self._metrics
         with _loading:
-            fingerprint = self._named()
-            key = repr((self.given, sorted(self.options.items())))
-            if key not in _scorers or _scorers[key][0] != fingerprint:
-                _scorers.pop(key, None)  # that of older files
-                loaded = self.given.load(**self.options)
-                _check_corpus(loaded)
-                _scorers[key] = fingerprint, loaded
-            return _scorers[key][1]
-
-    def belong_to(self, fingerprint: Any) -> BatchScorer:
-        """Has it refuse any metric by name that is not this one; see `Metrics.fingerprint`."""
-        self._fingerprint = repr(fingerprint)
-        return self
+            fingerprint, key = self.given.stay(), repr((self.given.parts, self.given.weights, self.given.options))
+            if key not in _loaded or _loaded[key][0] != fingerprint:
+                _loaded.pop(key, None)  # that of older files
+                metrics = self.given.load()
+                _check_corpus(metrics)
+                _loaded[key] = fingerprint, metrics
+            self._metrics = _loaded[key][1]
+        return self._metrics
 
     def __getstate__(self) -> dict[str, Any]:
-        named = self._named() if self.given.is_named else repr(self.given.fingerprint)
-        return {**vars(self), "images_decoded": 0, "_fingerprint": named, "_stamp": None}
+        return {**vars(self), "images_decoded": 0, "_metrics": None}
 
-    def _named(self) -> str:
-        """Fingerprint of what it scores with, which stays the same as long as it lives.
-
-        Raises:
-            CheckpointError: the files of the checkpoint are others now.
-        """
-        stamp = self.given.stamp
-        if self._stamp is None or self._fingerprint is None:
-            now = repr(self.given.fingerprint)
-            is_same = self._fingerprint in (None, now)
-            self._stamp, self._fingerprint = stamp, self._fingerprint or now
-        else:
-            is_same = self._stamp == stamp
-        if not is_same:
-            raise CheckpointError(
-                f"the checkpoint of {self.given.name!r} is not the one that this BatchScorer was made for: its files "
-                "are others (or what its name stands for). Make a new BatchScorer"
-            )
-        return self._fingerprint
-
-    def columns(self, taken: Sequence[str]) -> ScoreColumns:
+    def columns(self, taken: Sequence[str]) -> AddedColumns:
         """The columns that are added to rows with the columns `taken`; loads the scorer.
 
         Raises:
             DataError: a column of that name is there already.
             WeightsError: the checkpoint does not have an aspect that is weighed.
         """
-        return ScoreColumns(self.loaded(), self.weights, self.prefix, taken)
-
-    def scored(self, tasks: Iterable[RowTask], reader: ImageReader, part_rows: int = 0) -> Iterator[Scored]:
-        """Rows and what became of them, chunk by chunk; the images of the next chunk are decoded meanwhile.
-
-        Args:
-            tasks: rows; consumed in another thread.
-            reader: decodes the images.
-            part_rows: see `decoded_chunks`.
-        """
-        metrics = self.loaded()
-        for chunk in decoded_chunks(tasks, reader, part_rows):
-            scored = score_rows(chunk, metrics, self.batch_size)
-            for task in chunk:
-                task.image = None  # which takes far more memory than all else
-            yield scored
+        return AddedColumns(self.loaded(), self.prefix, taken)
 
     def score_rows(
         self,
         rows: Sequence[Mapping[str, Any] | BadRow],
         columns: Sequence[str],
         summary: SummaryBuilder | None = None,
-        digest: RowsDigest | None = None,
     ) -> dict[str, list[Any]]:
         """The added columns of some rows, in their order.
 
         Args:
             rows: each with at least the columns of `plan(columns)`.
             columns: all columns there are.
-            summary: counts the rows; made for the aspects of the loaded scorers.
-            digest: to which the rows are added.
+            summary: counts the rows.
         """
-        metrics, plan, root = self.loaded(), self.plan(columns), self.image_root or ""
-        tasks = [row_task(row, plan, metrics.specs, number=number, root=root) for number, row in enumerate(rows)]
-        if digest is not None:
-            digest.add(tasks)
-        reader = ImageReader(root, metrics, self.fetch)
-        chunks = list(self.scored(_by_image(tasks), reader)) or [score_rows([], metrics, None)]
+        added, plan, root = self.columns(columns), self.plan(columns), self.image_root or ""
+        summary = SummaryBuilder() if summary is None else summary
+        tasks = [plan.task(row, number, root) for number, row in enumerate(rows, start=summary.counts["rows"])]
+        first: dict[str, int] = {}  # row of each image; the others of the image come behind it
+        tasks.sort(key=lambda each: each.row if each.image_key is None else first.setdefault(each.image_key, each.row))
+        reader = ImageReader(root, added.metrics, self.fetch)
+        order = np.argsort([task.row for task in tasks])
+        built: dict[str, list[Any]] = {name: [] for name in added.types}
+        for chunk in decoded_chunks([tasks], reader, _CHUNK_ROWS):
+            for name, values in added.build(chunk, self.batch_size, summary).items():
+                built[name] += values
+            for task in chunk:
+                task.image = None  # which takes far more memory than all else
         self.images_decoded += reader.decoded
-        summary = summary or SummaryBuilder(metrics.numbers)
-        return self.columns(columns).build(Scored.joined(chunks).by_row(), summary)
+        return {name: [values[place] for place in order] for name, values in built.items()}
 
     def __call__(self, batch: Any) -> Any:
         """Scores a batch.
@@ -281,14 +228,6 @@ def _check_corpus(metrics: Metrics) -> None:
             f"metric {metrics.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "
             "(scorer.fit), save it (save_pretrained), and give that folder as source"
         )
-
-
-def _by_image(tasks: Iterable[RowTask]) -> list[RowTask]:
-    """The rows of an image behind its first one."""
-    first: dict[str, int] = {}
-    return sorted(
-        tasks, key=lambda task: task.row if task.image_key is None else first.setdefault(task.image_key, task.row)
-    )
 
 
 def _values(column: Any, name: str) -> list[Any]:

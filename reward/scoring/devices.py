@@ -1,4 +1,4 @@
-"""Several processes, one for each device, each of which does every nth part: for several GPUs of one machine."""
+"""Several processes, one for each device, each of which does every nth block of rows: for the GPUs of one machine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints import warn_embedded
 from reward.errors import ConfigError, WorkerError
+from reward.scoring.parts import rows_of
 
 if TYPE_CHECKING:
     from reward.scoring.job import Job, Progress
-
-__all__ = ["DevicePool", "cpu_threads", "parse_devices"]
 
 
 def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
@@ -61,17 +60,14 @@ def cpu_threads() -> int:
 
 
 class DevicePool:
-    """A process for each device, which loads the metrics and scores parts.
+    """A process for each device, which loads the metrics and scores blocks of rows.
 
-    A process that dies is started again and goes on with its parts; if it dies over the same part once more, the run
+    A process that dies is started again and goes on with its blocks; if it dies over the same rows once more, the run
     stops with the reason. The processes end with their parent, also when that is killed.
 
     Args:
         devices: see `parse_devices`.
         job: what they do; the metrics are given by name.
-
-    Attributes:
-        facts: see `Job.facts`.
 
     Raises:
         WorkerError: a process died while it loaded the metrics, or twice over the same rows.
@@ -79,100 +75,95 @@ class DevicePool:
     """
 
     def __init__(self, devices: Sequence[str], job: Job) -> None:
-        threads = max(1, cpu_threads() // len(devices))
-        self._workers = [_Worker(device, job, threads) for device in devices]
+        self._workers = [_Worker(device, job, max(1, cpu_threads() // len(devices))) for device in devices]
 
     def __enter__(self) -> DevicePool:
-        if self._workers[0].job.scorer.given.knows_drawings_only:
+        if self._workers[0].job.metrics.knows_drawings_only:
             warn_embedded()  # here, once for all processes
         try:
             for worker in self._workers:
                 worker.start()
-            facts = [worker.loaded() for worker in self._workers]
-            self.facts: dict[str, Any] = facts[0]
+            for worker in self._workers:
+                worker.wait_until_loaded()
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._end()
-
-    def _end(self) -> None:
         for worker in self._workers:
             worker.end()
 
-    def work(self, numbers: Iterable[int]) -> Iterator[Progress]:
-        """What the processes do of some parts, as it is done; see `Job.work`."""
-        wanted = list(numbers)
+    def work(self, blocks: Sequence[range]) -> Iterator[Progress]:
+        """What the processes do of some blocks, as it is done; see `Job.work`."""
         for place, worker in enumerate(self._workers):
-            worker.give(wanted[place :: len(self._workers)])
+            worker.give([*blocks[place :: len(self._workers)]])
         while busy := {worker.pipe: worker for worker in self._workers if worker.left}:
             for pipe in wait(list(busy)):
                 yield from busy[pipe].take()  # type: ignore[index]
 
 
 class _Worker:
-    """A process, and the parts that it has still to do."""
+    """A process, and the blocks that it has still to do."""
 
     def __init__(self, device: str, job: Job, threads: int) -> None:
         self.device, self.job, self._threads = device, job, threads
-        self.left: list[int] = []
-        self._died_over: int | None = None
+        self.left: list[range] = []
+        self._died_over: range | None = None
+        self.process: Any = None
         self.pipe: Connection
 
     def start(self) -> None:
+        import dill  # transforms of data sets may be functions that only dill can send
+
         spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
         self.pipe, theirs = spawn.Pipe()
-        arguments = (theirs, _packed(self.job), self.device, self._threads)
-        self.process = spawn.Process(target=_serve, args=arguments, daemon=True)
+        self.process = spawn.Process(
+            target=_serve, args=(theirs, dill.dumps(self.job), self.device, self._threads), daemon=True
+        )
         self.process.start()
         theirs.close()
 
-    def loaded(self) -> Any:
-        """Waits until the metrics are loaded; gives the facts about them."""
+    def wait_until_loaded(self) -> None:
         try:
-            return self._received()
+            self._received()
         except EOFError:
-            self.process.join()
             raise WorkerError(
                 f"the process of device {self.device!r} died{self._exit_code()} while it loaded the metric: perhaps "
                 "memory was short (name fewer devices). A script that scores on several devices must do it below "
                 'if __name__ == "__main__":, since its processes import the script'
             ) from None
 
-    def give(self, numbers: list[int]) -> None:
-        """Has it do some parts."""
-        self.left = numbers
+    def give(self, blocks: list[range]) -> None:
+        """Has it do some blocks."""
+        self.left = blocks
         with suppress(OSError):  # it died, which `take` will find
-            self.pipe.send(numbers)
+            self.pipe.send(blocks)
 
     def take(self) -> Iterator[Progress]:
         """What it tells; if it died, it is started again."""
+        first = self.left[0]
         try:
             progress: Progress = self._received()
         except EOFError:
-            self.process.join()
-            number = self.left[0]
-            if number == self._died_over:
-                first = number * self.job.part_rows
+            code = self._exit_code()
+            if first == self._died_over:
                 raise WorkerError(
-                    f"the process of device {self.device!r} died twice{self._exit_code()} over rows {first + 1} "
-                    f"to {first + self.job.rows_of(number)}: perhaps memory was short (lower batch_size, "
-                    "--batch-size), or an image crashed its decoder. The parts that are done are saved; run the same "
-                    "again to go on"
+                    f"the process of device {self.device!r} died twice{code} over rows {first.start + 1} to "
+                    f"{first.stop}: perhaps memory was short (lower batch_size, --batch-size), or an image crashed its "
+                    "decoder. The parts that are done are saved; run the same again to go on"
                 ) from None
-            self._died_over = number
+            self._died_over = first
             self.start()
-            self.loaded()
+            self.wait_until_loaded()
             self.give(self.left)
             return
-        if progress.part is not None:
-            self.left.remove(progress.part)
+        rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
+        self.left = [*([rest] if rest else []), *self.left[1:]]
         yield progress
 
     def end(self) -> None:
-        if hasattr(self, "process"):
+        if self.process is not None:
             self.process.terminate()
             self.process.join()
             self.pipe.close()
@@ -187,20 +178,12 @@ class _Worker:
         return message
 
     def _exit_code(self) -> str:
-        code = self.process.exitcode
-        return "" if code is None else f" (exit code {code})"
-
-
-def _packed(job: Job) -> bytes:
-    """The job as bytes; transforms of data sets may be functions that only dill can send."""
-    import dill
-
-    data: bytes = dill.dumps(job)
-    return data
+        self.process.join()
+        return f" (exit code {self.process.exitcode})"
 
 
 def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
-    """What a process does: it loads the metrics, is given parts, and tells what it does."""
+    """What a process does: it loads the metrics, is given blocks, and tells what it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
@@ -210,8 +193,8 @@ def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
 
     try:
         job: Job = dill.loads(packed)
-        job.scorer.options = {**job.scorer.options, "device": device}
-        pipe.send(job.facts())
+        job.metrics = job.metrics.load(device=device)
+        pipe.send(None)
         for progress in job.work(pipe.recv()):
             pipe.send(progress)
     except EOFError:  # the first process has ended

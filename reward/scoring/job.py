@@ -2,177 +2,105 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.errors import OutputError
-from reward.scoring.ahead import ImageReader
-from reward.scoring.batch_scorer import BatchScorer
-from reward.scoring.columns import ColumnPlan, RowTask, row_task
-from reward.scoring.parts import ANSWERS, Part, PartFolder, RowsDigest, put_part
-from reward.scoring.results import RankColumns, ScoreColumns, Scored
+from reward.scoring.ahead import ImageReader, decoded_chunks
+from reward.scoring.columns import ColumnPlan, RowTask
+from reward.scoring.parts import ANSWERS, Part, part_name, put_part
+from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
 
-__all__ = ["Job", "Progress"]
-
 
 @dataclass
 class Progress:
-    """What was done since the last one.
+    """A part that is done and on the disk.
 
     Args:
-        rows, failed: rows that were scored, and those of them that have an error.
-        images: images decoded.
-        cache: {what is kept on disk: [entries found, entries computed]}.
-        part: number of the part that is finished and on the disk with them; None if it goes on.
+        part: its name.
+        rows, failed: its rows, and those of them that have an error.
+        images: images decoded for it.
+        cache: {what is kept on disk: [entries found, entries computed]} for it.
     """
 
+    part: str
     rows: int
     failed: int
     images: int
-    cache: dict[str, list[int]] = field(default_factory=dict)
-    part: int | None = None
+    cache: dict[str, list[int]]
 
 
 @dataclass
 class Job:
-    """How the parts of a data file are scored; picklable if the metrics are given by name.
+    """How the rows of a data file are scored; picklable if the metrics are given by name.
 
     Args:
         source, plan: the data, and which of its columns are read.
-        scorer: scores them.
+        metrics: score them; loaded by `work`.
+        root: where relative image paths start.
         folder: of the parts.
-        run: name of the run, see `PartFolder.name`.
-        part_rows: rows of a part.
+        prefix, batch_size: see `score_dataset`.
+        part_rows: most rows of a part.
     """
 
     source: Source
     plan: ColumnPlan
-    scorer: BatchScorer
+    metrics: Metrics
+    root: Path
     folder: Path
-    run: str
+    prefix: str
+    batch_size: int | None
     part_rows: int
 
-    @property
-    def root(self) -> str | os.PathLike[str]:
-        """Where relative image paths start."""
-        return self.source.folder if self.scorer.image_root is None else self.scorer.image_root
+    def columns(self, metrics: Metrics) -> AddedColumns:
+        """The columns that the output has more than the input."""
+        caption, is_ranked = self.plan.caption if self.plan.many else None, self.plan.group is not None
+        return AddedColumns(metrics, self.prefix, self.source.columns, caption=caption, is_ranked=is_ranked)
 
-    @property
-    def numbers(self) -> range:
-        """Of all parts."""
-        return range(-(-self.source.num_rows // self.part_rows))
-
-    def rows_of(self, number: int) -> int:
-        """How many rows a part has."""
-        return min(self.part_rows, self.source.num_rows - number * self.part_rows)
-
-    def columns(self, metrics: Metrics) -> ScoreColumns:
-        """The columns that the output has more than the input; refuses bad weights and names that the input has."""
-        shared = (metrics, self.scorer.weights, self.scorer.prefix, self.source.columns)
-        if self.plan.many:
-            return RankColumns(*shared, self.plan.caption)
-        return ScoreColumns(*shared, is_ranked=self.plan.group is not None)
-
-    def facts(self) -> dict[str, Any]:
-        """What is known once the metrics are loaded: the added columns with their types, and those with numbers.
-
-        Raises:
-            CapRewardError: the metrics cannot be loaded, or their columns are there already.
-        """
-        metrics = self.scorer.loaded()
-        return {"added": self.columns(metrics).types, "numbers": metrics.numbers}
-
-    def tasks(self, numbers: Iterable[int]) -> Iterator[RowTask]:
-        """The rows of some parts, in their order."""
+    def tasks(self, blocks: Iterable[range]) -> Iterator[Iterator[RowTask]]:
+        """For each of some ranges of rows, in order, what is to be scored; each must be read before the next."""
         rows: Iterator[Any] = iter(())
         at = -1  # the row that comes next
-        for number in sorted(numbers):
-            first, count = number * self.part_rows, self.rows_of(number)
-            if at < 0 or (at != first and self.source.is_indexed):
-                rows = self.source.rows(self.plan.names, first)
+        for block in blocks:
+            if not 0 <= at <= block.start or (at < block.start and self.source.is_indexed):
+                rows = iter(self.source.rows(self.plan.names, block.start))
             else:  # to read on is cheaper than to begin anew
-                next(islice(rows, first - at, first - at), None)
-            for place, row in enumerate(islice(rows, count), start=first):
-                yield row_task(
-                    row,
-                    self.plan,
-                    self.scorer.given.specs,
-                    number=place,
-                    is_csv=self.source.is_csv,
-                    root=self.root,
-                )
-            at = first + count
+                next(islice(rows, block.start - at, block.start - at), None)
+            numbered = enumerate(islice(rows, len(block)), start=block.start)
+            yield (self.plan.task(row, number, self.root) for number, row in numbered)
+            at = block.stop
 
-    def done(self, folder: PartFolder) -> dict[int, Part]:
-        """The parts that are there, of these very rows as they are now: {number: part without its columns}."""
-        found: dict[int, Part] = {}
-        tasks = self.tasks(number for number in folder.numbers if number in self.numbers)
-        for number in folder.numbers:
-            own = islice(tasks, self.rows_of(number)) if number in self.numbers else ()
-            part = folder.find(number, RowsDigest().add(own).name(self.run))
-            if part is not None:
-                found[number] = replace(part, columns={})
-        return found
+    def names(self, blocks: Iterable[range]) -> Iterator[str]:
+        """The names that the parts of some ranges of rows have as the rows are now."""
+        return map(part_name, self.tasks(blocks))
 
-    def work(self, numbers: Iterable[int]) -> Iterator[Progress]:
-        """Scores some parts and writes each of them to the folder; gives what was done, chunk by chunk.
+    def work(self, blocks: Iterable[range]) -> Iterator[Progress]:
+        """Scores some ranges of rows, and writes them to the folder, part by part.
 
         Raises:
-            OutputError: a part cannot be written, or the data have fewer rows than before.
+            OutputError: a part cannot be written.
         """
-        metrics = self.scorer.loaded()
-        columns, reader = self.columns(metrics), ImageReader(self.root, metrics)
-        chunks: list[Scored] = []
-        decoded, counts = 0, _cache_counts(metrics)
-        with ExitStack() as stack:
-            stack.enter_context(_answers_kept(metrics, self.folder / ANSWERS))
-            for chunk in self.scorer.scored(self.tasks(numbers), reader, self.part_rows):
-                chunks.append(chunk)
-                number = chunk.tasks[0].row // self.part_rows
-                is_whole = sum(len(each.tasks) for each in chunks) == self.rows_of(number)
-                if is_whole:
-                    self._write(number, Scored.joined(chunks), columns)
-                    chunks = []
-                now = _cache_counts(metrics)
-                cache = {kind: [a - b for a, b in zip(now[kind], counts[kind], strict=True)] for kind in now}
-                yield Progress(
-                    len(chunk.tasks),
-                    _failed(chunk),
-                    reader.decoded - decoded,
-                    cache,
-                    number if is_whole else None,
-                )
-                decoded, counts = reader.decoded, now
-        if chunks:
-            raise OutputError(f"{self.source.name} has fewer rows than before: it changed; run the same again")
-
-    def _write(self, number: int, scored: Scored, columns: ScoreColumns) -> None:
-        summary = SummaryBuilder(columns.metrics.numbers)
-        summary.rows = number * self.part_rows  # the errors name rows of the data
-        built = columns.build(scored, summary)
-        summary.rows -= number * self.part_rows
-        digest = RowsDigest().add(scored.tasks)
-        groups = [] if self.plan.group is None else [task.group for task in scored.tasks]
-        part = Part(built, summary.record(), digest.texts, digest.pictures, groups)
-        put_part(self.folder, number, digest.name(self.run), part)
-
-
-def _failed(scored: Scored) -> int:
-    """How many rows have an error."""
-    wrong = [any(problems) for problems in zip(*(scores.problems for scores in scored.metrics), strict=True)]
-    failed = last = 0
-    for task in scored.tasks:
-        first, last = last, last + max(1, len(task.candidates))
-        failed += any(wrong[first:last])
-    return failed
+        columns, reader = self.columns(self.metrics), ImageReader(self.root, self.metrics)
+        decoded, counts = 0, _cache_counts(self.metrics)
+        with _answers_kept(self.metrics, self.folder / ANSWERS):
+            for tasks in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
+                summary = SummaryBuilder()
+                built = columns.build(tasks, self.batch_size, summary)
+                name, groups = part_name(tasks), [task.group for task in tasks]
+                part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
+                put_part(self.folder, name, part)
+                before, counts, images = counts, _cache_counts(self.metrics), reader.decoded - decoded
+                cache = {kind: [a - b for a, b in zip(now, before[kind], strict=True)] for kind, now in counts.items()}
+                failed = sum(error is not None for error in built[f"{self.prefix}error"])
+                decoded += images
+                tasks.clear()  # the images take far more memory than all else
+                yield Progress(name, summary.counts["rows"], failed, images, cache)
 
 
 def _cache_counts(metrics: Metrics) -> dict[str, list[int]]:

@@ -15,8 +15,6 @@ from typing import Any
 from reward.errors import OutputError
 from reward.scoring.runs import OtherRunError, ScoringInterrupted, check_same_run, lock
 
-__all__ = ["Kept"]
-
 _TABLES = """
 CREATE TABLE IF NOT EXISTS run (facts TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, answer BLOB NOT NULL, sum INTEGER NOT NULL);
@@ -45,10 +43,6 @@ class Kept:
 
     def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False, what: str = "rows") -> None:
         self.path, self.what = path, what
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
         self._lock_path = path.with_name(path.name + ".lock")
         self._lock = lock(self._lock_path, path)
         try:

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress_bar"]
-
 _LOG_SECONDS = 60  # between two lines where no terminal shows a bar
 
 

@@ -1,10 +1,10 @@
-"""What metrics make of rows, as columns, and the columns that the output has of it."""
+"""What metrics make of rows, as the columns that the output has of it."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,156 +12,47 @@ import numpy as np
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import Scorer
 from reward.samples import CaptionSample
-from reward.score_table import weighted_mean
+from reward.score_table import ScoreTable, weighted_mean
 from reward.scoring.columns import RowTask
-from reward.scoring.several import Metrics, reads_images
+from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
-
-__all__ = [
-    "MetricScores",
-    "RankColumns",
-    "ScoreColumns",
-    "Scored",
-    "ranks",
-    "score_rows",
-    "score_samples",
-]
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
 
-@dataclass
-class MetricScores:
-    """What one metric made of N captions.
-
-    Args:
-        scores: float64 (N, A), NaN where a caption has none.
-        truncated: bool (N,), True where a text was cut.
-        texts: {name: N texts or None}.
-        problems: for each caption (kind, message), or None where nothing is wrong.
-    """
-
-    scores: np.ndarray
-    truncated: np.ndarray
-    texts: dict[str, list[Any]]
-    problems: list[Problem | None]
-
-    @classmethod
-    def joined(cls, parts: Sequence[MetricScores]) -> MetricScores:
-        """Those of some captions, then of the next."""
-        texts = {name: [text for part in parts for text in part.texts[name]] for name in parts[0].texts}
-        problems = [problem for part in parts for problem in part.problems]
-        scores, truncated = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "truncated")
-        )
-        return cls(scores, truncated, texts, problems)
-
-    def taken(self, places: Sequence[int]) -> MetricScores:
-        """Those of the captions at some places."""
-        texts = {name: [texts[place] for place in places] for name, texts in self.texts.items()}
-        problems = [self.problems[place] for place in places]
-        return MetricScores(self.scores[places], self.truncated[places], texts, problems)
+def reads_images(scorer: Scorer) -> bool:
+    """Whether a metric looks at images; others score a row whose image is not there."""
+    return bool(getattr(scorer, "reads_images", scorer.spec.needs_image))
 
 
-@dataclass
-class Scored:
-    """Rows, and what each metric made of their captions: those of the first row, then of the next.
-
-    A row without a caption that can be read has one place, which says why.
-    """
-
-    tasks: list[RowTask]
-    metrics: list[MetricScores]
-
-    @classmethod
-    def joined(cls, parts: Sequence[Scored]) -> Scored:
-        """Rows, then the next."""
-        each = zip(*(part.metrics for part in parts), strict=True)
-        return cls([task for part in parts for task in part.tasks], [MetricScores.joined(scores) for scores in each])
-
-    def by_row(self) -> Scored:
-        """Rows of one caption each in the order of their numbers."""
-        order = sorted(range(len(self.tasks)), key=lambda place: self.tasks[place].row)
-        return Scored([self.tasks[place] for place in order], [scores.taken(order) for scores in self.metrics])
-
-    def problems(self, metrics: Metrics) -> list[list[Problem]]:
-        """What is wrong with each caption. Where it is no matter of the metrics it is said once, else for each."""
-        if len(self.metrics) == 1:
-            return [[] if problem is None else [problem] for problem in self.metrics[0].problems]
-        names = [spec.name for spec in metrics.specs]
-        found: list[list[Problem]] = []
-        for each in zip(*(scores.problems for scores in self.metrics), strict=True):
-            first = each[0]
-            if first is not None and first[0] != "metric" and all(problem == first for problem in each):
-                found.append([first])
-            else:
-                found.append([(name, problem[1]) for name, problem in zip(names, each, strict=True) if problem])
-        return found
-
-
-def score_rows(tasks: list[RowTask], metrics: Metrics, batch_size: int | None) -> Scored:
-    """Scores rows whose images are decoded. A caption that is refused does not keep the others from being scored."""
-    return Scored(tasks, [_score_rows(tasks, scorer, batch_size) for scorer in metrics.scorers])
-
-
-def _score_rows(tasks: Sequence[RowTask], scorer: Scorer, batch_size: int | None) -> MetricScores:
-    """What one metric makes of rows; if it reads no images, it scores those without one, too."""
-    needs_image = reads_images(scorer)
-    samples: list[CaptionSample] = []
-    places: list[int] = []  # of the samples among the captions
-    problems: list[Problem | None] = []
-    for task in tasks:
-        problem = task.problem
-        if needs_image and task.image_problem is not None:
-            problem = ("image", task.image_problem)
-        for candidate in task.candidates or [None]:
-            problems.append(problem)
-            if problem is None:
-                try:
-                    samples.append(CaptionSample(candidate, task.image, task.references, **task.context))
-                    places.append(len(problems) - 1)
-                except InvalidSampleError as error:
-                    problems[-1] = ("candidate", str(error))
-    count, spec = len(problems), scorer.spec
-    scores, truncated = np.full((count, len(spec.aspects)), np.nan), np.zeros(count, dtype=bool)
-    texts: dict[str, list[Any]] = {name: [None] * count for name in spec.texts}
-    if samples:
-        table = score_samples(samples, scorer, batch_size)
-        scores[places], truncated[places] = table.scores, table.truncated
-        for place, problem, *own in zip(places, table.problems, *table.texts.values(), strict=True):
-            problems[place] = problem
-            for name, text in zip(table.texts, own, strict=True):
-                texts[name][place] = text
-    return MetricScores(scores, truncated, texts, problems)
-
-
-def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None) -> MetricScores:
-    """What a scorer makes of samples; a score that is not finite becomes NaN, and is a problem of kind "metric"."""
+def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None) -> ScoreTable:
+    """What a scorer makes of samples; a score that is not finite becomes NaN, and the row an error."""
     table = scorer.score(samples, batch_size=batch_size)
-    spec = scorer.spec
     if len(table) != len(samples):
-        raise ValueError(f"scorer {spec.name!r} gave {len(table)} results for {len(samples)} samples")
+        raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
     is_finite = np.isfinite(table.scores)
-    bad = set(np.flatnonzero(~is_finite.all(axis=1)).tolist()) | set(table.errors)
-    problems: list[Problem | None] = [None] * len(samples)
-    for place in bad:
-        problems[place] = ("metric", table.errors.get(place, "the metric gave no finite score"))
-    texts = {name: list(table.texts[name]) for name in spec.texts}
-    return MetricScores(np.where(is_finite, table.scores, np.nan), table.truncated, texts, problems)
+    bad = dict.fromkeys(np.flatnonzero(~is_finite.all(axis=1)).tolist(), "the metric gave no finite score")
+    return replace(table, scores=np.where(is_finite, table.scores, np.nan), errors={**bad, **table.errors})
 
 
-class ScoreColumns:
-    """Adds one column an aspect, the reward, `truncated` and `error` to rows of one caption each.
+class AddedColumns:
+    """The columns that the output has more than the input.
 
-    Several metrics have `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated` for each, `reward` if they are
-    weighed, and one `error`.
+    Rows of one caption each get one column an aspect, the metric's texts, the reward, `truncated` and `error`, and
+    `rank` where rows compete. Several metrics have `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated`
+    each, `reward` if they are weighed, and one `error`. In rows of many captions the column of captions is put in
+    order, best first; they get the `best`, the `order`, `rewards` and a list an aspect. Ties keep the order of the
+    input, captions without a reward come last.
 
     Args:
         metrics: what scores; loaded, if their aspects are not known before.
-        weights: aspect weights of the reward.
         prefix: put before the name of every added column.
-        columns: the columns of the input, with which the added ones must not collide.
-        is_ranked: whether the rows of a group are ranked: adds the column `rank`, see `ranks`.
+        taken: the columns of the input, with which the added ones must not collide.
+        caption: the column of captions, if a row has many; it is replaced.
+        is_ranked: whether rows compete: the type of `rank` is named, see `ranks`.
+
+    Attributes:
+        types: {column: its type, see `schemas.arrow_type`}.
 
     Raises:
         DataError: a column of that name is there already.
@@ -171,132 +62,162 @@ class ScoreColumns:
     def __init__(
         self,
         metrics: Metrics,
-        weights: Mapping[str, float] | None,
         prefix: str,
-        columns: Sequence[str],
+        taken: Sequence[str],
         *,
+        caption: str | None = None,
         is_ranked: bool = False,
     ) -> None:
-        self.metrics, self.prefix = metrics, prefix
-        self._weights = metrics.weigh(weights)
-        types = {**self._types(), **({"rank": "int64"} if is_ranked else {})}
-        self.types = {prefix + name: kind for name, kind in types.items()}  # {added column: see `schemas.arrow_type`}
-        if taken := [name for name in self.types if name in columns]:
+        self.metrics, self.prefix, self.caption = metrics, prefix, caption
+        self._weights = metrics.weigh()
+        aspects, rewards = metrics.columns("aspects"), metrics.rewards
+        self.numbers = [*aspects, *rewards]
+        if caption is None:
+            types = dict.fromkeys(aspects, "float64") | dict.fromkeys(metrics.columns("texts"), "string")
+            types |= dict.fromkeys(rewards, "float64")
+            types |= {metrics.column(spec, "truncated"): "bool_" for spec in metrics.specs} | {"error": "string"}
+            types |= {"rank": "int64"} if is_ranked else {}
+        else:
+            lists = ["rewards", *(name for name in self.numbers if name != "reward")]
+            types = {"best": "string", "order": "list int64", **dict.fromkeys(lists, "list float64")}
+            types |= {"truncated": "list bool_", "error": "string"}
+        self.types = {prefix + name: kind for name, kind in types.items()}
+        if there := [name for name in self.types if name in taken]:
             raise DataError(
-                f"the input has a column {taken[0]!r} already, which the output would have too; "
+                f"the input has a column {there[0]!r} already, which the output would have too; "
                 "give the new columns a prefix with --prefix, such as --prefix new_"
             )
+        if caption is not None:
+            self.types = {caption: "list string", **self.types}
 
-    def _types(self) -> dict[str, str]:
-        """{column: its type} of what `build` gives, before the prefix."""
-        metrics = self.metrics
-        return {
-            **dict.fromkeys(metrics.columns("aspects"), "float64"),
-            **dict.fromkeys(metrics.columns("texts"), "string"),
-            **dict.fromkeys(metrics.rewards, "float64"),
-            **{metrics.column(spec, "truncated"): "bool_" for spec in metrics.specs},
-            "error": "string",
-        }
+    def build(self, tasks: Sequence[RowTask], batch_size: int | None, summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """Scores rows whose images are decoded: their columns, without ranks. Counts them in `summary`.
 
-    def numbers(self, scored: Scored) -> dict[str, np.ndarray]:
-        """{name of an aspect or a reward: (N,)} of N captions, before the prefix."""
-        metrics = self.metrics
-        columns = [column for scores in scored.metrics for column in scores.scores.T]
-        pairs = zip(scored.metrics, self._weights, strict=True)
-        rewards = [weighted_mean(scores.scores, weights) for scores, weights in pairs]
-        if metrics.shares is not None:
-            rewards.append(weighted_mean(np.stack(rewards, axis=1), np.array(metrics.shares)))
-        return dict(zip([*metrics.columns("aspects"), *metrics.rewards], [*columns, *rewards], strict=True))
+        A caption that is refused does not keep the others from being scored. A row without a caption that can be read
+        has one place among the captions, which says why.
+        """
+        samples = [_sample(task, candidate) for task in tasks for candidate in task.candidates or [None]]
+        owners = [task for task in tasks for _ in task.candidates or [None]]
+        scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.scorers]
+        tables = [table for table, _ in scored]
+        numbers = self._numbers(tables)
+        problems = self._joined([each for _, each in scored])
+        has_reward = np.any([np.isfinite(numbers[name]) for name in self.metrics.rewards], axis=0)
+        is_cut = np.any([table.truncated for table in tables], axis=0)
+        summary.count(
+            rows=len(tasks),
+            captions=sum(len(task.candidates) for task in tasks) if self.caption else len(samples),
+            scored=int((np.isfinite(numbers["reward"]) if self.caption else has_reward).sum()),
+            truncated=int(is_cut.sum()),
+            thinking_cut=sum(task.thinking_cut for task in tasks),
+        )
+        for task, own in zip(owners, problems, strict=True):
+            for kind, message in own:
+                summary.add_error(kind, message, task.row)
+        for name, values in numbers.items():
+            summary.add_numbers(name, values)
+        errors = [self._message(own) for own in problems]
+        if self.caption is not None:
+            return self._lists(tasks, numbers, problems, errors, is_cut, summary)
+        columns: dict[str, list[Any]] = {name: _nullable(column) for name, column in numbers.items()}
+        for spec, table in zip(self.metrics.specs, tables, strict=True):
+            columns |= {self.metrics.column(spec, name): list(texts) for name, texts in table.texts.items()}
+            columns[self.metrics.column(spec, "truncated")] = table.truncated.tolist()
+        columns["error"] = errors
+        return {name: columns[name.removeprefix(self.prefix)] for name in self.types if name != f"{self.prefix}rank"}
 
-    def build(self, scored: Scored, summary: SummaryBuilder) -> dict[str, list[Any]]:
-        """The added columns of some rows, without their ranks; counts them in `summary`."""
-        numbers, problems = self.numbers(scored), scored.problems(self.metrics)
-        for row, found in enumerate(problems, start=summary.rows):
-            for kind, message in found:
-                summary.add_error(kind, message, row)
-        is_scored = np.any([np.isfinite(numbers[name]) for name in self.metrics.rewards], axis=0)
-        summary.rows += len(scored.tasks)
-        _count(summary, len(problems), scored, numbers, is_scored)
-        values: dict[str, list[Any]] = {name: _nullable(column) for name, column in numbers.items()}
-        for spec, scores in zip(self.metrics.specs, scored.metrics, strict=True):
-            values |= {self.metrics.column(spec, name): texts for name, texts in scores.texts.items()}
-            values[self.metrics.column(spec, "truncated")] = scores.truncated.tolist()
-        values["error"] = [self.message(found) for found in problems]
-        return {self.prefix + name: values[name] for name in self._types()}
+    def _numbers(self, tables: Sequence[ScoreTable]) -> dict[str, np.ndarray]:
+        """{name of an aspect or a reward: (N,)} of N captions."""
+        rewards = [weighted_mean(table.scores, own) for table, own in zip(tables, self._weights, strict=True)]
+        if self.metrics.shares is not None:
+            rewards.append(weighted_mean(np.stack(rewards, axis=1), self.metrics.shares))
+        return dict(zip(self.numbers, [*(each for table in tables for each in table.scores.T), *rewards], strict=True))
 
-    def message(self, problems: Sequence[Problem]) -> str | None:
+    def _joined(self, found: Sequence[Sequence[Problem | None]]) -> list[list[Problem]]:
+        """What is wrong with each caption. Where it is no matter of the metrics it is said once, else for each."""
+        joined: list[list[Problem]] = []
+        for each in zip(*found, strict=True):
+            first = each[0]
+            if first is None or len(each) == 1 or first[0] == "metric" or any(problem != first for problem in each):
+                names = self.metrics.names
+                joined.append([(n if len(each) > 1 else p[0], p[1]) for n, p in zip(names, each, strict=True) if p])
+            else:
+                joined.append([first])
+        return joined
+
+    def _message(self, problems: Sequence[Problem]) -> str | None:
         """Why a caption has no score; of several metrics, which of them have none, and why."""
-        names = [spec.name for spec in self.metrics.specs] if len(self.metrics.parts) > 1 else []
+        names = self.metrics.names if len(self.metrics.parts) > 1 else []
         return "; ".join(f"{kind}: {why}" if kind in names else why for kind, why in problems) or None
 
-
-class RankColumns(ScoreColumns):
-    """Puts the candidates of each row in order, best first, and adds the best, the order and the scores.
-
-    Ties keep the order of the input, candidates without a reward come last.
-
-    Args: as for ScoreColumns; `caption` is the column of candidates, which is replaced.
-    """
-
-    def __init__(
+    def _lists(
         self,
-        metrics: Metrics,
-        weights: Mapping[str, float] | None,
-        prefix: str,
-        columns: Sequence[str],
-        caption: str,
-    ) -> None:
-        self.caption = caption
-        super().__init__(metrics, weights, prefix, columns)
-        self.types = {caption: "list string", **self.types}
-
-    def _types(self) -> dict[str, str]:
-        others = [name for name in self.metrics.rewards if name != "reward"]  # of each of several metrics
-        lists = dict.fromkeys(["rewards", *self.metrics.columns("aspects"), *others], "list float64")
-        return {"best": "string", "order": "list int64", **lists, "truncated": "list bool_", "error": "string"}
-
-    def build(self, scored: Scored, summary: SummaryBuilder) -> dict[str, list[Any]]:
-        """The added and replaced columns of some rows; counts them in `summary`."""
-        numbers, problems = self.numbers(scored), scored.problems(self.metrics)
-        rewards, cut = numbers["reward"], np.any([scores.truncated for scores in scored.metrics], axis=0)
-        _count(summary, sum(len(task.candidates) for task in scored.tasks), scored, numbers, np.isfinite(rewards))
-        built: dict[str, list[Any]] = {name: [] for name in self.types}
+        tasks: Sequence[RowTask],
+        numbers: Mapping[str, np.ndarray],
+        problems: Sequence[Sequence[Problem]],
+        errors: Sequence[str | None],
+        is_cut: np.ndarray,
+        summary: SummaryBuilder,
+    ) -> dict[str, list[Any]]:
+        """The columns of rows with many captions each."""
+        rows: list[list[Any]] = []
         last = 0
-        for row, task in enumerate(scored.tasks, start=summary.rows):
+        for task in tasks:
             first, last = last, last + max(1, len(task.candidates))
-            for kind, message in (each for found in problems[first:last] for each in found):
-                summary.add_error(kind, message, row)
-            messages = [self.message(found) for found in problems[first:last]]
+            own = slice(first, last)
             if not task.candidates:  # none to keep
-                values: list[Any] = [None] * (len(built) - 1) + messages
-            else:
-                whole = task.problem or (task.image_problem and ("image", task.image_problem))
-                if whole and all(found == [whole] for found in problems[first:last]):
-                    error: str | None = whole[1]
-                else:
-                    each = [f"candidate {place}: {why}" for place, why in enumerate(messages, start=1) if why]
-                    error = "; ".join(each) or None
-                values = [*self._ordered(task, slice(first, last), numbers, cut), error]
-                summary.distinct += len({_text(each) for each in task.candidates})
-            for name, value in zip(built, values, strict=True):
-                built[name].append(value)
-        summary.rows += len(scored.tasks)
-        return built
+                rows.append([*[None] * (len(self.types) - 1), errors[first]])
+                continue
+            rewards = numbers["reward"][own]
+            order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable")
+            texts = [_text(each) for each in task.candidates]
+            summary.count(distinct=len(set(texts)))
+            whole = task.problem or (task.image_problem and ("image", task.image_problem))
+            told = [f"candidate {place}: {why}" for place, why in enumerate(errors[own], start=1) if why]
+            rows.append(
+                [
+                    [texts[place] for place in order],
+                    texts[order[0]] if np.isfinite(rewards[order[0]]) else None,
+                    order.tolist(),
+                    _nullable(rewards[order]),
+                    *(_nullable(column[own][order]) for name, column in numbers.items() if name != "reward"),
+                    is_cut[own][order].tolist(),
+                    whole[1] if whole and all(each == [whole] for each in problems[own]) else "; ".join(told) or None,
+                ]
+            )
+        return dict(zip(self.types, map(list, zip(*rows, strict=True)), strict=True))
 
-    def _ordered(self, task: RowTask, own: slice, numbers: Mapping[str, np.ndarray], cut: np.ndarray) -> list[Any]:
-        """The values of a row but its error."""
-        rewards = numbers["reward"][own]
-        order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable")
-        candidates = [_text(task.candidates[place]) for place in order]
-        listed = {name: _nullable(column[own][order]) for name, column in numbers.items() if name != "reward"}
-        return [
-            candidates,
-            candidates[0] if np.isfinite(rewards[order[0]]) else None,
-            order.tolist(),
-            _nullable(rewards[order]),
-            *listed.values(),
-            cut[own][order].tolist(),
-        ]
+
+def _sample(task: RowTask, candidate: Any) -> CaptionSample | Problem:
+    if task.problem is not None:
+        return task.problem
+    try:
+        return CaptionSample(candidate, task.image, task.references, **task.context)
+    except InvalidSampleError as error:
+        return "candidate", str(error)
+
+
+def _scored(
+    samples: Sequence[CaptionSample | Problem], owners: Sequence[RowTask], scorer: Scorer, batch_size: int | None
+) -> tuple[ScoreTable, list[Problem | None]]:
+    """What one metric makes of captions; if it reads no images, it scores those without one, too."""
+    needs_image, spec = reads_images(scorer), scorer.spec
+    problems: list[Problem | None] = [each if isinstance(each, tuple) else None for each in samples]
+    for place, task in enumerate(owners):
+        if needs_image and task.image_problem is not None:
+            problems[place] = ("image", task.image_problem)
+    places = [place for place, problem in enumerate(problems) if problem is None]
+    scores, truncated = np.full((len(samples), len(spec.aspects)), np.nan), np.zeros(len(samples), dtype=bool)
+    texts: dict[str, list[Any]] = {name: [None] * len(samples) for name in spec.texts}
+    if places:
+        table = score_samples([samples[place] for place in places], scorer, batch_size)  # type: ignore[misc]
+        scores[places], truncated[places] = table.scores, table.truncated
+        for row, message in table.errors.items():
+            problems[places[row]] = ("metric", message)
+        for name, column in texts.items():
+            for place, text in zip(places, table.texts[name], strict=True):
+                column[place] = text
+    return ScoreTable(scores, spec.aspects, truncated=truncated, texts=texts), problems
 
 
 def ranks(rows: Iterable[tuple[str | None, float | None]]) -> tuple[list[int | None], int]:
@@ -325,17 +246,6 @@ def ranks(rows: Iterable[tuple[str | None, float | None]]) -> tuple[list[int | N
         if rewards[row] == rewards[row] and last:
             found[row] = place
     return found, len(numbers) - 1
-
-
-def _count(
-    summary: SummaryBuilder, captions: int, scored: Scored, numbers: Mapping[str, np.ndarray], is_scored: np.ndarray
-) -> None:
-    summary.captions += captions
-    summary.scored += int(is_scored.sum())
-    summary.truncated += int(np.any([scores.truncated for scores in scored.metrics], axis=0).sum())
-    summary.thinking_cut += sum(task.thinking_cut for task in scored.tasks)
-    for name, column in numbers.items():
-        summary.add_numbers(name, column)
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:

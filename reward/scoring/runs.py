@@ -13,18 +13,7 @@ from typing import IO, Any, TypeVar
 from reward.errors import OutputError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
-__all__ = [
-    "OtherRunError",
-    "ResumableRun",
-    "ScoringInterrupted",
-    "check_same_run",
-    "left_out_of_garbage_collection",
-    "lock",
-    "write_json",
-]
-
 T = TypeVar("T")
-FEWEST_ROWS = 64  # of a part, where its size is chosen by us
 
 
 class OtherRunError(OutputError):
@@ -38,13 +27,10 @@ class ScoringInterrupted(KeyboardInterrupt):
         rows: number of rows saved.
         place: where they are.
         what: the rows are called.
-        part_rows: rows of a part, of which nothing is saved before it is whole; None where each row is saved.
     """
 
-    def __init__(self, rows: int, place: Path, what: str = "rows", part_rows: int | None = None) -> None:
+    def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
         saved = f"{rows} {what} are saved in {place}; run the same again to go on" if rows else "nothing is saved yet"
-        if part_rows is not None and part_rows > FEWEST_ROWS:
-            saved += f" (rows are saved {part_rows} at a time: --part-rows {FEWEST_ROWS} loses less)"
         super().__init__(f"stopped; {saved}")
         self.rows, self.place = rows, place
 
@@ -115,12 +101,7 @@ class ResumableRun:
 
 
 def check_same_run(place: Path, before: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """Refuses to go on with what another run has saved.
-
-    Args:
-        place: where it is.
-        before: JSON values that the results there depend on.
-        run: those of this run.
+    """Refuses to go on with what another run has saved in a place; both are JSON values that the results depend on.
 
     Raises:
         OtherRunError: they differ; the message says in what.
@@ -138,9 +119,10 @@ def lock(path: Path, of: Path) -> IO[bytes]:
     """Keeps other processes from writing `of` until the file that it gives is closed.
 
     Raises:
-        OutputError: another process holds it, or `path` cannot be written.
+        OutputError: another process is writing it, or `path` cannot be written.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     except OSError as error:
         raise OutputError(f"cannot write {of}: {error.strerror or error}") from error

@@ -18,7 +18,7 @@ JSON_TEXT = {b"capreward": b"json"}
 
 
 def arrow_type(kind: str) -> pa.DataType:
-    """The Arrow type of a column, from how `ScoreColumns.types` names it.
+    """The Arrow type of a column, from how `AddedColumns.types` names it.
 
     Example:
         >>> arrow_type("list float64")

@@ -12,54 +12,40 @@ from typing import Any, cast
 import numpy as np
 
 from reward.aspect_weights import checked_weight, sum_to_one
-from reward.errors import ConfigError, UnknownMetricError, WeightsError, nearest
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError, WeightsError, nearest
 from reward.fingerprint_objects import fingerprint_scorer
-from reward.fingerprints import metric_identity, source_stamp
+from reward.fingerprints import metric_identity
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, loaded_if_remote, metric_spec
 
-__all__ = ["Metrics", "options_of", "reads_images"]
-
 _NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
-_JUDGED_ROWS, _ROWS = 64, 8192  # of a part: what a kill can cost
 
 
 class Metrics:
     """What scores a data set: metrics by name, or scorers that are loaded.
 
+    A pickled one stands for the checkpoints as they were: once these were changed, it refuses to be loaded.
+
     Args:
         parts: a MetricSource, or a scorer that is loaded, for each.
-        shares: weights of the metrics in the reward of all; None for no such reward.
-
-    Raises:
-        ConfigError: a metric is there twice.
-        WeightsError: a weight that is not a finite number, or a sum that is not positive.
+        weights: {aspect: weight} of the reward, or of several metrics {metric: weight} and {metric_aspect: weight}.
+        options: of `from_pretrained`.
 
     Example:
         >>> metrics = Metrics.of(["vela", "length"], weights={"vela": 3, "length": 1})
-        >>> metrics.shares, metrics.columns("aspects")
-        ((0.75, 0.25), ['vela_descriptiveness', 'vela_relevance', 'vela_fluency', 'length_length'])
+        >>> metrics.shares.tolist(), metrics.columns("aspects")
+        ([0.75, 0.25], ['vela_descriptiveness', 'vela_relevance', 'vela_fluency', 'length_length'])
     """
 
-    def __init__(self, parts: Sequence[MetricSource | Scorer], shares: Sequence[float] | None = None) -> None:
-        self.parts = tuple(parts)
-        self.shares: tuple[float, ...] | None = None
-        names = [spec.name for spec in self.specs]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(
-                    f"metric {name!r} is there twice, and its columns would have one name: score each checkpoint into "
-                    f"a file of its own; the second may take the first as its data, with --prefix (prefix=)"
-                )
-        if shares is not None:
-            checked = [
-                checked_weight(share, f"weight of metric {name!r}") for name, share in zip(names, shares, strict=True)
-            ]
-            self.shares = tuple(sum_to_one(checked).tolist())
-
-    def __repr__(self) -> str:
-        return f"Metrics({list(self.parts)}, {self.shares})"
+    def __init__(
+        self,
+        parts: Sequence[MetricSource | Scorer],
+        weights: Mapping[str, float] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.parts, self.weights, self.options = tuple(parts), weights, dict(options or {})
+        self.made_for: str | None = None  # fingerprint of the checkpoints that it must be loaded from
 
     @classmethod
     def of(
@@ -75,38 +61,64 @@ class Metrics:
         Args:
             scorer: name of a metric, a scorer, a function, or several of them, see `score_dataset`.
             source, options: see `load_scorer`; several metrics have their sources beside their names.
-            weights: those of several metrics, {metric: weight}, make the reward of all; others are left to `weigh`.
+            weights: see `Metrics`; checked here as far as the aspects are known before the metrics are loaded.
 
         Raises:
-            ConfigError: neither a name nor a scorer, or a metric twice.
-            WeightsError: weights of some metrics only.
+            ConfigError: neither a name nor a scorer, a metric twice, or an option that none has.
+            WeightsError: unknown names, weights of some metrics only, or no positive sum.
         """
         if isinstance(scorer, Metrics):
             return scorer
         if not isinstance(scorer, (list, tuple)):
             is_text = isinstance(scorer, (str, os.PathLike))
             one: Any = MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer
-            return cls([_known(one, options)])
-        if source != "embedded" or options.get("revision") is not None:
+            metrics = cls([_known(one, options)], weights, options)
+        elif source != "embedded" or options.get("revision") is not None:
             raise ConfigError(
                 "source= and revision= are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"
             )
-        known = [_known(MetricSource.parse(each) if isinstance(each, str) else each, options) for each in scorer]
-        if not known:
+        elif not scorer:
             raise ConfigError("an empty list of metrics scores nothing: name at least one")
-        names = [part.spec.name for part in known]
-        if len(known) == 1 or not isinstance(weights, Mapping):
-            return cls(known)
-        given = {_one_of(names, name): weight for name, weight in weights.items() if _one_of(names, name)}
-        for name in weights:
-            if not _one_of(names, name) and not str(name).startswith(tuple(f"{each}_" for each in names)):
-                raise cls(known)._unknown(name)
-        if given and (bare := [name for name in names if name not in given]):
-            told = ",".join(f"{name}={weight}" for name, weight in given.items())
-            raise WeightsError(
-                f"{bare[0]} has no weight: write --weights {told},{bare[0]}=WEIGHT (weights=), or 0 for none"
+        else:
+            each = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
+            metrics = cls([_known(part, options) for part in each], weights, options)
+        metrics._check()
+        return metrics
+
+    def _check(self) -> None:
+        names, named = self.names, [part for part in self.parts if isinstance(part, MetricSource)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(
+                f"metric {twice[0]!r} is there twice, and its columns would have one name: score each checkpoint into "
+                f"a file of its own; the second may take the first as its data, with --prefix (prefix=)"
             )
-        return cls(known, [given[name] for name in names] if given else None)
+        if not named and "cache" in self.options:
+            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
+        for name in self.options:
+            if named and not any(takes_option(part.spec, name) for part in named):
+                check_options(named[0].spec, [name])
+        self.shares  # noqa: B018 - raises of bad weights
+        if self.knows_aspects:
+            self.weigh()
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.stay()
+        return vars(self)
+
+    def stay(self) -> str:
+        """The fingerprint of what it scores with, which must not change from now on.
+
+        Raises:
+            CheckpointError: the files of a checkpoint are others than at the first call.
+        """
+        now = repr(self.fingerprint)
+        if self.is_named and self.made_for not in (None, now):
+            raise CheckpointError(
+                f"the checkpoint of {self.name!r} is not the one that this BatchScorer was made for: its files are "
+                "others (or what its name stands for). Make a new BatchScorer"
+            )
+        self.made_for = now
+        return now
 
     @property
     def specs(self) -> list[MetricSpec]:
@@ -114,8 +126,12 @@ class Metrics:
         return [part.spec for part in self.parts]
 
     @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.specs]
+
+    @property
     def name(self) -> str:
-        return "+".join(spec.name for spec in self.specs)
+        return "+".join(self.names)
 
     @property
     def scorers(self) -> list[Scorer]:
@@ -141,11 +157,6 @@ class Metrics:
     def needs_corpus(self) -> bool:
         return any(spec.needs_corpus for spec in self.specs)
 
-    @property
-    def part_rows(self) -> int:
-        """Rows of a part of a data file: fewer where a judge is asked, which takes long or has to be paid."""
-        return _JUDGED_ROWS if any(spec.sources == "judge" for spec in self.specs) else _ROWS
-
     def column(self, spec: MetricSpec, name: str) -> str:
         """What a column of one of the metrics is called."""
         return name if len(self.parts) == 1 else f"{spec.name}_{name}"
@@ -157,90 +168,78 @@ class Metrics:
     @property
     def rewards(self) -> list[str]:
         """Names of the rewards: of each metric, and of all if they have weights."""
-        if len(self.parts) == 1:
-            return ["reward"]
-        return [*(f"{spec.name}_reward" for spec in self.specs), *(["reward"] if self.shares else [])]
+        every = ["reward"] if len(self.parts) > 1 and self.shares is not None else []
+        return [*(self.column(spec, "reward") for spec in self.specs), *every]
 
     @property
-    def numbers(self) -> list[str]:
-        """Names of all columns of scores and rewards."""
-        return [*self.columns("aspects"), *self.rewards]
+    def shares(self) -> np.ndarray | None:
+        """Weights of several metrics in the reward of all, which sum to 1; None for no such reward."""
+        if len(self.parts) == 1 or self.weights is None:
+            return None
+        if not isinstance(self.weights, Mapping):
+            raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(self.weights).__name__}")
+        given = {whole: weight for name, weight in self.weights.items() if (whole := self._whole(name))}
+        if given and (bare := [name for name in self.names if name not in given]):
+            told = ",".join(f"{name}={weight}" for name, weight in given.items())
+            raise WeightsError(
+                f"{bare[0]} has no weight: write --weights {told},{bare[0]}=WEIGHT (weights=), or 0 for none"
+            )
+        checked = [checked_weight(given[name], f"weight of metric {name!r}") for name in self.names if given]
+        return sum_to_one(checked) if given else None
 
-    def weigh(self, weights: Mapping[str, float] | None) -> list[np.ndarray]:
-        """For each metric, weights (A,) of its aspects in its reward.
-
-        Args:
-            weights: {aspect: weight}, of several metrics as `<metric>_<aspect>`. None takes a metric's own, as for one
-                of which no aspect is named.
+    def weigh(self) -> list[np.ndarray]:
+        """For each metric, weights (A,) of its aspects in its reward; its own where none of its aspects is named.
 
         Raises:
             WeightsError: an unknown aspect, or weights that are none.
         """
         if len(self.parts) == 1:
-            return [self.specs[0].weigh(weights)]
-        owners = {f"{spec.name}_{aspect}": (spec.name, aspect) for spec in self.specs for aspect in spec.aspects}
-        aliases = {f"{s.name}_{short}": f"{s.name}_{aspect}" for s in self.specs for short, aspect in s.aliases.items()}
-        given: dict[str, dict[str, float]] = {}
-        if weights is not None and not isinstance(weights, Mapping):
-            raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(weights).__name__}")
-        for name, weight in (weights or {}).items():
-            aspect = aliases.get(name, name)
-            if aspect not in owners:
-                if _one_of([spec.name for spec in self.specs], name):  # the weight of a whole, see `of`
-                    continue
-                raise self._unknown(name)
-            metric, own = owners[aspect]
-            if own in given.setdefault(metric, {}):
-                raise WeightsError(f"weights give aspect {aspect!r} twice")
-            given[metric][own] = weight
-        return [spec.weigh(given.get(spec.name)) for spec in self.specs]
+            return [self.specs[0].weigh(self.weights)]
+        own: dict[str, dict[str, float]] = {name: {} for name in self.names}
+        for name, weight in (self.weights or {}).items():
+            if self._whole(name):
+                continue
+            metric = max((each for each in own if str(name).startswith(f"{each}_")), key=len, default=None)
+            if metric is None:
+                close = ", ".join(nearest(str(name), [*own, *self.columns("aspects")]))
+                raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
+            own[metric][name.removeprefix(f"{metric}_")] = weight
+        return [spec.weigh(own[spec.name] or None) for spec in self.specs]
 
-    def _unknown(self, name: Any) -> WeightsError:
-        """What is said of a weight of nothing."""
-        metrics = [spec.name for spec in self.specs]
-        aliases = [f"{spec.name}_{short}" for spec in self.specs for short in spec.aliases]
-        close = ", ".join(nearest(str(name), [*metrics, *self.columns("aspects"), *aliases]))
-        return WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
+    def _whole(self, name: Any) -> str:
+        """The metric that a weight is of as a whole; empty for that of an aspect."""
+        with suppress(UnknownMetricError):
+            name = name if name in self.names else metric_spec(name).name
+        return name if name in self.names else ""
 
     def load(self, **options: Any) -> Metrics:
-        """Loads what is given by name; each of several gets the options of a cache only if it has them."""
-        if len(self.parts) == 1:
-            return Metrics([_loaded(self.parts[0], options)])
-        loaded = []
+        """Loads what is given by name, with further options; each gets the options that it has.
+
+        Raises:
+            CheckpointError: it cannot be loaded, or is not what `stay` was called for.
+        """
+        if self.made_for is not None and self.is_named:
+            self.stay()
+        loaded: list[Scorer] = []
         for part in self.parts:
-            taken = {name: value for name, value in options.items() if takes_option(part.spec, name)}
-            loaded.append(_loaded(part, taken))
-        return Metrics(loaded, self.shares)
+            if isinstance(part, MetricSource):
+                given = {**self.options, **options}
+                part = part.load(**{name: value for name, value in given.items() if takes_option(part.spec, name)})
+            loaded.append(part)
+        return Metrics(loaded, self.weights)
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> Metrics:
         """See `reward.metrics.base.fitted`; the metrics are loaded."""
         copies = tee(corpus, len(self.parts))
-        return Metrics([fitted(part, copy) for part, copy in zip(self.scorers, copies, strict=True)], self.shares)
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuses options that none of the metrics has.
-
-        Raises:
-            ConfigError: there is one, or a cache for scorers that are loaded already.
-        """
-        named = [part for part in self.parts if isinstance(part, MetricSource)]
-        if not named and "cache" in options:
-            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
-        for name in options:
-            if named and not any(takes_option(part.spec, name) for part in named):
-                check_options(named[0].spec, [name])
+        return Metrics([fitted(part, copy) for part, copy in zip(self.scorers, copies, strict=True)], self.weights)
 
     def check_one_number(self) -> None:
-        """Refuses several metrics without weights where candidates are ordered by one number.
-
-        Raises:
-            ConfigError: so it is.
-        """
+        """Refuses several metrics without weights where candidates are ordered by one number."""
         if "reward" not in self.rewards:
             share = f"{1 / len(self.parts):.2g}"
             raise ConfigError(
                 "candidates are ordered by one number: give each metric a weight in the mean, as in --weights "
-                + ",".join(f"{spec.name}={share}" for spec in self.specs)
+                + ",".join(f"{name}={share}" for name in self.names)
             )
 
     @property
@@ -252,35 +251,14 @@ class Metrics:
     @property
     def identity(self) -> dict[str, Any]:
         """What is said of them in the description of a run."""
-        shares = {} if self.shares is None else {"shares": list(self.shares)}
-        return {"metric": self.name, "source": self.fingerprint, **shares}
-
-    @property
-    def stamp(self) -> str:
-        """Changes when a file of a checkpoint on this disk does; see `source_stamp`."""
-        return ";".join(source_stamp(part.source) for part in self.parts if isinstance(part, MetricSource))
+        options = {name: str(value) for name, value in self.options.items() if name not in _NO_EFFECT}
+        weights = None if self.weights is None else {name: float(weight) for name, weight in self.weights.items()}
+        return {"metric": self.name, "source": self.fingerprint, "options": options, "weights": weights}
 
     @property
     def checkpoints(self) -> dict[str, str | None]:
         """{metric: its checkpoint as it was given}; None for a scorer object."""
         return {part.spec.name: part.checkpoint if isinstance(part, MetricSource) else None for part in self.parts}
-
-
-def options_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """The options of loading that change scores, for the description of a run."""
-    return {name: str(value) for name, value in options.items() if name not in _NO_EFFECT}
-
-
-def reads_images(scorer: Scorer) -> bool:
-    """Whether a metric looks at images; others score a row whose image is not there."""
-    return bool(getattr(scorer, "reads_images", scorer.spec.needs_image))
-
-
-def _one_of(metrics: Sequence[str], name: Any) -> str:
-    """The metric that a weight is of as a whole; empty for that of an aspect."""
-    with suppress(UnknownMetricError):
-        name = name if name in metrics else metric_spec(name).name
-    return name if name in metrics else ""
 
 
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
@@ -296,10 +274,6 @@ def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSou
             f"scorer must be the name of a metric, a scorer, a function, or a list of them, got {type(part).__name__}"
         )
     return part
-
-
-def _loaded(part: MetricSource | Scorer, options: Mapping[str, Any]) -> Scorer:
-    return part.load(**options) if isinstance(part, MetricSource) else part
 
 
 def _fingerprint(part: MetricSource | Scorer) -> str:

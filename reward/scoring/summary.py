@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-__all__ = ["Distribution", "ScoringSummary", "SummaryBuilder", "summary_beside"]
 
 
 @dataclass(frozen=True)
@@ -110,17 +107,18 @@ _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct"
 
 
 class SummaryBuilder:
-    """Counts results as they are written.
+    """Counts results as they come, in parts whose records can be added up."""
 
-    Args:
-        columns: names of the numbers, the aspects and "reward".
-    """
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.rows = self.captions = self.scored = self.truncated = self.thinking_cut = self.distinct = 0
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
-        self._columns = {name: _Numbers() for name in columns}
+        self.numbers: dict[str, list[float]] = {}  # {column: count, mean, sum of squared distances, least and largest}
+
+    def count(self, **counts: int) -> None:
+        """Adds to the counts, see `ScoringSummary`."""
+        for name, count in counts.items():
+            self.counts[name] += count
 
     def add_error(self, kind: str, message: str, row: int) -> None:
         """Counts an error; `row` counts from 0."""
@@ -129,57 +127,41 @@ class SummaryBuilder:
 
     def add_numbers(self, name: str, values: np.ndarray) -> None:
         """Adds scores of one column; NaN is left out."""
-        self._columns[name].add(values[np.isfinite(values)])
+        values = values[np.isfinite(values)]
+        moments = []
+        if len(values):
+            squares = ((values - values.mean()) ** 2).sum()
+            moments = [len(values), *map(float, (values.mean(), squares, values.min(), values.max()))]
+        self._merge(name, moments)
 
     def record(self) -> dict[str, Any]:
         """What was counted, as JSON values that `add_record` takes."""
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        numbers = {name: each.moments() for name, each in self._columns.items() if each.count}
-        return {**counts, "errors": self.errors, "examples": self.examples, "numbers": numbers}
+        return vars(self)
 
     def add_record(self, record: dict[str, Any], place: str = "") -> None:
         """Adds what another builder counted in a part of the data; `place` names the part in examples, if it must."""
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + record.get(name, 0))
+        self.count(**record["counts"])
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, ", ".join(filter(None, [place, record["examples"][kind]])))
         for name, moments in record["numbers"].items():
-            self._columns[name].merge(*moments)
+            self._merge(name, moments)
+
+    def _merge(self, name: str, moments: list[float]) -> None:
+        """Adds the moments of other numbers, without cancellation."""
+        old = self.numbers.setdefault(name, [])
+        if old and moments:
+            total, change = old[0] + moments[0], moments[1] - old[1]
+            squares = old[2] + moments[2] + change**2 * old[0] * moments[0] / total
+            mean = old[1] + change * moments[0] / total
+            moments = [total, mean, squares, min(old[3], moments[3]), max(old[4], moments[4])]
+        self.numbers[name] = moments or old
 
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
-        counted = {name: getattr(self, name) for name in (*_COUNTS, "errors", "examples")}
-        distributions = {name: numbers.distribution() for name, numbers in self._columns.items() if numbers.count}
-        return ScoringSummary(output=output, **counted, distributions=distributions, **more)
-
-
-class _Numbers:
-    """Running moments."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = self.squares = 0.0
-        self.low, self.high = np.inf, -np.inf
-
-    def add(self, values: np.ndarray) -> None:
-        if len(values):
-            squares = ((values - values.mean()) ** 2).sum()
-            self.merge(len(values), values.mean(), squares, values.min(), values.max())
-
-    def moments(self) -> list[float]:
-        """What `merge` takes."""
-        return [self.count, float(self.mean), float(self.squares), float(self.low), float(self.high)]
-
-    def merge(self, count: int, mean: float, squares: float, low: float, high: float) -> None:
-        """Adds the moments of other numbers, without cancellation."""
-        total = self.count + count
-        change = mean - self.mean
-        self.squares += squares + change**2 * self.count * count / total
-        self.mean += change * count / total
-        self.low, self.high = min(self.low, low), max(self.high, high)
-        self.count = total
-
-    def distribution(self) -> Distribution:
-        numbers = (self.mean, (self.squares / self.count) ** 0.5, self.low, self.high)
-        return Distribution(*(float(number) for number in numbers))
+        distributions = {
+            name: Distribution(mean, (squares / count) ** 0.5, low, high)
+            for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
+        }
+        found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
+        return ScoringSummary(output=output, **found, distributions=distributions, **more)

@@ -18,7 +18,7 @@ from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, me
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.samples import CaptionSample, is_blank
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
-from reward.scoring.columns import find_columns, row_task
+from reward.scoring.columns import find_columns
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 
@@ -166,14 +166,19 @@ def read_rows(
         needs_references=any(spec.needs_references for spec in specs),
     )
     plan = find_columns(
-        source.columns, wanted, candidate=candidate_column, image=image_column, references=references_column
+        source.columns,
+        wanted,
+        candidate=candidate_column,
+        image=image_column,
+        references=references_column,
+        is_csv=source.is_csv,
     )
     root = find_root(source, plan.image, image_root)
     rows: list[AuditRow] = []
     for number, row in enumerate(source.rows(plan.names)):
         if limit is not None and number >= limit:
             break
-        task = row_task(row, plan, wanted, number=number, is_csv=source.is_csv)
+        task = plan.task(row, number)
         problem = task.problem[1] if task.problem is not None else task.image_problem
         if problem is not None:
             raise DataError(f"{source.name}, row {number + 1}: {problem}")

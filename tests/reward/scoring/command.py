@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import subprocess
@@ -11,6 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+
+from reward.scoring.parts import rows_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,7 +46,7 @@ class Command:
 
     def saved(self) -> int:
         """Rows in the parts that are done."""
-        return sum(json.loads(part.read_text())["record"]["rows"] for part in self.parts.glob("[0-9]*.json"))
+        return sum(len(rows_of(part.name)) for part in self.parts.glob("[0-9]*.gz"))
 
 
 def wait_until(process: subprocess.Popen[str], is_so: Callable[[], bool]) -> None:

@@ -47,14 +47,9 @@ class Reader:
         return Image.new("RGB", (10, 10))
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CHUNK_ROWS", 5)
-
-
 def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
     before, reader = threading.active_count(), Reader()
-    chunks: Any = decoded_chunks(tasks(map(str, range(100))), reader)  # type: ignore[arg-type]
+    chunks: Any = decoded_chunks([tasks(map(str, range(100)))], reader, 5)  # type: ignore[arg-type]
     next(chunks)
     limit = time.monotonic() + 10
     while len(reader.opened) < 10 and time.monotonic() < limit:
@@ -65,19 +60,16 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
     assert threading.active_count() <= before  # threads of other tests may have ended, too
 
 
-def test_chunks_keep_images_whole_and_parts_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_share_images_and_keep_blocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader()
-    images = ["a"] * 3 + ["b"] * 8 + ["c", "bad"]
-    chunks = list(decoded_chunks(tasks(images), reader))  # type: ignore[arg-type]
-    assert list(map(len, chunks)) == [10, 3]  # up to twice the size
-    assert sorted(reader.opened) == ["a", "b", "bad", "c"]
-    assert len({id(task.image) for task in chunks[0][3:] + chunks[1][:1]}) == 1
-    assert (chunks[1][2].image, chunks[1][2].image_problem) == (None, "it is bad")
-    parts = list(decoded_chunks(tasks(images), reader, 4))  # type: ignore[arg-type]
-    assert [[task.row // 4 for task in chunk] for chunk in parts] == [[0] * 4, [1] * 4, [2] * 4, [3]]
-    monkeypatch.setattr(module, "CHUNK_ROWS", 1000)
+    images = ["a"] * 3 + ["b"] * 4 + ["c", "bad"]
+    chunks = list(decoded_chunks([tasks(images), tasks("d")], reader, 5))  # type: ignore[arg-type]
+    assert list(map(len, chunks)) == [5, 4, 1]
+    assert sorted(reader.opened) == ["a", "b", "bad", "c", "d"]
+    assert len({id(task.image) for task in chunks[0][3:] + chunks[1][:2]}) == 1
+    assert (chunks[1][3].image, chunks[1][3].image_problem) == (None, "it is bad")
     monkeypatch.setattr(module, "IMAGE_BYTES", 5 * 300)
-    sizes = list(map(len, decoded_chunks(tasks(map(str, range(40))), reader)))  # type: ignore[arg-type]
+    sizes = list(map(len, decoded_chunks([tasks(map(str, range(40)))], reader, 1000)))  # type: ignore[arg-type]
     assert sum(sizes) == 40
     assert max(sizes) <= 5 + 2 * module.THREADS + 1
 
@@ -90,7 +82,7 @@ def test_other_errors_reach_the_consumer(place: str) -> None:
 
     given = rows() if place == "rows" else tasks(["a", "gone"])
     with pytest.raises(OSError, match="disk gone"):
-        list(decoded_chunks(given, Reader()))  # type: ignore[arg-type]
+        list(decoded_chunks([given], Reader(), 5))  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -58,11 +58,11 @@ def test_data_that_change_while_they_are_scored_are_told(tmp_path: Path, monkeyp
         data.write_text(data.read_text().replace("word word word", "word other word"))
         return write(*arguments)
 
-    from reward.scoring.dataset import write_rows as write
+    from reward.scoring.writers import write_rows as write
 
     with monkeypatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_rows", edit)
-        with pytest.raises(OutputError, match=r"data\.jsonl has other rows than those that were scored"):
+        patch.setattr("reward.scoring.file_run.write_rows", edit)
+        with pytest.raises(OutputError, match=r"data\.jsonl changed while it was scored; run the same again"):
             score_dataset(data, "length", output, part_rows=2)
     assert not output.exists()
     assert score_dataset(data, "length", output).resumed_rows == 4  # the part of that row is scored again

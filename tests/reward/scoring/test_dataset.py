@@ -67,13 +67,12 @@ def test_encoded_images_are_scored_and_left_out_of_the_output(folder: Path) -> N
     assert second["error"] == "the row has no image in column 'image'"
 
 
-def test_equal_images_share_one_object_across_chunks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reward.scoring.ahead.CHUNK_ROWS", 7)
+def test_equal_images_share_one_object_across_parts(folder: Path) -> None:
     rows = [{"image": f"grey/{number // 10 % 3}.png", "candidate": f"c {number}"} for number in range(60)]
     scorer = PictureScorer()
     data = write_lines(folder / "data.jsonl", rows)
-    summary = score_dataset(data, scorer, folder / "out.jsonl", batch_size=5)
-    assert summary.images_decoded == 6  # runs of ten rows stay whole although chunks have seven
+    summary = score_dataset(data, scorer, folder / "out.jsonl", batch_size=5, part_rows=7)
+    assert summary.images_decoded == 6  # one for ten rows that follow each other
     for start in range(0, 60, 10):
         assert len({id(sample.image) for sample in scorer.samples[start : start + 10]}) == 1
     assert [row["candidate"] for row in read_rows(folder / "out.jsonl")] == [row["candidate"] for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ from reward.errors import OutputError, WeightsError
 from reward.metrics.base import MetricSpec
 from reward.samples import ScoreTable
 from reward.scoring import score_dataset
-from reward.scoring.dataset import ScoringInterrupted
+from reward.scoring.parts import rows_of
+from reward.scoring.runs import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.command import Command
@@ -58,7 +58,7 @@ def test_other_inputs_go_on_at_the_right_row(
     monkeypatch.setattr("tests.picture_scorer.load_image", lambda image: 0.0)
     with pytest.raises(RuntimeError):
         score_dataset(data, stopping, output, part_rows=3)
-    assert score_dataset(data, going_on, output, part_rows=5).resumed_rows == 6  # the parts stay as they were begun
+    assert score_dataset(data, going_on, output, part_rows=5).resumed_rows == 6
     assert [sample.candidate for sample in going_on.samples] == captions[6:]
     written = [(int(row["id"]), row["caption"], row["error"]) for row in read_lines(output)]
     assert written == [(number, caption, None) for number, caption in enumerate(captions)]
@@ -133,8 +133,8 @@ def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path)
     said = r"stopped; 6 rows are saved in .*out\.jsonl\.partial; run the same again"
     with pytest.raises(ScoringInterrupted, match=said):
         score_dataset(data, Stop(2, KeyboardInterrupt()), output, part_rows=3)
-    with pytest.raises(ScoringInterrupted, match=r"nothing is saved yet \(rows are saved 90 at a time: --part-rows 64"):
-        score_dataset(data, Stop(0, KeyboardInterrupt()), tmp_path / "other.jsonl", part_rows=90)
+    with pytest.raises(ScoringInterrupted, match="nothing is saved yet"):
+        score_dataset(data, Stop(0, KeyboardInterrupt()), tmp_path / "other.jsonl")
     assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 6
 
 
@@ -151,11 +151,11 @@ def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(tmp_pat
     data, scorer = make_data(tmp_path, 70), PictureScorer()
     scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [Keeping()]  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_rows", stopped)
+        patch.setattr("reward.scoring.file_run.write_rows", stopped)
         with pytest.raises(RuntimeError):
             score_dataset(data, scorer, tmp_path / "out.jsonl")
-    parts = (tmp_path / "out.jsonl.partial").glob("[0-9]*.json")
-    assert sorted(json.loads(part.read_text())["record"]["rows"] for part in parts) == [6, 64]
+    parts = (tmp_path / "out.jsonl.partial").glob("[0-9]*.gz")
+    assert sorted(len(rows_of(part.name)) for part in parts) == [6, 64]
     assert places == [tmp_path / "out.jsonl.partial" / "answers.sqlite", None]
 
 
@@ -201,7 +201,7 @@ def test_checkpoint_with_other_aspects(tmp_path: Path, monkeypatch: pytest.Monke
         score_dataset(data, "picture", output, source="me/retrained", weights={"words": 1})
     assert not list(tmp_path.glob("out*"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_rows", stopped)
+        patch.setattr("reward.scoring.file_run.write_rows", stopped)
         with pytest.raises(RuntimeError):
             score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1})
     assert score_dataset(data, "picture", output, source="me/retrained", weights={"overall": 1}).resumed_rows == 9

@@ -140,7 +140,7 @@ def test_an_unfinished_run_has_its_metrics_in_order(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.dataset.write_rows", stop)
+        patch.setattr("reward.scoring.file_run.write_rows", stop)
         with pytest.raises(KeyboardInterrupt):
             score_dataset(data, scorers, output)
     with pytest.raises(

@@ -1,0 +1,246 @@
+"""FileRun: one run over a data set, from the check of its arguments to the output with its summary."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import reward
+from reward.errors import ConfigError, InvalidSampleError, OutputError
+from reward.samples import read_references
+from reward.scoring.columns import find_columns
+from reward.scoring.devices import DevicePool, parse_devices
+from reward.scoring.image_root import image_root as find_root
+from reward.scoring.job import Job
+from reward.scoring.parts import Part, PartFolder, rows_of
+from reward.scoring.progress import progress_bar
+from reward.scoring.readers import BadRow, open_source
+from reward.scoring.results import ranks, reads_images
+from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
+from reward.scoring.several import Metrics
+from reward.scoring.summary import ScoringSummary, SummaryBuilder
+from reward.scoring.writers import check_output, write_atomically, write_rows
+
+JUDGED_ROWS, ROWS = 64, 1024  # of a part: what is scored at a time, and what a kill can cost
+
+
+class FileRun:
+    """Scores or ranks the rows of a data set; the arguments are checked before a model is loaded.
+
+    Args:
+        data, output, split, image_root, prefix, devices: see `score_dataset`.
+        metrics: not loaded yet.
+        columns: arguments of `find_columns`.
+        is_ranked: whether candidates compete.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        metrics: Metrics,
+        output: str | os.PathLike[str],
+        columns: dict[str, Any],
+        is_ranked: bool,
+        split: str | None,
+        image_root: str | os.PathLike[str] | None,
+        prefix: str,
+        devices: str | Sequence[str] | None,
+    ) -> None:
+        if not isinstance(prefix, str):
+            raise ConfigError(f"prefix must be a text, got {prefix!r}")
+        for name, value in (("output", output), ("image_root", image_root or "")):
+            if not isinstance(value, (str, os.PathLike)):
+                raise ConfigError(f"{name} must be a path, got {value!r}")
+        if is_ranked:
+            metrics.check_one_number()
+        self.metrics, self.output = metrics, Path(output)
+        self.devices = self._check_devices(parse_devices(devices))
+        names = (*columns.values(), *(columns.get("context") or {}).values())
+        source = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        ranked = source if is_ranked else None
+        plan = find_columns(source.columns, metrics.specs, **columns, ranked=ranked, is_csv=source.is_csv)
+        self.job = Job(source, plan, metrics, Path(), Path(), prefix, None, 1)
+        if metrics.knows_aspects:
+            self.job.columns(metrics)
+        self.job.root = find_root(source, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
+        check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
+        content = source.fingerprint()
+        self.manifest = {  # what the results depend on
+            "capreward": reward.__version__,
+            "task": "rerank" if is_ranked else "score",
+            "input": content,
+            **metrics.identity,
+            "columns": [plan.caption, plan.image, plan.references, plan.group],
+            "context": dict(plan.context),
+            "strip_thinking": plan.strip_thinking,
+            "corpus": content if metrics.needs_corpus else None,
+            "image_root": None if self.job.root == source.folder else os.path.abspath(self.job.root),
+            "prefix": prefix,
+        }
+
+    def _check_devices(self, devices: list[str]) -> list[str]:
+        """Devices of the processes; empty when this process does all. A single device becomes an option."""
+        metrics = self.metrics
+        if devices and metrics.options.get("device") is not None:
+            raise ConfigError("give device= (--device) or devices= (--devices), not both")
+        if devices and not metrics.is_named:
+            raise ConfigError(
+                f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
+                "loaded already, or behind a service: give the name of a metric and source="
+            )
+        if len(devices) > 1 and metrics.needs_corpus:
+            raise ConfigError(
+                f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
+                "leave out devices= (--devices)"
+            )
+        if len(devices) == 1:
+            metrics.options["device"] = devices[0]
+        return devices if len(devices) > 1 else []
+
+    def __call__(
+        self, batch_size: int | None, part_rows: int | None, *, overwrite: bool, progress: bool
+    ) -> ScoringSummary:
+        """Does what is missing."""
+        for name, value in (("batch_size", batch_size), ("part_rows", part_rows)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
+        before = run.finished(
+            lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
+            "(other input, metric or settings); nothing was scored",
+        )
+        if before is not None:
+            if before[1] is not None and before[1] != self._images():
+                raise OutputError(
+                    f"{self.output} exists already, and images of {self.job.source.name} were replaced since. Choose "
+                    "another output, or replace it with --overwrite (overwrite=True)."
+                )
+            return replace(before[0], already_done=True)
+        folder = PartFolder(run.partial, self.manifest, overwrite=overwrite)
+        try:
+            self.job.folder, self.job.batch_size = folder.path, batch_size
+            self.job.part_rows = part_rows or self._part_rows()
+            summary, images = self._make(folder, progress)
+            run.finish({"summary": summary.to_json(), "images": images})
+            folder.delete()
+        finally:
+            folder.close()
+        return summary
+
+    def _part_rows(self) -> int:
+        """Fewer where a judge is asked, which takes long or has to be paid, and as each of several devices has some."""
+        if any(spec.sources == "judge" for spec in self.metrics.specs):
+            return JUDGED_ROWS
+        share = -(-self.job.source.num_rows // (8 * len(self.devices))) if self.devices else ROWS
+        return min(ROWS, max(JUDGED_ROWS, share))
+
+    def _make(self, folder: PartFolder, progress: bool) -> tuple[ScoringSummary, str | None]:
+        """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
+        parts = folder.find(self.job.names)
+        resumed, total = _rows(parts), self.job.source.num_rows
+        more: dict[str, Any] = {"images_decoded": 0, "cache": {}, "seconds": 0.0}
+        if resumed < total:
+            self._score(parts, more, progress)
+        if _rows(parts) < total:
+            raise OutputError(f"{self.job.source.name} has fewer rows than before: it changed; run the same again")
+        start = time.perf_counter()
+        with left_out_of_garbage_collection():
+            summary, images = self._write(folder, parts)
+        more["seconds"] += time.perf_counter() - start
+        more |= {"resumed_rows": resumed, "new_rows": total - resumed, "devices": self.devices}
+        return replace(summary, **more), images
+
+    def _score(self, parts: list[str], more: dict[str, Any], progress: bool) -> None:
+        """Makes what parts lack, and adds up what that took."""
+        job, total = self.job, self.job.source.num_rows
+        edges = [0, *(edge for name in parts for edge in (rows_of(name).start, rows_of(name).stop)), total]
+        missing = [range(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
+        try:
+            with ExitStack() as stack:
+                if self.devices:
+                    work = stack.enter_context(DevicePool(self.devices, job)).work
+                    starts = ((gap, range(gap.start, gap.stop, job.part_rows)) for gap in missing)
+                    missing = [range(at, min(at + job.part_rows, gap.stop)) for gap, each in starts for at in each]
+                else:
+                    work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
+                start = time.perf_counter()
+                stack.enter_context(left_out_of_garbage_collection())
+                advance = stack.enter_context(progress_bar(progress, done=_rows(parts), total=total))
+                for step in work(missing):
+                    parts.append(step.part)
+                    more["images_decoded"] += step.images
+                    for kind, counts in step.cache.items():
+                        before = more["cache"].get(kind, [0, 0])
+                        more["cache"][kind] = [a + b for a, b in zip(before, counts, strict=True)]
+                    advance(step.rows, step.failed)
+                more["seconds"] = time.perf_counter() - start
+        except KeyboardInterrupt:
+            raise ScoringInterrupted(_rows(parts), job.folder) from None
+
+    def _corpus(self) -> Iterator[tuple[str, ...]]:
+        """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
+        column = self.job.plan.references
+        for row in self.job.source.rows([column] if column else []):
+            try:
+                yield () if isinstance(row, BadRow) or column is None else read_references(row.get(column))
+            except InvalidSampleError:
+                yield ()
+
+    def _images(self) -> str | None:
+        """Digest of the image files of all rows as they are now."""
+        every = self.job.tasks([range(self.job.source.num_rows)])
+        return _digest(task.stamp for tasks in every for task in tasks)
+
+    def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
+        """Writes the output of all parts; gives the digest of the images of their rows, too."""
+        job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
+
+        def rows(part: Part) -> Iterator[tuple[Any, ...]]:
+            summary.add_record(part.record)
+            stamps.extend(part.stamps)
+            return zip(*part.columns.values(), strict=True)
+
+        values = (row for part in folder.parts(parts) for row in rows(part))
+        if job.plan.group is not None:
+            rewards = ((part.groups, part.columns[f"{job.prefix}reward"]) for part in folder.parts(parts))
+            ranked, groups = ranks(row for each in rewards for row in zip(*each, strict=True))
+            values = ((*row, rank) for row, rank in zip(values, ranked, strict=True))
+        types = next(folder.parts(sorted(parts)[:1])).types
+
+        def added(chunk: Sequence[Any]) -> dict[str, list[Any]]:
+            taken = list(islice(values, len(chunk)))
+            if len(taken) < len(chunk):
+                raise OutputError(f"{job.source.name} has more rows than were scored: it changed; run the same again")
+            return {name: [row[place] for row in taken] for place, name in enumerate(types)}
+
+        def write(path: Path) -> None:
+            write_rows(path, job.source, added, types, [job.plan.caption])
+            if job.source.fingerprint() != self.manifest["input"]:
+                raise OutputError(f"{job.source.name} changed while it was scored; run the same again")
+
+        write_atomically(self.output, write)
+        columns = {"candidate": job.plan.caption, "image": job.plan.image, "references": job.plan.references}
+        return summary.summary(
+            self.output,
+            columns=columns | ({} if job.plan.group is None else {"group": job.plan.group}),
+            checkpoints=self.metrics.checkpoints,
+            image_root=os.path.relpath(job.root, self.output.parent),
+            groups=groups,
+        ), _digest(stamps)
+
+
+def _rows(parts: Sequence[str]) -> int:
+    return sum(len(rows_of(name)) for name in parts)
+
+
+def _digest(stamps: Any) -> str | None:
+    """Of all stamps; None if no image is a file."""
+    every = list(stamps)
+    return hashlib.sha256("\n".join(every).encode()).hexdigest()[:16] if any(every) else None
