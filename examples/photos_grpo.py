@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
         processing_class=processor,
         reward_funcs=[reward],
         train_dataset=parts["train"],
-        eval_dataset=parts["test"].select(range(min(50, len(parts["test"])))),
+        eval_dataset=parts["test"],
         peft_config=LoraConfig(**LORA, task_type="CAUSAL_LM"),
         args=GRPOConfig(
             output_dir=str(options.output),
@@ -59,10 +59,12 @@ def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
             vllm_mode="colocate",
             eval_strategy="steps",
             eval_steps=options.every,
-            num_generations_eval=2,
+            eval_on_start=True,
+            num_generations_eval=1,
             per_device_eval_batch_size=options.batch,
             save_steps=options.every,
             save_total_limit=2,
+            metric_for_best_model="eval_reward" if options.second == "none" else "eval_rewards/second/mean",
             logging_steps=1,
             report_to="none",
             use_cpu=options.smoke,
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
     )
     if options.second != "none":
         second = MetricReward(options.second, options.second_source, name="second")
-        trainer.add_callback(RewardMonitor(trainer, parts["test"], second, every=options.every))
+        trainer.add_callback(RewardMonitor(trainer, second))
     readable_log(trainer)
     trainer.train(resume_from_checkpoint=last_checkpoint(options.output))
     trainer.save_model(str(options.output / "model"))

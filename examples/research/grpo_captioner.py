@@ -21,11 +21,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner, write_captions
-from integrations.demo.grpo import ORACLE, Written, train_with_grpo
+from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
+from integrations.demo.grpo import Written, train_with_grpo
 from integrations.demo.quality import MEASURES, check_options, compare_systems, mean_quality, write_tables
 from integrations.demo.results import SEED
-from integrations.trl import RewardMonitor, make_prompt_dataset
+from integrations.trl import RewardMonitor
 from reward import BeitScoreReward, VelaReward, WeightedReward
 from reward.metaeval import bootstrap_weights, markdown_table
 from reward.scenes import make_dataset
@@ -112,12 +112,9 @@ def make_reward(options: argparse.Namespace) -> Any:
 
 
 def make_monitor(trainer: Any, options: argparse.Namespace) -> RewardMonitor:
-    """Watches with a second metric; the oracle is only logged beside it."""
-    rows = make_dataset(options.monitor_scenes, options.scene_seed + 2)
-    held_out = make_prompt_dataset(rows, PROMPT, references_column="refs")
+    """Watches with a second metric; the oracle stands beside it, as rewards of weight 0."""
     kind = {"vela": VelaReward, "beitscore": BeitScoreReward}[options.monitor]
-    second = kind(options.monitor_source, name=f"second_{options.monitor}", device="cpu")
-    return RewardMonitor(trainer, held_out, second, every=options.monitor_every, also=ORACLE, keep_best=False)
+    return RewardMonitor(trainer, kind(options.monitor_source, name=f"second_{options.monitor}", device="cpu"))
 
 
 def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argparse.Namespace) -> Written:
@@ -171,6 +168,8 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         on_log=on_log,
         save_steps=25,
         watch=None if options.monitor is None else partial(make_monitor, options=options),
+        watched=None if options.monitor is None else make_dataset(options.monitor_scenes, options.scene_seed + 2),
+        watch_steps=options.monitor_every,
     )
     (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"

@@ -70,6 +70,8 @@ def train_with_grpo(
     on_log: Callable[[dict[str, float]], None] = lambda entry: None,
     save_steps: int | None = None,
     watch: Callable[[GRPOTrainer], TrainerCallback] | None = None,
+    watched: Dataset | None = None,
+    watch_steps: int = 10,
 ) -> int:
     """Trains a captioner in place; its image tower keeps its weights.
 
@@ -90,6 +92,7 @@ def train_with_grpo(
         save_steps: write a checkpoint into the folder every so many steps, and go on at the last one that is there, as
             if the training had never stopped.
         watch: makes a callback for the trainer, such as a `RewardMonitor`.
+        watched, watch_steps: other scenes for it, and after how many steps they are captioned.
 
     Returns:
         The step at which it went on; 0 for a training in one piece.
@@ -125,12 +128,18 @@ def train_with_grpo(
         save_strategy="no" if save_steps is None else "steps",
         save_steps=save_steps or steps,
         save_total_limit=1,
+        eval_strategy="no" if watched is None else "steps",
+        eval_steps=watch_steps,
+        eval_on_start=watched is not None,
+        num_generations_eval=1,
+        per_device_eval_batch_size=prompts * generations,
     )
     trainer = GRPOTrainer(
         model=model,
         reward_funcs=[reward, *ORACLE],
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
+        eval_dataset=None if watched is None else make_prompt_dataset(watched, PROMPT, references_column="refs"),
         processing_class=processor,
         callbacks=[_Curve(on_log), ResumeWeights()],
     )
@@ -223,5 +232,5 @@ class _Curve(TrainerCallback):
             aspect = name.rpartition("/")[2]
             if aspect in SPEC.aspects:
                 entry[aspect] = float(value)
-        if entry:  # the last log, of the whole run, has none of them
+        if "reward" in entry:  # not in those of an evaluation and of the whole run
             self.report({"step": float(state.global_step), **entry})

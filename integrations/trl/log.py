@@ -10,20 +10,20 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
-__all__ = ["readable_log"]
-
 _WIDTH = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
-# Shares of rows, worth a word only where there are some.
+# Shares of rows, and answers of a monitor, worth a word only where there are some.
 _SHARES = {
     "unscored": "not scored",
     "truncated": "cut by the metric",
     "frac_reward_zero_std": "groups of equal reward",
+    "parted": "parted",
+    "fallen": "fallen",
+    "shared_sentence": "share of one sentence",
 }
 # Figures that say little from step to step.
 _LEFT_OUT = ("completions/", "clip_ratio/", "sampling/", "num_tokens", "num_input_tokens", "epoch", "total_flos")
 _LEFT_OUT_ENDS = ("runtime", "_per_second")
-_MONITOR_LEFT_OUT = ("rewards/", "distinct_", "fall_z", "parted", "fallen", "seconds", "epoch")
 
 
 def readable_log(trainer: Trainer) -> None:
@@ -33,9 +33,8 @@ def readable_log(trainer: Trainer) -> None:
     loss, KL, entropy and what else is logged, but for clip ratios and the like. Shares of rows, such as those that were
     not scored, are printed where they are not 0. `trainer.state.log_history` and reports to wandb keep all figures.
 
-    transformers' callback that prints is taken out, its progress bar stays. TRL 1.16 calls methods of transformers by
-    names that will be removed, which is not for its users to mend: from this call on, the process shows no
-    FutureWarning about `gradient_checkpointing`.
+    transformers' callback that prints is taken out, its progress bar stays. From this call on, the process shows no
+    FutureWarning about `gradient_checkpointing`, which TRL 1.16 causes.
 
     Args:
         trainer: any trainer of TRL or transformers, before `train()`.
@@ -85,9 +84,8 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
         ['step 3 of 10: loss 0.250, learning_rate 1e-06']
     """
     if any(name.startswith("monitor/") for name in logs):
-        figures = {name.removeprefix("monitor/"): value for name, value in logs.items()}
-        shown = {name: value for name, value in figures.items() if not name.startswith(_MONITOR_LEFT_OUT)}
-        return _wrapped([f"monitor at step {step}: {_listed(shown, {})}"])
+        figures = {name.removeprefix("monitor/"): value for name, value in logs.items() if name != "epoch"}
+        return _wrapped([f"monitor at step {step}: {_listed(figures)}"])
     if any(name.startswith("eval_") and name.endswith("_runtime") for name in logs):
         figures = {name.removeprefix("eval_"): value for name, value in logs.items()}
         return _lines_of(figures, f"evaluation at step {step}")
@@ -104,14 +102,16 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
 
 
 def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
-    lines = []
-    left = dict(figures)
+    left = {name: value for name, value in figures.items() if not name.endswith(_LEFT_OUT_ENDS)}
     first = {new: left.pop(old) for old, new in (("reward", "reward"), ("reward_std", "std")) if old in left}
+    lines = [_listed(first)] if first else []
     for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
         mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
         parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
+        if mean is None:  # of a monitor's second measure, while the policy trains
+            continue
         aspects = [key for key in parts if key not in _SHARES]
-        if len(aspects) == 1 and _nearly(parts[aspects[0]], mean):  # the only aspect
+        if len(aspects) == 1 and math.isclose(parts[aspects[0]], mean, rel_tol=1e-5):  # the only aspect
             parts.pop(aspects[0])
         lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
     last = []
@@ -119,26 +119,18 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
         shortest, longest = left["completions/min_length"], left["completions/max_length"]
         last.append(
             f"length {left['completions/mean_length']:.1f} tokens ({shortest:g} to {longest:g}), "
-            f"{left['completions/clipped_ratio']:.0%} cut".replace("%", " %")
+            f"{100 * left['completions/clipped_ratio']:.0f} % cut"
         )
-    others = {name: value for name, value in left.items() if not name.startswith(_LEFT_OUT)}
-    last.append(_listed({name: value for name, value in others.items() if not name.endswith(_LEFT_OUT_ENDS)}))
+    last.append(_listed({name: value for name, value in left.items() if not name.startswith(_LEFT_OUT)}))
     lines.append("; ".join(filter(None, last)))
-    if first:
-        lines = [_listed(first), *lines]
     return _wrapped([f"{head}: {lines[0]}", *filter(None, lines[1:])])
 
 
-def _nearly(first: Any, second: Any) -> bool:
-    """Whether two means of the same values are equal but for the type that they were computed in."""
-    return first == second or (first is not None and second is not None and math.isclose(first, second, rel_tol=1e-5))
-
-
-def _listed(figures: Mapping[str, Any], shares: Mapping[str, str] = _SHARES) -> str:
+def _listed(figures: Mapping[str, Any]) -> str:
     return ", ".join(
-        f"{shares.get(name, name)}{_NO_BREAK}{_number(value)}"
+        f"{_SHARES.get(name, name)}{_NO_BREAK}{_number(value)}"
         for name, value in figures.items()
-        if value or name not in shares
+        if value or name not in _SHARES
     )
 
 

@@ -1,350 +1,281 @@
-"""A callback for TRL's trainers that watches, on held-out images, what the optimised reward was meant to stand for."""
+"""A callback that watches, in the evaluations of TRL's trainers, what the optimised reward was meant to stand for."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
+import json
 import logging
-import time
-from collections.abc import Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
-from transformers import Trainer
-from transformers.trainer_callback import TrainerCallback
+from accelerate.utils import gather_object
+from transformers import Trainer, TrainerCallback
 
-from integrations.trl.held_out import Start, messages_of, start_of, write_held_out
-from integrations.trl.monitor_checks import (
-    Measure,
-    check_measures,
-    check_policy,
-    check_rows,
-    check_trainer,
-    measure_name,
-)
-from integrations.trl.monitor_files import MonitorFiles, fingerprint_rows
-from integrations.trl.monitor_report import figures_of, matrix, show_table, warning_of
-from reward.errors import ConfigError, TrainingError
-from reward.metaeval.audit.parting import Parting, check_parting, check_rise, common_images
+from integrations.trl.parting import Parting, change, judge, share_a_sentence
+from reward.errors import ConfigError
+from reward.images import image_key
+from reward.rewards.completions import completion_text
 from reward.rewards.names import different_names
-
-__all__ = ["RewardMonitor"]
 
 logger = logging.getLogger(__name__)
 
-_RISES = {"truncated": 0.2, "repetition": 0.15, "shared_sentence": 0.3}  # above the start; worth a warning
+_SHARED = 0.3  # more captions with one sentence than at the first check are worth a warning
+_EXAMPLES = 3  # captions of a warning
 
 
 class RewardMonitor(TrainerCallback):
-    """Warns when the optimised reward and a second measure part on held-out images, and keeps the best policy.
+    """Warns when the optimised reward and a second measure part on held-out images.
 
-    Before the first step, every `every` steps, and after the last one, the policy captions the held-out images. Their
-    optimised reward (the weighted sum, without those of weight 0) stands beside a second measure that is not
-    optimised: another metric, an oracle or a judge. Logged under `monitor/`:
+    The second measure is not optimised: another metric, an oracle or a judge. In each of the trainer's evaluations it
+    rates the captions of the `eval_dataset` beside the rewards. It becomes the last of the trainer's reward functions,
+    with weight 0, and answers None while the policy trains, so that it changes nothing and costs nothing there. What
+    each image got is compared from check to check, by the rule of `integrations.trl.parting.judge`.
 
-    - `reward`, `rewards/<name>` and `measures/<name>`: means over the images. Rewards of one name get `_2`, `_3`, ...
-    - `fall`, `fall_z`, `best_step`, `images`, `parted`, `fallen`: what the rule of
-      `reward.metaeval.audit.parting.check_parting` says, and on how many images the best
-      check and the latest were compared.
-    - `length` (tokens), `truncated` (share without an end token), `repetition`, `distinct_1`, `distinct_2` and
-      `shared_sentence` (share of captions with one and the same sentence;
-      `reward.metaeval.audit.diversity`), `entropy` of the policy's next token in nats.
-    - `kl`: of the policy and where it started, nats a token, on the captions of the policy. It needs the trainer's
-      reference model (`beta` above 0, without `sync_ref_model`) or an adapter that can be switched off; without either
-      a warning says so, and `kl` is not logged.
-    - `seconds`: what the check took.
+    The trainer logs the means of an evaluation by itself, the second measure's as `eval_rewards/<name>/mean`, which
+    `metric_for_best_model` can name. The monitor logs, under `monitor/`:
 
-    **The rule.** t* is the check at which the second measure's mean was highest, on the images that have a score at
-    both it and the latest check. The two have parted if at the latest
-    two checks the second measure is more than 3 standard errors below t*, paired over the images, while the reward
-    has not fallen since t* by more than one; one check with more than 4.5 standard errors is enough. Of runs of 20
-    checks in which nothing falls, fewer than 5 % are warned of.
-    Power depends on the number of images: with 50 of them and the noise of F1, a fall of .1 is found nearly always, one
-    of .05 in three of five runs, one of .02 in one of ten; with 200, a fall of .05 is found (docs/RESEARCH_LOG.md).
+    - `fall`, `fall_low`, `fall_high`: how far the second measure is below its best check, with a 95 % interval over
+      images; `images`: on how many both were compared; `best_step`: that check's step; `parted` and `fallen`: 0 or 1.
+    - `shared_sentence`: share of captions with one and the same sentence.
 
-    The warning comes once, with the captions of the images that part most, at t* and now. Warnings without further
-    consequences come when the second measure falls and takes the reward with it, and when the share of cut captions
-    rises by .2, repetition by .15, or the share of captions with one and the same sentence by .3, above the start.
+    A warning comes once, with the captions that part most, then and now. Others come when the second measure falls and
+    takes the reward with it, and when `shared_sentence` rises by .3 above the start.
 
-    The captions and figures of all checks are in `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
-    If the trainer reports to wandb or trackio, a table shows the images that changed most.
-
-    Rewards are called as the trainer calls them, one caption an image. Rewards that compare captions of one image, such
-    as `TournamentReward`, have nothing to compare there.
+    With 50 images and the noise of F1, a fall of .1 is found nearly always, one of .05 in two of five runs; with 200,
+    a fall of .05 is found (docs/RESEARCH_LOG.md). Captions and rewards of all checks are in
+    `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
 
     Args:
-        trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes. FSDP and DeepSpeed's stage 3, which
-            split the policy, are refused.
-        held_out: rows as from `make_prompt_dataset` that are not trained on. With fewer than 10 rows the monitor only
-            logs and never calls the two parted; 50 or more are better.
+        trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes, whose arguments have `eval_strategy` and
+            `eval_on_start=True`. `num_generations_eval=1` is enough; several captions of an image count by their mean.
+            With fewer than 10 images nothing is called parted; 50 or more are better.
         second: reward function, or any callable with the same arguments and result. Higher must be better.
-        every: steps between two checks.
-        also: further measures that are only logged.
-        temperature: None decodes greedily; a number samples from the whole vocabulary, with the same random numbers at
-            every check.
-        seed: of the sampling.
-        batch_size: images that a process captions side by side.
         on_parting: `"warn"`, or `"stop"` to end the training as well.
-        keep_best: whether the policy with the highest mean of the second measure is kept in
-            `<output_dir>/best-by-monitor`, with `monitor.json` (step and figures) beside it. The best of noisy checks
-            looks better than it is: measure it again on other images.
 
     Attributes:
-        history: {"step", "rows", "figures", "warned"} of each check; a row has "caption", "reward", "rewards",
-            "measures", "tokens", "truncated", "entropy" and "kl".
+        history: {"step", "rows", "figures", "warned"} of each check; a row has "caption", "reward" (the weighted sum),
+            "rewards" ({name: reward}; those of one name get `_2`, `_3`, ...) and "second".
 
     Raises:
-        ConfigError: at construction, if an argument is out of range, the rows are none or lack images, or the second
-            measure is the optimised one. When the training begins, if it cannot be watched, or if it goes on with
-            other images or measures than those of the history.
+        ConfigError: at construction, if the trainer or its arguments do not fit, or the second measure is optimised; at
+            the first evaluation, if the rewards or the second measure have no value for any caption.
 
     Example:
-        >>> monitor = lambda trainer, rows: RewardMonitor(trainer, rows, BeitScoreReward(), every=20)
-        >>> # trainer.add_callback(monitor(trainer, held_out))
+        >>> monitor = lambda trainer: trainer.add_callback(RewardMonitor(trainer, second=BeitScoreReward()))
     """
 
     def __init__(
-        self,
-        trainer: Any,
-        held_out: Any,
-        second: Measure,
-        *,
-        every: int = 10,
-        also: Sequence[Measure] = (),
-        temperature: float | None = None,
-        seed: int = 0,
-        batch_size: int = 16,
-        on_parting: Literal["warn", "stop"] = "warn",
-        keep_best: bool = True,
+        self, trainer: Any, second: Callable[..., Any], *, on_parting: Literal["warn", "stop"] = "warn"
     ) -> None:
-        for name, value in (("every", every), ("batch_size", batch_size)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if temperature is not None and not temperature > 0:
-            raise ConfigError(f"temperature must be above 0, or None for greedy captions, got {temperature!r}")
         if on_parting not in ("warn", "stop"):
             raise ConfigError(f'on_parting must be "warn" or "stop", got {on_parting!r}')
-        check_trainer(trainer)
-        check_rows(held_out, trainer)
-        self.trainer, self.rows = trainer, held_out
-        self._fingerprint = fingerprint_rows(held_out)
-        functions = trainer.reward_funcs
-        names = different_names([measure_name(each) for each in functions])  # of partials, several may have one
-        weighed = zip(functions, trainer.reward_weights.tolist(), strict=True)
-        self.rewards = {name: given for name, given in zip(names, weighed, strict=True) if given[1]}
-        self.second = measure_name(second)
-        self.measures = {measure_name(measure): measure for measure in (second, *also)}
-        check_measures(second, also, self.rewards)
-        self.every, self.on_parting, self.keep_best = every, on_parting, keep_best
-        self.temperature, self.seed, self.batch_size = temperature, seed, batch_size
+        _check(trainer, second)
+        self.trainer, self._measure, self.on_parting = trainer, second, on_parting
+        self.names, self.second = different_names(trainer.reward_func_names), _inner_name(second)
+        self.weights: list[float] = trainer.reward_weights.tolist()
         self.history: list[dict[str, Any]] = []
-        self._start: Start | None = None
-        self._warned: set[str] = set()
+        self._captions: list[tuple[str, str]] = []  # (image, caption) of this process in this evaluation
+        self._values: list[list[float | None]] = [[] for _ in (*self.names, self.second)]
+        trainer.reward_funcs[:] = [*map(self._kept, range(len(self.names)), trainer.reward_funcs), self._second]
+        trainer.reward_func_names[:] = [*self.names, self.second]
+        trainer.reward_processing_classes.append(None)
+        trainer.reward_weights = torch.tensor([*self.weights, 0.0])
 
-    @property
-    def _files(self) -> MonitorFiles:
-        return MonitorFiles(Path(self.trainer.args.output_dir))
+    def _kept(self, place: int, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A reward function whose values in an evaluation are kept."""
 
-    def _header(self) -> dict[str, Any]:
-        weights = {name: weight for name, (_, weight) in self.rewards.items()}
-        decoding = {"temperature": self.temperature, "seed": self.seed if self.temperature else None}
-        return {"held_out": self._fingerprint, "rewards": weights, "second": self.second, **decoding}
+        def keep(values: Sequence[float | None]) -> Sequence[float | None]:
+            if not self.trainer.model.training:
+                self._values[place] += [None if v is None or not math.isfinite(v) else float(v) for v in values]
+            return values
+
+        async def later(**call: Any) -> Sequence[float | None]:
+            return keep(await function(**call))
+
+        return later if _is_async(function) else lambda **call: keep(function(**call))
+
+    def _second(self, completions: Sequence[Any], **call: Any) -> Sequence[float | None]:
+        if self.trainer.model.training:
+            return [None] * len(completions)
+        images = call.get("images") or [[image] for image in call["image"]]
+        keys = [" ".join(image_key(image) for image in of_row) for of_row in images]
+        self._captions += zip(keys, map(completion_text, completions), strict=True)
+        measure = self._kept(-1, self._measure)
+        if _is_async(self._measure):
+            return asyncio.run(measure(completions=completions, **call))
+        return measure(completions=completions, **call)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        check_policy(self.trainer)
-        self._start = start_of(self.trainer)
-        if self._start is None and self.trainer.is_world_process_zero():
-            logger.warning(
-                "monitor/kl is not logged, because the policy before training is not available. To log it, use a "
-                "reference model (beta above 0, without sync_ref_model) or train an adapter (peft_config)"
-            )
-        self.history, self._warned = [], set()
-        if state.global_step:
-            self._resume(state.global_step)
-        if not self.history or self.history[-1]["step"] != state.global_step:
-            self._check(state, control)
+        lines = (
+            self._file.read_text(encoding="utf-8").splitlines() if state.global_step and self._file.is_file() else []
+        )
+        self.history = [check for check in map(json.loads, lines) if check["step"] < state.global_step]
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step % self.every == 0:
-            self._check(state, control)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.history and self.history[-1]["step"] != state.global_step:
-            self._check(state, control)
-
-    def _resume(self, step: int) -> None:
-        found: list[Any] = [None]
-        if self.trainer.is_world_process_zero():
-            found = [self._files.read_history()]
-        header, checks = broadcast_object_list(found)[0] or (None, [])
-        if header is not None and header != self._header():
-            names = [name for name, value in self._header().items() if header.get(name) != value]
-            raise ConfigError(
-                f"{str(self._files.history)!r} was written with other {', '.join(names)} than this monitor has: give "
-                "it the same held-out set, rewards and second measure, or move the file away to begin anew"
-            )
-        self.history = [check for check in checks if check["step"] <= step]
-        self._warned = {kind for check in self.history for kind in check["warned"]}
-        if not self.history and self.trainer.is_world_process_zero():
-            logger.warning(
-                "the training goes on at step %d, but %s has no earlier check: falls are counted from here",
-                step,
-                self._files.history,
-            )
-
-    def _check(self, state: Any, control: Any) -> None:
-        began = time.perf_counter()
-        rows = self._caption(state)
-        self.history.append({"step": state.global_step, "rows": rows, "figures": {}, "warned": []})
-        check = self.history[-1]
-        rewards, seconds = matrix(self.history, "reward"), matrix(self.history, "measures", self.second)
-        for name, values in ((", ".join(self.rewards), rewards), (self.second, seconds)):
-            if np.isnan(values[-1]).all():
-                message = f"{name} gave no value for any of the {len(rows)} held-out captions"
-                if len(self.history) == 1:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        share = list(zip(self._captions, *self._values, strict=True))
+        self._captions, self._values = [], [[] for _ in self._values]
+        rows = self._rows(gather_object(share))
+        before = [check for check in self.history if check["step"] < state.global_step]
+        if self.history and self.history[-1]["step"] == state.global_step:  # another part of several data sets
+            rows = self.history[-1]["rows"] | rows
+        check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}, "warned": []}
+        self.history = [*before, check]
+        for what, name in (("reward", ", ".join(self.names)), ("second", self.second)):
+            if not self._column(-1, what):
+                message = f"{name} gave no value for any of the {len(rows)} held-out images"
+                if not before:
                     raise ConfigError(message)
                 logger.warning("step %d: %s; the training goes on", state.global_step, message)  # a judge may be down
-        verdict = check_parting(rewards, seconds)
-        check["figures"] = figures_of(rows, self.rewards, self._start) | {
-            "best_step": self.history[verdict.best]["step"],
-            "images": verdict.images,
-            "fall": verdict.fall,
-            "fall_z": float(np.clip(verdict.fall_z, -99, 99)),
-            "parted": float(verdict.parted),
-            "fallen": float(verdict.fallen),
-        }
-        kinds = self._alarms(verdict)
-        if "parted" in self._warned:
-            kinds.discard("fallen")
-        for kind in sorted(kinds - self._warned):
-            check["warned"].append(kind)
-            if self.trainer.is_world_process_zero():
-                logger.warning(warning_of(kind, self.history, verdict, list(self.rewards), self.second))
-        self._warned |= kinds
-        self._keep(check)
-        self._log(check, control, time.perf_counter() - began)
+        verdict = self._verdict()
+        check["figures"] = self._figures(verdict)
+        check["warned"] = self._warn(verdict)
+        Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})
+        if self.trainer.is_world_process_zero():
+            self._write()
         if verdict.parted and self.on_parting == "stop":
             control.should_training_stop = True
 
-    def _alarms(self, verdict: Parting) -> set[str]:
-        kinds = {"parted"} if verdict.parted else {"fallen"} if verdict.fallen else set()
-        return kinds | {kind for kind, least in _RISES.items() if check_rise(matrix(self.history, kind), least=least)}
-
-    def _caption(self, state: Any) -> list[dict[str, Any]]:
-        """All rows, captioned and rated, each process its share; an error in one of them is raised in all."""
-        accelerator = self.trainer.accelerator
-        share = np.array_split(np.arange(len(self.rows)), accelerator.num_processes)[accelerator.process_index].tolist()
-        rated: list[dict[str, Any]] = []
-        failure: Exception | None = None
-        gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=gpus):  # the training must draw the same numbers with and without us
-            try:
-                rated = self._rate(share, state) if share else []
-            except Exception as error:
-                failure = error
-        outcomes = gather_object([(accelerator.process_index, None if failure is None else repr(failure), rated)])
-        if failure is not None:
-            raise failure
-        for process, message, _ in outcomes:
-            if message is not None:
-                raise TrainingError(f"the monitor failed in process {process}: {message}")
-        return [row for _, _, part in sorted(outcomes, key=lambda outcome: outcome[0]) for row in part]
-
-    def _rate(self, share: Sequence[int], state: Any) -> list[dict[str, Any]]:
-        written = write_held_out(
-            self.trainer,
-            self.rows,
-            share,
-            temperature=self.temperature,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            start=self._start,
-        )
-        rows = [self.rows[index] for index in share]
-        call: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-        call |= {"trainer_state": state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
-        call["prompts"] = [messages_of(row) for row in rows]
-        call["completions"] = [[{"role": "assistant", "content": one.text}] for one in written]
-        call["completion_ids"] = [one.ids for one in written]
-        rewards = {name: _values(name, function, call) for name, (function, _) in self.rewards.items()}
-        measures = {name: _values(name, measure, call) for name, measure in self.measures.items()}
-        weights = {name: weight for name, (_, weight) in self.rewards.items()}
-        return [
-            {
-                "caption": one.text,
-                "tokens": len(one.ids),
-                "truncated": float(not one.ended),
-                "entropy": one.entropy,
-                "kl": one.kl,
-                "rewards": {name: values[place] for name, values in rewards.items()},
-                "reward": _weighted(weights, {name: values[place] for name, values in rewards.items()}),
-                "measures": {name: values[place] for name, values in measures.items()},
+    def _rows(self, share: Sequence[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
+        """{image: its row}; of several captions of an image, the first, and the means of their rewards."""
+        of_image: dict[str, list[tuple[Any, ...]]] = {}
+        for (image, caption), *values in share:
+            of_image.setdefault(image, []).append((caption, *values))
+        shared = share_a_sentence([caption for (caption, *_), *_ in of_image.values()])
+        rows = {}
+        for (image, given), one_sentence in zip(of_image.items(), shared, strict=True):
+            captions, *columns = zip(*given, strict=True)
+            *rewards, second = map(_mean, columns)
+            known = [weight * value for weight, value in zip(self.weights, rewards, strict=True) if value is not None]
+            rows[image] = {
+                "caption": captions[0],
+                "rewards": dict(zip(self.names, rewards, strict=True)),
+                "reward": sum(known) if known else None,
+                "second": second,
+                "shared_sentence": float(one_sentence),
             }
-            for place, one in enumerate(written)
-        ]
+        return rows
 
-    def _keep(self, check: Mapping[str, Any]) -> None:
-        accelerator, files = self.trainer.accelerator, self._files
-        if accelerator.is_main_process:
-            files.write_history(self._header(), self.history)
-        if not self.keep_best:
-            return
-        mean = check["figures"][f"measures/{self.second}"]
-        is_best = False
-        if accelerator.is_main_process:
-            # by the files: after a crash, the best may be of a step that the history of the checkpoint lacks
-            kept = None if len(self.history) == 1 and not check["step"] else files.read_best()
-            is_best = mean is not None and (kept is None or self._is_better(check, kept))
-        if broadcast_object_list([is_best])[0]:
-            if accelerator.is_main_process:
-                files.clear_new()
-            accelerator.wait_for_everyone()
-            self.trainer.save_model(str(files.new), _internal_call=True)
-            accelerator.wait_for_everyone()
-            if accelerator.is_main_process:
-                files.finish_best({"step": check["step"], "second": self.second, "figures": check["figures"]})
-            accelerator.wait_for_everyone()
+    def _column(self, check: int, name: str) -> dict[str, float]:
+        rows = self.history[check]["rows"].items()
+        return {image: row[name] for image, row in rows if row[name] is not None}
 
-    def _is_better(self, check: Mapping[str, Any], kept: Mapping[str, Any]) -> bool:
-        """Whether the second measure is higher, on the images that have it at both checks."""
-        before = next((each for each in self.history if each["step"] == kept["step"]), None)
-        if before is None:
-            mean = f"measures/{self.second}"
-            return bool(check["figures"][mean] > kept["figures"][mean])
-        old, new = matrix([before, check], "measures", self.second)
-        common = common_images(old, new)
-        if common is None:  # a mean of few images gives way to one of many
-            return bool(np.isnan(new).sum() < np.isnan(old).sum())
-        return bool(new[common].mean() > old[common].mean())
+    def _verdict(self) -> Parting:
+        checks = range(len(self.history))
+        return judge(*([self._column(check, name) for check in checks] for name in ("reward", "second")))
 
-    def _log(self, check: Mapping[str, Any], control: Any, seconds: float) -> None:
-        logs = {f"monitor/{name}": value for name, value in check["figures"].items() if value is not None}
-        logs["monitor/seconds"] = seconds
-        planned = control.should_log  # Trainer.log clears it, and the trainer's own entry of this step would be lost
-        Trainer.log(self.trainer, logs)  # that of GRPO would also give out, and empty, what it has gathered so far
-        control.should_log = self.trainer.control.should_log = planned
+    def _figures(self, verdict: Parting) -> dict[str, float]:
+        figures: dict[str, float] = {"shared_sentence": float(np.mean([*self._column(-1, "shared_sentence").values()]))}
+        figures["best_step"] = self.history[verdict.best]["step"]
+        if verdict.second is not None:
+            fall = verdict.second.value
+            figures |= {"fall": -fall.value, "fall_low": -fall.high, "fall_high": -fall.low}
+            figures["images"] = verdict.second.images
+        return figures | {"parted": float(verdict.parted), "fallen": float(verdict.fallen)}
+
+    def _warn(self, verdict: Parting) -> list[str]:
+        """Logs what is worth a warning and was not told before, and gives its kinds."""
+        told = {kind for check in self.history for kind in check["warned"]}
+        found: dict[str, tuple[str, int, str]] = {}  # {kind: (text, check to compare with, column)}
+        if (verdict.parted or verdict.fallen) and verdict.second is not None and "parted" not in told:
+            what = (
+                "have parted" if verdict.parted else "have fallen: the training is unstable (lower the learning rate)"
+            )
+            text = (
+                f"the optimised reward ({', '.join(self.names)}) and {self.second} {what}. Since step "
+                f"{self.history[verdict.best]['step']}, where {self.second} was best, it changed by "
+                f"{verdict.second.value} on {verdict.second.images} images, the reward by "
+                f"{verdict.reward.value if verdict.reward else 'nothing known'}"
+            )
+            found["parted" if verdict.parted else "fallen"] = text, verdict.best, "second"
+        shared = change(self._column(0, "shared_sentence"), self._column(-1, "shared_sentence"))
+        if shared is not None and shared.sure > 0 and shared.value.value >= _SHARED:
+            text = f"the share of captions with one and the same sentence rose by {shared.value}"
+            found["shared_sentence"] = text, 0, "shared_sentence"
+        new = [kind for kind in found if kind not in told]
         if self.trainer.is_world_process_zero():
-            show_table(self.trainer.args.report_to, self.rows, self.history, self.second)
+            for text, before, column in (found[kind] for kind in new):
+                examples = "\n".join(self._examples(before, column))
+                logger.warning("step %d: %s. Captions that changed most:\n%s", self.history[-1]["step"], text, examples)
+        return new
+
+    def _examples(self, before: int, name: str) -> list[str]:
+        old, new = self._column(before, name), self._column(-1, name)
+        changed = sorted(old.keys() & new.keys(), key=lambda image: (-abs(new[image] - old[image]), image))
+        lines = []
+        for number, image in enumerate(changed[:_EXAMPLES], start=1):
+            lines.append(f"  image {number}")
+            for check in (self.history[before], self.history[-1]):
+                row = check["rows"][image]
+                numbers = ", ".join(f"{what} {row[what]:.3f}" for what in ("reward", "second") if row[what] is not None)
+                lines.append(f"    step {check['step']} ({numbers}): {row['caption'].strip()}")
+        return lines
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.trainer.args.output_dir) / "monitor.jsonl"
+
+    def _write(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._file.with_suffix(".new")
+        draft.write_text("".join(json.dumps(check, ensure_ascii=False) + "\n" for check in self.history), "utf-8")
+        os.replace(draft, self._file)
 
 
-def _values(name: str, measure: Measure, call: Mapping[str, Any]) -> list[float | None]:
-    values: Any = measure(**call)
-    if inspect.isawaitable(values):
-        values = asyncio.run(_awaited(values))
-    numbers = [None if value is None else float(value) for value in values]
-    if len(numbers) != len(call["completions"]):
-        raise ConfigError(f"{name} gave {len(numbers)} values for {len(call['completions'])} captions")
-    return [None if value is None or not np.isfinite(value) else value for value in numbers]
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
-async def _awaited(values: Any) -> Any:
-    return await values
+def _check(trainer: Any, second: Callable[..., Any]) -> None:
+    """Refuses what cannot be watched, and a second measure that is optimised, by itself or as a part of a reward."""
+    if not hasattr(trainer, "reward_funcs") or not hasattr(trainer, "reward_weights"):
+        raise ConfigError(f"the monitor needs a GRPOTrainer or an RLOOTrainer, got {type(trainer).__name__}")
+    if trainer.args.eval_strategy == "no" or not trainer.args.eval_on_start:
+        raise ConfigError(
+            "the monitor watches evaluations: give the trainer an eval_dataset, and its arguments "
+            'eval_strategy="steps", eval_steps, eval_on_start=True and num_generations_eval=1'
+        )
+    rows, name = trainer.eval_dataset, _inner_name(second)
+    if rows is trainer.train_dataset:
+        raise ConfigError("eval_dataset is the train_dataset: pass images that are not trained on")
+    for reward, own_name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
+        if isinstance(reward, torch.nn.Module):
+            raise ConfigError(f"the reward {own_name} is a model that TRL calls by itself: the monitor takes functions")
+        if name == own_name or any(_same(part, second) for part in _parts_of(reward)):
+            raise ConfigError(
+                f"the second measure {name!r} is the optimised reward {own_name!r}, or a part of it: give another "
+                "metric, an oracle or a judge"
+            )
 
 
-def _weighted(weights: Mapping[str, float], values: Mapping[str, float | None]) -> float | None:
-    """As TRL adds them up: a reward that does not apply counts nothing."""
-    known = [weights[name] * value for name, value in values.items() if value is not None]
-    return sum(known) if known else None
+def _parts_of(reward: Any) -> list[Any]:
+    """A reward and what it is made of, such as the parts of a `CombinedReward`."""
+    inner = [*getattr(reward, "parts", ()), *([reward.reward] if hasattr(reward, "reward") else [])]
+    return [reward, *(part for each in inner for part in _parts_of(each))]
+
+
+def _same(reward: Any, measure: Any) -> bool:
+    facts = [(getattr(each, "spec", each), str(getattr(each, "source", ""))) for each in (reward, measure)]
+    return facts[0] == facts[1] and list(getattr(reward, "weights", ())) == list(getattr(measure, "weights", ()))
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _inner_name(function: Any) -> str:
+    """As TRL names it."""
+    return str(getattr(_inner(function), "__name__", type(_inner(function)).__name__))
+
+
+def _is_async(function: Any) -> bool:
+    return any(map(inspect.iscoroutinefunction, (_inner(function), _inner(function).__call__)))

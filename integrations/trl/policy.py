@@ -20,8 +20,6 @@ from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
 from reward.errors import CheckpointError
 from reward.weight_files import refuse_stored_integers
 
-__all__ = ["ResumeWeights", "load_policy"]
-
 logger = logging.getLogger(__name__)
 
 _ADAPTER_FILE = "adapter_config.json"
@@ -51,9 +49,6 @@ def load_policy(
 
     Returns:
         (model, processor), the model on the CPU in eval mode: a `PreTrainedModel`, or a trainable `PeftModel`.
-
-    Raises:
-        CheckpointError: nothing there, files that do not fit, or weights missing or left over.
 
     Example:
         >>> model, processor = load_policy("embedded")
@@ -126,8 +121,8 @@ class ResumeWeights(TrainerCallback):
         checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
 
     Raises:
-        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, if weights are
-            missing or left over, or if the reference of the KL term would be the checkpoint itself.
+        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, or the reference
+            of the KL term would be the checkpoint itself.
 
     Example:
         >>> callback = ResumeWeights()  # GRPOTrainer(..., callbacks=[callback]).train(resume_from_checkpoint=True)
@@ -178,13 +173,12 @@ def _check_resumed_from(folder: Path, state: Any) -> None:
 
 def _check_reference(folder: Path, model: Any, adapters: Any) -> None:
     """Raises if TRL has taken the checkpoint for the policy before training."""
-    taken = "ref" in adapters and not (folder / "ref").is_dir() if adapters else _same(model.name_or_path, folder)
+    if adapters:
+        taken = "ref" in adapters and not (folder / "ref").is_dir()
+    else:
+        taken = bool(model.name_or_path) and folder.resolve() == Path(model.name_or_path).resolve()
     if taken:
         raise CheckpointError(
             f"the policy was loaded from {str(folder)!r} before the trainer was made, so that the reference of the KL "
             "term (beta above 0) is that checkpoint: make the trainer with the policy of the first run instead"
         )
-
-
-def _same(name: str, folder: Path) -> bool:
-    return bool(name) and Path(name).exists() and Path(name).samefile(folder)

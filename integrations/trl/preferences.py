@@ -12,8 +12,6 @@ from reward.decoding.preferences import PreferenceRules, Preferences
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
-__all__ = ["make_preference_dataset"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from reward import CaptionSample, LengthReward, RepetitionReward, load_scorer
 from reward.decoding.preferences import similarity
-from reward.metaeval.audit.diversity import distinct, repetition
 from reward.sentences import split_sentences
 from reward.words import count_words, pieces_of, words_of
 
@@ -58,8 +57,6 @@ def test_a_loop_is_a_loop_in_every_script(script: str) -> None:
     loop, honest = SCRIPTS[script][0] * 6, SCRIPTS[script][1]
     rewards: Any = RepetitionReward(n=3)(["Describe."] * 2, [loop, honest])
     assert rewards[0] < 0.5 < rewards[1]
-    assert repetition(loop) > 0.5 > repetition(honest)
-    assert distinct([loop]) < 0.5 < distinct([honest])
     assert similarity(loop, honest) < 0.3  # two captions are not the same for having vowel signs
 
 

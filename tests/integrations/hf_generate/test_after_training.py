@@ -9,7 +9,6 @@ from peft import LoraConfig, get_peft_model
 from integrations.demo.captioner import write_captions
 from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
-from integrations.trl.held_out import write_held_out
 from reward import VelaReward
 from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, Wanted
 from reward.errors import ConfigError
@@ -116,12 +115,9 @@ def test_the_caller_may_do_without_a_cache(trained, use_cache):
 
 
 @pytest.mark.parametrize("temperature", [None, 1.0])
-def test_the_monitor_and_captions_of_a_demo(trained, temperature):
-    options = {"temperature": temperature, "seed": 3}
-    sizes = {"batch_size": 4, "start": None}
-    written = check_as_in_eval_mode(trained.model, lambda: write_held_out(trained, ROWS, range(4), **options, **sizes))
-    assert sum(caption.ended for caption in written) > 2
+def test_captions_of_a_demo(trained, temperature):
     images = [row["image"] for row in SCENES.select(range(4))]
+    options = {"temperature": temperature, "seed": 3}
     check_as_in_eval_mode(
         trained.model, lambda: write_captions(trained.model, trained.processing_class, images, **options)
     )

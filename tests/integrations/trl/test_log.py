@@ -24,13 +24,14 @@ def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.Cap
         [MetricReward(PictureScorer(), name="picture")],
         rows,
         tmp_path,
-        evaluated=rows,
+        evaluated=with_images(COLOURS),
         disable_tqdm=not bar,
         eval_strategy="steps",
         eval_steps=2,
+        eval_on_start=True,
         per_device_eval_batch_size=2,
     )
-    trainer.add_callback(RewardMonitor(trainer, rows.select([0, 1]), MetricReward("length"), every=2))
+    trainer.add_callback(RewardMonitor(trainer, MetricReward("length")))
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         readable_log(trainer)
@@ -39,17 +40,16 @@ def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.Cap
     printed, to_terminal = capsys.readouterr()
     assert ("1/2" in to_terminal) == bar
     assert all(len(line) <= 80 for line in printed.splitlines())
-    number = r"[\d.]+(e-\d+)?"
-    a_step = r"""reward N, std N
-  picture N: brightness N, words N
-  length N tokens \(N to N\), N % cut; loss -?N, (.|\n)*entropy N.*
+    rest = r"""length N tokens \(N to N\), N % cut; loss -?N, (.|\n)*entropy N.*
 """
-    monitor = "monitor at step [02]: reward N, measures/length N, length N,(.|\n    )*\n"
-    expected = (
-        f"{monitor}step 1 of 2: {a_step}(    .*\n)?{monitor}step 2 of 2: {a_step}(    .*\n)?"
-        f"evaluation at step 2: {a_step}done: 2 steps in N s, mean loss -?N\n"
+    step = rf"step {{}} of 2: reward N, std N\n  picture N: brightness N, words N\n  {rest}(    .*\n)?"
+    evaluation = (
+        rf"evaluation at step {{0}}: reward N, std N\n  picture N: brightness N, words N\n  length N\n  {rest}"
+        r"monitor at step {0}: share of one sentence N, best_step N.*\n"
     )
-    assert re.fullmatch(expected.replace("N", number), printed), printed
+    expected = "".join([evaluation.format(0), step.format(1), step.format(2), evaluation.format(2)])
+    expected += r"done: 2 steps in N s, mean loss -?N\n"
+    assert re.fullmatch(expected.replace("N", r"[\d.]+(e-\d+)?"), printed), printed
 
 
 @pytest.mark.parametrize(

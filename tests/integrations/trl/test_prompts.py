@@ -416,7 +416,7 @@ NULLS = [None, None]
         (["['A.', 'B.']", "C."], Value("string"), [["A.", "B."], ["C."]]),
         ([float("nan"), None], Value("float64"), NULLS),
         (NULLS, Value("null"), NULLS),
-        ([[], []], List(Value("null")), [[], []]),
+        ([[], []], List(Value("null")), NULLS),
     ],
 )
 def test_references_may_be_of_every_type_that_holds_texts(references, feature, expected):

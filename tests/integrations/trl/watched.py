@@ -1,6 +1,6 @@
 """A training with a monitor and planted measures, in one process or several.
 
-python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER
+python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER IMAGES ...
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toy_captioners import llava
 
-__all__ = ["TRUTHS", "Planted", "captioned", "held_out", "watched", "words"]
-
 TRUTHS = {"parts": (0.5, 0.7, 0.7, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
+RISES = (0.1, 0.2, 0.3, 0.4, 0.5)
+EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True, "num_generations_eval": 1}
 
 
 def words(completions, **_):
@@ -54,31 +54,27 @@ def held_out(count=12):
     return with_images(fixed)
 
 
-RISES = (0.1, 0.2, 0.3, 0.4, 0.5)
-
-
 def watched(
-    folder, truth="parts", *callbacks, rewards=RISES, rows=None, second=None, monitor=None, policy=None, **options
+    folder, truth="parts", *callbacks, rewards=RISES, rows=None, second=None, on_parting="warn", policy=None, **options
 ):
     """A trainer of four steps and its monitor."""
-    options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **options}
-    reward = Planted(rewards, "reward")
+    options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **EVALUATING, **options}
+    functions = [Planted(rewards, "reward"), words] if isinstance(rewards, tuple) else rewards
+    rows = held_out() if rows is None else rows
     trainer = make_trainer(
-        policy or llava(), [reward, words], with_images(COLOURS * 2), folder, callbacks=callbacks, **options
+        policy or llava(), functions, with_images(COLOURS * 2), folder, callbacks=callbacks, evaluated=rows, **options
     )
-    second = second or Planted(TRUTHS[truth], "truth")
-    watcher = RewardMonitor(
-        trainer, held_out() if rows is None else rows, second, **{"every": 1, "also": [captioned], **(monitor or {})}
-    )
-    trainer.add_callback(watcher)
-    return trainer, watcher
+    monitor = RewardMonitor(trainer, second or Planted(TRUTHS[truth], "truth"), on_parting=on_parting)
+    trainer.add_callback(monitor)
+    return trainer, monitor
 
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    policy = load_policy(out.parent / "policy")
-    trainer, watcher = watched(out, policy=policy, max_steps=1, beta=0.1, learning_rate=0.0)
-    trainer.train()
+    for count in map(int, sys.argv[2:]):
+        policy = load_policy(out.parent / "policy")
+        trainer, watcher = watched(out / str(count), rows=held_out(count), policy=policy, max_steps=1)
+        trainer.train()
     trainer.accelerator.end_training()
     # The trainer still holds the process group. Its threads must have ended when the interpreter ends, or one of them
     # may wait for the interpreter then, and the process aborts.

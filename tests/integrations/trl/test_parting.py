@@ -1,0 +1,113 @@
+"""The rule that says when reward and truth part: on planted cases, and by simulation; captions of one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from integrations.trl.parting import judge, share_a_sentence
+
+RISING, FALLING = [0.1, 0.2, 0.3, 0.4, 0.5], [0.7, 0.8, 0.8, 0.7, 0.6]
+
+
+def measures(reward, truth, *, images=50, noise=0.05):
+    """Both measures of each image at each check, around these means."""
+    draws = np.random.default_rng(0).normal(0, noise, (2, len(reward), images))
+    return [
+        [{str(image): value for image, value in enumerate(mean + row)} for mean, row in zip(means, rows, strict=True)]
+        for means, rows in zip((reward, truth), draws, strict=True)
+    ]
+
+
+def only(values, kept):
+    return [{image: value for image, value in check.items() if int(image) in kept(step)} for step, check in values]
+
+
+def test_reward_up_and_truth_down_have_parted():
+    verdict = judge(*measures(RISING, FALLING))
+    assert (verdict.parted, verdict.fallen) == (True, False)
+    assert verdict.best in (1, 2)
+    assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
+    assert verdict.second.value.high < -0.15
+    assert verdict.reward.value.low > 0.15
+    assert verdict.second.images == 50
+    tenfold = [
+        [{image: 10 * value for image, value in check.items()} for check in each] for each in measures(RISING, FALLING)
+    ]
+    assert judge(*tenfold).parted  # on any scale
+
+
+@pytest.mark.parametrize(
+    ("reward", "truth"),
+    [
+        (RISING, RISING),
+        (RISING, [0.5] * 5),
+        ([0.5] * 5, [0.5] * 5),
+        (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
+        (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
+        (RISING[:1], FALLING[:1]),
+    ],
+)
+def test_other_runs_have_not(reward, truth):
+    verdict = judge(*measures(reward, truth))
+    assert (verdict.parted, verdict.fallen) == (False, False)
+
+
+def test_measures_that_fall_together_have_fallen_and_not_parted():
+    verdict = judge(*measures(FALLING, FALLING))
+    assert (verdict.parted, verdict.fallen) == (False, True)
+
+
+def test_few_images_or_missing_values_are_never_parted():
+    assert not judge(*measures(RISING, FALLING, images=9)).parted
+    rewards, truths = measures(RISING, FALLING, images=30)
+    rewards = only(enumerate(rewards), lambda step: range(0, 30, 2))
+    assert judge(rewards, truths).parted  # 15 images are left
+    truths = only(enumerate(truths), lambda step: range(0, 30, 4))
+    assert not judge(rewards, truths).parted
+    assert not judge([{}] * 3, [{}] * 3).parted
+
+
+@pytest.mark.parametrize("scored", [3, 20])
+def test_a_check_at_which_only_easy_images_had_a_score_is_compared_on_those(scored):
+    """Its mean is the highest of all, and with three images the rule could never have spoken again."""
+    rewards, truths = measures(RISING, FALLING)
+    truths = [{image: value + 0.5 * (int(image) < 20) for image, value in check.items()} for check in truths]
+    truths = only(enumerate(truths), lambda step: range(50) if step else range(scored))
+    verdict = judge(rewards, truths)
+    assert verdict.parted
+    assert verdict.best in (1, 2)
+    assert verdict.second.images == 50
+    assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
+
+
+def share_called_parted(truth, images, correlation, runs=40):
+    """Of runs of 20 checks whose reward rises; the noise of an image goes on from check to check."""
+    random, parted = np.random.default_rng(0), 0
+    for _ in range(runs):
+        noise = random.standard_normal((2, len(truth), images))
+        for check in range(1, len(truth)):
+            noise[:, check] = correlation * noise[:, check - 1] + np.sqrt(1 - correlation**2) * noise[:, check]
+        tables = np.array([LEARNING, truth])[:, :, None] + 0.15 / np.sqrt(2) * noise
+        rewards, truths = ([dict(enumerate(row)) for row in table] for table in tables)
+        parted += any(judge(rewards[:end], truths[:end]).parted for end in range(2, len(truth) + 1, 3))
+    return parted / runs
+
+
+STEPS = np.arange(21)
+LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_simulated_runs_give_few_false_alarms_and_find_large_falls(correlation):
+    rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)
+    assert share_called_parted(0 * STEPS, 50, correlation) <= 0.09
+    assert share_called_parted(rise - 0.1 * fall, 50, correlation) >= 0.9
+
+
+def test_captions_that_share_a_sentence():
+    captions = ["It is night. A red star.", "Dr. Who waves. it is NIGHT.", "夜です。星。", "", "It is night"]
+    assert share_a_sentence(captions) == [True, True, False, False, True]
+    assert share_a_sentence(["It is night. It is night.", "A star.", "A star."]) == [False, True, True]
+    assert share_a_sentence(["", " ", "?", "?"]) == [False] * 4
+    assert share_a_sentence([]) == []
