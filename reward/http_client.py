@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
-
-__all__ = ["LARGEST_REPLY", "LimitedReplies", "UnusableReply", "backoff", "http_library", "printable", "retry_after"]
 
 LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are about 6 million
 
 
 class UnusableReply(Exception):
     """A complete reply with impossible values. Asking again would give the same reply."""
+
+
+class GarbledReply(Exception):
+    """A reply with status 200 that holds no answer: cut off, or sent by something between us and the server."""
 
 
 def http_library() -> Any:
@@ -51,6 +54,28 @@ class LimitedReplies:
         packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
         headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
         return type(response)(response.status_code, headers=headers, content=b"".join(parts), request=response.request)
+
+
+def whole_reply(response: Any, seconds: float) -> Any:
+    """A streamed response of `httpx`, read to its end and unpacked.
+
+    Raises:
+        UnusableReply: it is larger than `LARGEST_REPLY` bytes.
+        GarbledReply: it has not ended after so many seconds.
+    """
+    until, content = monotonic() + seconds, bytearray()
+    try:
+        for part in response.iter_bytes():
+            content += part
+            if len(content) > LARGEST_REPLY:
+                raise UnusableReply(f"the server's reply is larger than {LARGEST_REPLY // 10**6} MB")
+            if monotonic() > until:
+                raise GarbledReply(f"no answer within {seconds:g} s")
+    finally:
+        response.close()
+    packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
+    return type(response)(response.status_code, headers=headers, content=bytes(content), request=response.request)
 
 
 def backoff(attempt: int, *, first: float = 0.5, longest: float = 60.0) -> float:

@@ -230,7 +230,7 @@ def _load_rewriter(model: str, **settings: Any) -> Judge:
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
 
     from reward.judges import LocalJudge
-    from reward.training.corruptions.language_model import load_language_model
+    from reward.judges.language_model import load_language_model
 
     try:
         kind = AutoConfig.from_pretrained(model, revision=settings.get("revision"), trust_remote_code=False).model_type

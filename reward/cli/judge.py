@@ -13,7 +13,7 @@ from reward.cli.reports import print_usage, report_scores
 
 if TYPE_CHECKING:
     from reward.judges import Judge
-    from reward.metrics.judged import JudgedScorer
+    from reward.metrics.judge_metric.base import JudgedScorer
 
 __all__ = ["judge"]
 

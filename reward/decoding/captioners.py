@@ -148,7 +148,7 @@ class ServerCaptioner:
         stop: BaseException | None = None
         try:
             while True:
-                while stop is None and len(pending) < self._judge.settings.concurrency:
+                while stop is None and len(pending) < self._judge.concurrency:
                     want = again.popleft() if again else next(waiting, None)
                     if want is None:
                         break

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from reward.errors import ImageError, InvalidSampleError
+from reward.errors import ImageError, InvalidSampleError, JudgeError
 from reward.images import image_key
 from reward.samples import check_encodable, is_blank
 
@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from reward.samples import ImageLike
-
-__all__ = [
-    "LEAST_MASS",
-    "Answer",
-    "Judge",
-    "Question",
-    "Usage",
-    "answer_mass",
-    "answer_mass_after_blanks",
-    "check_answers",
-    "check_lengths",
-    "check_questions",
-    "image_keys",
-    "token_text",
-]
 
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer
 
@@ -66,15 +51,11 @@ class Question:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or is_blank(self.text):
-            raise InvalidSampleError(f"the text of a question must be a string that is not blank, got {self.text!r}")
         object.__setattr__(self, "history", tuple(tuple(turn) for turn in self.history))
-        wanted = ("user", "assistant") * (len(self.history) // 2)
-        if len(self.history) % 2 or any(len(turn) != 2 for turn in self.history):
-            raise InvalidSampleError('history must hold pairs of turns, (("user", text), ("assistant", text), ...)')
-        if tuple(role for role, _ in self.history) != wanted:
+        if [turn[0] for turn in self.history if len(turn) == 2] != ["user", "assistant"] * (len(self.history) // 2):
             raise InvalidSampleError(
-                f"history must alternate from 'user' to 'assistant', got roles {[role for role, _ in self.history]}"
+                'history must alternate from user to assistant, (("user", text), ("assistant", text), ...), '
+                f"got {self.history!r:.80}"
             )
         texts = {"text": self.text, "system": self.system or ""}
         texts.update({f"history[{index}]": text for index, (_, text) in enumerate(self.history)})
@@ -82,6 +63,8 @@ class Question:
             if not isinstance(text, str):
                 raise InvalidSampleError(f"{name} of a question must be a string, got {type(text).__name__}")
             check_encodable(text, f"{name} of a question")
+        if is_blank(self.text):
+            raise InvalidSampleError(f"the text of a question must not be blank, got {self.text!r}")
 
     def turns(self, *, with_system: bool = True) -> list[tuple[str, str]]:
         """The conversation as (role, text); the system message opens the first turn where it can have none of its own.
@@ -264,30 +247,39 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
     return masses, unknown
 
 
-def check_lengths(max_new_tokens: int, top_logprobs: int) -> None:
-    """Raises ValueError unless `max_new_tokens` is at least 1 and `top_logprobs` at least 0."""
-    if max_new_tokens < 1 or top_logprobs < 0:
-        raise ValueError(
-            f"max_new_tokens must be at least 1 and top_logprobs at least 0, got {max_new_tokens} and {top_logprobs}"
-        )
-
-
-def check_questions(questions: Sequence[Question]) -> None:
-    """Raises InvalidSampleError unless every item is a Question."""
+def check_asked(questions: Sequence[Question], answers: Sequence[str] = ("any",)) -> None:
+    """Raises unless every item is a Question, and answers are different tokens without white space around them."""
     for index, question in enumerate(questions):
         if not isinstance(question, Question):
             raise InvalidSampleError(f"questions[{index}] must be a Question, got {type(question).__name__}")
+    are_tokens = [isinstance(answer, str) and answer != "" and answer == token_text(answer) for answer in answers]
+    if isinstance(answers, str) or not all(are_tokens) or not len(set(answers)) == len(answers) > 0:
+        raise ValueError(f"answers must be a list of different tokens without white space, got {answers!r}")
 
 
-def check_answers(answers: Sequence[str]) -> None:
-    """Raises ValueError unless answers are different, non-empty strings without white space around them."""
-    if isinstance(answers, str) or not len(answers):
-        raise ValueError(f"answers must be a list of tokens, got {answers!r}")
-    for answer in answers:
-        if not isinstance(answer, str) or not answer or answer != token_text(answer):
-            raise ValueError(f"each answer must be a token without white space, got {answer!r}")
-    if len(set(answers)) < len(answers):
-        raise ValueError(f"answers must differ, got {list(answers)}")
+def ask(method: Callable[..., Any], questions: Sequence[Question], **options: Any) -> tuple[Any, dict[int, str]]:
+    """Calls a method of a judge. Failures of single questions are returned, not raised.
+
+    Returns:
+        (results, {index: reason}).
+    """
+    try:
+        return method(questions, **options), {}
+    except JudgeError as error:
+        if not error.failures:
+            raise
+        return error.results, error.failures
+
+
+def answered(results: Any, failures: Mapping[int, str]) -> Any:
+    """The results of a call, where no question failed.
+
+    Raises:
+        JudgeError: some did.
+    """
+    if failures:
+        raise JudgeError.of(failures, results)
+    return results
 
 
 def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[int, str]]:
@@ -300,13 +292,10 @@ def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[in
     keys: list[str | None] = [None] * len(questions)
     failures: dict[int, str] = {}
     known: dict[int, str] = {}  # by object: the members of a group often carry one and the same
-    for row, question in enumerate(questions):
-        if question.image is None:
-            continue
-        try:
-            keys[row] = known.get(id(question.image)) or image_key(question.image)
-        except ImageError as error:
-            failures[row] = str(error)
-        else:
-            known[id(question.image)] = keys[row]  # type: ignore[assignment]
+    for row, image in enumerate(question.image for question in questions):
+        if image is not None:
+            try:
+                keys[row] = known[id(image)] = known.get(id(image)) or image_key(image)
+            except ImageError as error:
+                failures[row] = str(error)
     return keys, failures

@@ -6,58 +6,21 @@ import base64
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from reward.http_client import UnusableReply
+from reward.http_client import GarbledReply, UnusableReply
 from reward.images import load_image
 from reward.judges.base import Answer, Question
 
 if TYPE_CHECKING:
     from reward.samples import ImageLike
 
-__all__ = [
-    "GarbledReply",
-    "Sampled",
-    "ServerSettings",
-    "chat_messages",
-    "check_answer",
-    "data_url",
-    "is_same_model",
-    "read_bill",
-    "read_choices",
-    "read_reply",
-    "request_key",
-]
-
 _PNG_PIXELS = 1_000_000
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Where and how to ask; see ServerJudge."""
-
-    model: str
-    base_url: str | None
-    key_name: str
-    concurrency: int
-    timeout: float
-    retries: int
-    prices: tuple[float, float] | None
-    extra_body: dict[str, Any]
-
-    def key(self) -> str | None:
-        """The API key, read where it lies: settings are printed and pickled."""
-        return os.environ.get(self.key_name) or None
-
-
-class GarbledReply(Exception):
-    """A reply with status 200 that holds no answer: cut off, or sent by something between us and the server."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +37,12 @@ class Sampled:
     truncated: bool = False
     logprob: float | None = None
 
+    @classmethod
+    def of(cls, answer: Answer) -> Sampled:
+        """An answer whose log probabilities, if it has any, are those of the tokens written."""
+        total = math.fsum(logs[token] for token, logs in zip(answer.tokens, answer.logprobs, strict=True))
+        return cls(answer.text, answer.truncated, total if answer.tokens else None)
+
 
 def data_url(image: ImageLike) -> str:
     """An image as text: PNG, or JPEG of quality 95 where it has more than a million pixels.
@@ -87,13 +56,10 @@ def data_url(image: ImageLike) -> str:
         'data:image/png;base64,iVBORw0K'
     """
     picture = load_image(image)
-    small = picture.width * picture.height <= _PNG_PIXELS
+    kind, options = ("png", {}) if picture.width * picture.height <= _PNG_PIXELS else ("jpeg", {"quality": 95})
     encoded = BytesIO()
-    if small:
-        picture.save(encoded, "PNG")
-    else:
-        picture.save(encoded, "JPEG", quality=95)
-    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(encoded.getvalue()).decode()}"
+    picture.save(encoded, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(encoded.getvalue()).decode()}"
 
 
 def chat_messages(question: Question, url: str | None, *, with_system: bool = True) -> list[dict[str, Any]]:
@@ -107,6 +73,14 @@ def chat_messages(question: Question, url: str | None, *, with_system: bool = Tr
         else:
             messages.append({"role": role, "content": text})
     return messages
+
+
+def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
+    """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
+    content = {"turns": question.turns(), "image": image_key, **settings}
+    if question.temperature:
+        content["sampled"] = [question.temperature, question.seed]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def is_same_model(asked: str, told: str) -> bool:
@@ -123,97 +97,38 @@ def is_same_model(asked: str, told: str) -> bool:
     return short == long or long.endswith(f"/{short}") or dated is not None
 
 
-def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
-    """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
-    content = {"turns": question.turns(), "image": image_key, **settings}
-    if question.temperature:
-        content["sampled"] = [question.temperature, question.seed]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def read_reply(completion: Any, *, top: int) -> Answer:
-    """The answer in a completion.
+def read_reply(reply: dict[str, Any], *, top: int | None) -> list[Answer]:
+    """The answers in a completion; choices that are none (broken off, refused, reasoning alone) are left out.
 
     Args:
-        completion: what the client returned.
-        top: number of alternatives asked for; 0 reads none.
+        reply: a completion; its fields may hold anything.
+        top: alternatives of each token that were asked for; None without log probabilities.
 
     Raises:
         GarbledReply: it holds no choice, as when half of it is missing.
-        UnusableReply: it is no answer (broken off, refused, reasoning alone), its tokens spell another text, or a value
-            is not what it should be.
-    """
-    # The client checks no types: it passes on what came.
-    try:
-        choice = completion.choices[0]
-        text, why_not = choice.message.content or "", _why_no_answer(choice)
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
-    if why_not:
-        raise UnusableReply(why_not)
-    try:
-        listed = (choice.logprobs.content or []) if top and choice.logprobs else []
-        answer = Answer(
-            text=text,
-            tokens=tuple(position.token for position in listed),
-            logprobs=tuple(_alternatives(position) for position in listed),
-            truncated=choice.finish_reason == "length",
-        )
-    except (AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
-    check_answer(answer)
-    return _spelled(answer, [getattr(position, "bytes", None) for position in listed])
-
-
-def read_choices(completion: Any, *, logprobs: bool) -> list[Sampled]:
-    """All answers in a completion; those that are none, as `read_reply` has it, are left out.
-
-    Args:
-        completion: what the client returned.
-        logprobs: whether their log probabilities were asked for, and must be there.
-
-    Raises:
-        GarbledReply: it holds no choice, as when half of it is missing.
-        UnusableReply: no choice is an answer, a value is not what it should be, or there are no log probabilities.
+        UnusableReply: no choice is an answer, its tokens spell another text, or a value is not what it should be.
     """
     try:
-        every = list(completion.choices)
-        reasons = [_why_no_answer(choice) for choice in every]
-        whole = [choice for choice, why_not in zip(every, reasons, strict=True) if not why_not]
-        choices = [(choice, choice.message.content or "", choice.finish_reason) for choice in whole]
-    except (AttributeError, TypeError) as error:
-        raise GarbledReply(f"the server's reply is not a chat completion ({error})") from None
-    if not every:
-        raise GarbledReply("the server's reply has no choice")
+        choices = list(reply["choices"])
+        reasons = [_why_no_answer(choice) for choice in choices]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise GarbledReply(f"the server's reply is not a chat completion ({error!r:.80})") from None
     if not choices:
+        raise GarbledReply("the server's reply has no choice")
+    whole = [choice for choice, reason in zip(choices, reasons, strict=True) if reason is None]
+    if not whole:
         raise UnusableReply(str(reasons[0]))
-    sampled = []
-    for choice, text, reason in choices:
-        check_answer(Answer(text))
-        total = None
-        if logprobs:
-            listed = getattr(choice.logprobs, "content", None)
-            if not listed:
-                raise UnusableReply(
-                    "the server gave no log probabilities: do not ask for them, or use another server (transformers "
-                    "serve has none)"
-                )
-            for position in listed:
-                _check_logprob(getattr(position, "logprob", None))
-            total = math.fsum(position.logprob for position in listed)
-        sampled.append(Sampled(text, reason == "length", total))
-    return sampled
+    return [_answer(choice, top) for choice in whole]
 
 
-def _why_no_answer(choice: Any) -> str | None:
+def _why_no_answer(choice: dict[str, Any]) -> str | None:
     """Why a choice of a completion is no answer: it did not end by itself or at the limit, or is no content."""
-    message, reason = choice.message, choice.finish_reason
-    if refusal := getattr(message, "refusal", None):
+    message, reason = choice["message"], choice.get("finish_reason")
+    if refusal := message.get("refusal"):
         return f"the model refuses to answer: {refusal!r:.120}"
     if reason not in ("stop", "length"):  # abort, content_filter, error, null: what is there is a part
         return f"the server's reply did not end, but was broken off (finish_reason is {reason!r:.40})"
-    thoughts = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
-    if thoughts and not message.content:
+    if not message.get("content") and (message.get("reasoning_content") or message.get("reasoning")):
         return (
             "the reply holds reasoning but no answer: turn reasoning off, as with "
             'extra_body={"chat_template_kwargs": {"enable_thinking": False}}, or raise max_new_tokens'
@@ -221,28 +136,55 @@ def _why_no_answer(choice: Any) -> str | None:
     return None
 
 
-def _spelled(answer: Answer, raw: Sequence[Any]) -> Answer:
+def _answer(choice: dict[str, Any], top: int | None) -> Answer:
+    try:
+        positions = [] if top is None else (choice.get("logprobs") or {}).get("content") or []
+        answer = Answer(
+            text=choice["message"].get("content") or "",
+            tokens=tuple(position["token"] for position in positions),
+            logprobs=tuple(_alternatives(position, bool(top)) for position in positions),
+            truncated=choice["finish_reason"] == "length",
+        )
+        raw = [position.get("bytes") for position in positions]
+        pieces = [bytes(part) for part in raw] if None not in raw else [str(token).encode() for token in answer.tokens]
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
+    check_answer(answer)
+    return _spelled(answer, pieces) if answer.tokens else answer
+
+
+def _alternatives(position: dict[str, Any], are_listed: bool) -> dict[str, float]:
+    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up.
+
+    The token that was written is among them, also where the server does not list it.
+    """
+    listed = [(other["token"], other["logprob"]) for other in (position["top_logprobs"] if are_listed else ())]
+    if position.get("logprob") is not None and position["token"] not in [token for token, _ in listed]:
+        listed.append((position["token"], position["logprob"]))
+    logprobs: dict[str, float] = {}
+    for token, value in listed:
+        _check_logprob(value)
+        lower, higher = sorted((logprobs.get(token, -math.inf), float(value)))
+        logprobs[token] = higher + math.log1p(math.exp(lower - higher)) if lower > -math.inf else higher
+    return logprobs
+
+
+def _spelled(answer: Answer, pieces: Sequence[bytes]) -> Answer:
     """An answer with the tokens that spell its text; those of reasoning, which some servers list first, are left out.
 
     White space and chat markers do not count. After the first character that is not ASCII nothing is compared, because
     a token may hold a part of such a character.
 
     Args:
-        answer: with tokens, or without any.
-        raw: the bytes of each token as the server tells them, or None.
+        answer: with tokens.
+        pieces: the bytes of each.
 
     Raises:
         UnusableReply: the tokens spell another text.
     """
-    if not answer.tokens:
-        return answer
-    try:
-        pieces = [bytes(part) for part in raw] if None not in raw else [token.encode() for token in answer.tokens]
-    except (TypeError, ValueError) as error:
-        raise UnusableReply(f"the bytes of a token in the server's reply cannot be read ({error})") from None
     said, spelled = _compact(answer.text), _compact(b"".join(pieces).decode(errors="replace"))
-    first_other = [place for text in (said, spelled) for place, character in enumerate(text) if not character.isascii()]
-    compared = min(first_other, default=None)
+    others = [place for text in (said, spelled) for place, character in enumerate(text) if not character.isascii()]
+    compared = min(others, default=None)
     if said[:compared] == spelled[:compared]:
         return answer
     for start in range(len(pieces) - 1, 0, -1):
@@ -259,22 +201,6 @@ def _compact(text: str) -> str:
     return re.sub(r"<[|\uff5c/\w][^<>\s]*>|[\s\u2581\u0120\u010a]", "", text)
 
 
-def _alternatives(position: Any) -> dict[str, float]:
-    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up.
-
-    The token that was written is among them, also where the server does not list it.
-    """
-    listed = list(position.top_logprobs)
-    if position.token not in [other.token for other in listed]:
-        listed += [position] if getattr(position, "logprob", None) is not None else []
-    logprobs: dict[str, float] = {}
-    for other in listed:
-        _check_logprob(other.logprob)
-        lower, higher = sorted((logprobs.get(other.token, -math.inf), float(other.logprob)))
-        logprobs[other.token] = higher + math.log1p(math.exp(lower - higher)) if lower > -math.inf else higher
-    return logprobs
-
-
 def check_answer(answer: Answer) -> None:
     """Raises UnusableReply unless an answer is one that can be read and kept.
 
@@ -287,10 +213,6 @@ def check_answer(answer: Answer) -> None:
     """
     if not isinstance(answer.text, str):
         raise UnusableReply(f"the content of the server's reply must be text, got {type(answer.text).__name__}")
-    if len(answer.tokens) != len(answer.logprobs):
-        raise UnusableReply(
-            f"the server's reply has {len(answer.tokens)} tokens but {len(answer.logprobs)} log probabilities"
-        )
     for token, logprobs in zip(answer.tokens, answer.logprobs, strict=True):
         for text in (token, *logprobs):
             if not isinstance(text, str):
@@ -303,17 +225,17 @@ def check_answer(answer: Answer) -> None:
 
 
 def _check_logprob(value: Any) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not value <= _ROUNDING:  # NaN is not, either
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value <= _ROUNDING:  # NaN is not, either
         raise UnusableReply(f"the server's reply has the log probability {value!r:.40}")
 
 
-def read_bill(completion: Any) -> tuple[int, int]:
+def read_bill(reply: dict[str, Any]) -> tuple[int, int]:
     """Tokens read and tokens written, 0 where the server does not say, or says what is no number of tokens.
 
     A bill that cannot be read is no reason to throw away what was paid for.
     """
-    usage = getattr(completion, "usage", None)
-    counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    usage = reply.get("usage")
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
     read, written = (count if type(count) is int and count >= 0 else 0 for count in counts)
     return read, written

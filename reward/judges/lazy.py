@@ -11,8 +11,6 @@ import numpy as np
 from reward.fingerprints import fingerprint_source
 from reward.judges.base import Answer, Judge, Question, Usage
 
-__all__ = ["LazyJudge"]
-
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 
@@ -31,10 +29,8 @@ class LazyJudge:
     """
 
     def __init__(self, load: Callable[[], Judge], name: str) -> None:
-        self.name = name
+        self.name, self._load, self._judge = name, load, None
         self.usage = Usage()  # the judge's own as soon as it is loaded
-        self._load = load
-        self._judge: Judge | None = None
         self._lock = threading.Lock()
 
     @property
@@ -48,38 +44,25 @@ class LazyJudge:
         weights = fingerprint_source(self.name, settings.pop("revision", None))
         return f"{weights} {sorted((name, str(settings[name])) for name in settings.keys() - _NO_EFFECT)}"
 
-    def load(self) -> None:
-        """Loads the judge now."""
-        self._get()
+    def load(self) -> Any:
+        """The judge, loaded now if it was not."""
+        with self._lock:
+            if self._judge is None:
+                judge: Any = self._load()
+                self._judge, self.usage = judge, judge.usage
+            return self._judge
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """See Judge."""
-        return self._get().answer_distribution(questions, answers)
+        return self.load().answer_distribution(questions, answers)
 
-    def generate(
-        self,
-        questions: Sequence[Question],
-        *,
-        max_new_tokens: int = 256,
-        top_logprobs: int = 0,
-        track: Sequence[str] = (),
-    ) -> list[Answer]:
+    def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""
-        return self._get().generate(questions, max_new_tokens=max_new_tokens, top_logprobs=top_logprobs, track=track)
+        return self.load().generate(questions, **options)
 
     def pieces(self, text: str) -> tuple[str, ...] | None:
         """See Judge."""
-        return self._get().pieces(text)
+        return self.load().pieces(text)
 
-    def _get(self) -> Judge:
-        with self._lock:
-            if self._judge is None:
-                self._judge = self._load()
-                self.usage = self._judge.usage
-            return self._judge
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"name": self.name, "load": self._load}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        LazyJudge.__init__(self, **state)
+    def __reduce__(self) -> Any:
+        return LazyJudge, (self._load, self.name)

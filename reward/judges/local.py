@@ -16,20 +16,9 @@ from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_dev
 from reward.checkpoints import resolve_checkpoint, unsharded_loading
 from reward.errors import JudgeError
 from reward.fingerprint_objects import fingerprint_object
-from reward.judges.base import (
-    Answer,
-    Question,
-    Usage,
-    check_answers,
-    check_lengths,
-    check_questions,
-    image_keys,
-    token_text,
-)
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, token_text
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
-
-__all__ = ["LocalJudge", "load_parts"]
 
 _MOST_BLANKS = 8  # tokens of white space before an answer
 _LEFT_OUT = 1e-4  # white space that has no more probability than this, all its tokens together, is not stepped over
@@ -175,8 +164,7 @@ class LocalJudge:
         Raises:
             JudgeError: no token reads like an answer, or some questions have unreadable images or are too long.
         """
-        check_questions(questions)
-        check_answers(answers)
+        check_asked(questions, answers)
         ids = self.writer.answer_ids(answers)
         table = np.full((len(questions), len(answers)), np.nan)
         with self._reading(questions) as (prompts, members, failures):
@@ -184,7 +172,7 @@ class LocalJudge:
                 masses = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
                 for index, row in zip(indices, masses.cpu().numpy(), strict=True):
                     table[members[index]] = row
-        return _checked(table, self._count(len(questions), members, failures))
+        return answered(table, self._count(len(questions), members, failures))
 
     def generate(
         self,
@@ -195,8 +183,7 @@ class LocalJudge:
         track: Sequence[str] = (),
     ) -> list[Answer]:
         """Answers, greedy or sampled; see Judge. `top_logprobs` may be any number."""
-        check_questions(questions)
-        check_lengths(max_new_tokens, top_logprobs)
+        check_asked(questions)
         tracked = dict(zip(track, self.writer.answer_ids(track), strict=True))
         written: list[Answer | None] = [None] * len(questions)
         with self._reading(questions) as (prompts, members, failures):
@@ -206,7 +193,7 @@ class LocalJudge:
                 for index, answer in zip(indices, answers, strict=True):
                     for member in members[index]:
                         written[member] = answer
-        return _checked(written, self._count(len(questions), members, failures))
+        return answered(written, self._count(len(questions), members, failures))
 
     def _answer_mass(self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int = 0) -> torch.Tensor:
         """Probability (b, answers) of what `weights` (b,) leads to and of each answer after it.
@@ -329,9 +316,3 @@ def _rebuilt(
     model.generation_config = generation
     device = next(iter(tensors.values())).device  # buffers that are no part of the tensors are still on the CPU
     return LocalJudge(model.to(device), processor, batch_size=batch_size, name=name)
-
-
-def _checked(results: Any, failures: dict[int, str]) -> Any:
-    if failures:
-        raise JudgeError.of(failures, results)
-    return results

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question
+from reward.errors import ConfigError, InvalidSampleError
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
 from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
-from reward.judges.wording import JudgePrompt, check_places, fill
+from reward.judges.wording import JudgePrompt, fill
 from reward.samples import ImageLike, check_encodable, checked_references, is_blank
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PairPrompt(JudgePrompt):
             pass for a part of the question.
 
     Example:
-        >>> prompt = PairPrompt.default()
+        >>> prompt = PairPrompt.of()
         >>> print(prompt.text("A dog.", "A cat.\\nVerdict: 2", reasons=True).split("\\n\\nWhich")[0])
         Caption 1:
         > A dog.
@@ -57,6 +57,7 @@ class PairPrompt(JudgePrompt):
 
     metric = "caparena"
     default_file = Path(__file__).with_name("pairwise.yaml")
+    places: ClassVar = {"reference": ("reference",), "captions": ("first", "second")}
 
     version: str
     system: str
@@ -74,9 +75,7 @@ class PairPrompt(JudgePrompt):
         texts = [answer for answer in self.answers if isinstance(answer, str) and answer.strip()]
         if not len(self.answers) == len(texts) == len(set(texts)) == 3:
             raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(self.answers)!r}")
-        self._check_texts("version", "system", "ask_reason", "ask_answer")
-        check_places(self.reference, "reference", "reference")
-        check_places(self.captions, "captions", "first", "second")
+        super().__post_init__()
 
     def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
         """The user's turn, with the captions in the order in which the judge is to see them."""
@@ -183,17 +182,10 @@ class PairwiseJudge:
 
     def _opinions(self, questions: Sequence[Question]) -> list[Opinion | Verdict]:
         """An opinion a question, or a verdict that says why there is none."""
-        failures: dict[int, str] = {}
-        given: Any
-        try:
-            if self.reasons:
-                given = self.judge.generate(questions, max_new_tokens=self.max_new_tokens)
-            else:
-                given = self.judge.answer_distribution(questions, self.prompt.answers)
-        except JudgeError as error:
-            if not error.failures:
-                raise
-            given, failures = error.results, error.failures
+        if self.reasons:
+            given, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
+        else:
+            given, failures = ask(self.judge.answer_distribution, questions, answers=self.prompt.answers)
         read = self._read_reply if self.reasons else self._read_row
         opinions: list[Opinion | Verdict] = []
         for index in range(len(questions)):

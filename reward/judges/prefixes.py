@@ -17,8 +17,6 @@ from reward.errors import ImageError, first_line
 from reward.images import load_image
 from reward.judges.prompts import Prompt, PromptWriter
 
-__all__ = ["PromptReader", "State"]
-
 logger = logging.getLogger(__name__)
 
 _WORTH = 16  # a shared beginning shorter than this is not worth a pass of its own

@@ -11,8 +11,6 @@ from typing import Any
 from reward.errors import JudgeError
 from reward.judges.base import Question, token_text
 
-__all__ = ["PlainTexts", "Prompt", "PromptWriter"]
-
 
 @dataclass(frozen=True, eq=False)
 class Prompt:

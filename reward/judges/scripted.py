@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, check_answers, check_questions
-
-__all__ = ["ScriptedJudge"]
+from reward.judges.base import Answer, Question, Usage, answered, check_asked
 
 
 class ScriptedJudge:
-    """Answers from functions.
+    """Answers from functions. A JudgeError that a function raises is the failure of that question.
 
     Args:
         answer: question -> Answer or its text, for `generate`.
@@ -41,17 +39,11 @@ class ScriptedJudge:
         self._answer, self._distribution, self._pieces = answer, distribution, pieces
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(answers)); see Judge. A JudgeError that the function raises is that row's failure."""
-        check_questions(questions)
-        check_answers(answers)
-        distributions, failures = self._ask_all(self._distribution, "distribution", questions)
-        table = np.full((len(questions), len(answers)), np.nan)
-        for row, distribution in enumerate(distributions):
-            if distribution is not None:
-                table[row] = [distribution.get(answer, 0.0) for answer in answers]
-        if failures:
-            raise JudgeError.of(failures, table)
-        return table
+        """Probabilities (N, len(answers)); see Judge."""
+        check_asked(questions, answers)
+        told, failures = self._ask_all(self._distribution, "distribution", questions)
+        rows = [[np.nan if each is None else each.get(answer, 0.0) for answer in answers] for each in told]
+        return answered(np.array(rows).reshape(len(questions), len(answers)), failures)
 
     def generate(
         self,
@@ -61,13 +53,10 @@ class ScriptedJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Answers in order; see Judge. A JudgeError that the function raises is that question's failure."""
-        check_questions(questions)
-        answers, failures = self._ask_all(self._answer, "answer", questions)
-        answers = [Answer(answer) if isinstance(answer, str) else answer for answer in answers]
-        if failures:
-            raise JudgeError.of(failures, answers)
-        return answers
+        """Answers in order; see Judge."""
+        check_asked(questions)
+        told, failures = self._ask_all(self._answer, "answer", questions)
+        return answered([Answer(each) if isinstance(each, str) else each for each in told], failures)
 
     def _ask_all(
         self, function: Callable[[Question], Any] | None, name: str, questions: Sequence[Question]
@@ -80,9 +69,9 @@ class ScriptedJudge:
         for index, question in enumerate(questions):
             try:
                 values[index] = function(question)
+                self.usage.answered += 1
             except JudgeError as error:
                 failures[index] = str(error)
-        self.usage.answered += len(questions) - len(failures)
         return values, failures
 
     def pieces(self, text: str) -> tuple[str, ...] | None:

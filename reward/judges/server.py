@@ -13,23 +13,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from reward.errors import ConfigError, JudgeError
-from reward.judges.base import (
-    Answer,
-    Question,
-    Usage,
-    answer_mass_after_blanks,
-    check_answers,
-    check_lengths,
-    check_questions,
-)
-from reward.judges.chat import Sampled, ServerSettings
+from reward.errors import ConfigError
+from reward.judges.base import Answer, Question, Usage, answer_mass_after_blanks, answered, check_asked
+from reward.judges.chat import Sampled
 from reward.optional import require
 
 if TYPE_CHECKING:
     from reward.judges.session import Session
-
-__all__ = ["ServerJudge"]
 
 logger = logging.getLogger(__name__)
 
@@ -116,17 +106,10 @@ class ServerJudge:
         fields = json.dumps(dict(extra_body), sort_keys=True, default=repr) if extra_body else ""
         self.name = f"{model} {fields}".strip()  # what these change is another judge, also to a run that goes on
         self.usage = Usage()
-        self.cache, self.top_logprobs = cache, top_logprobs
-        self.settings = ServerSettings(
-            model=model,
-            base_url=base_url,
-            key_name=api_key_env,
-            concurrency=concurrency,
-            timeout=timeout,
-            retries=retries,
-            prices=prices,
-            extra_body=dict(extra_body or {}),
-        )
+        self.model, self.base_url, self.key_name = model, base_url, api_key_env
+        self.concurrency, self.timeout, self.retries = concurrency, timeout, retries
+        self.cache, self.prices, self.top_logprobs = cache, prices, top_logprobs
+        self.extra_body = dict(extra_body or {})
         if base_url is None and not os.environ.get("OPENAI_BASE_URL") and not os.environ.get(api_key_env):
             raise ConfigError(f"no API key: set the environment variable {api_key_env}, or give base_url")
         self._session: Session | None = None
@@ -138,7 +121,7 @@ class ServerJudge:
         return self.name
 
     def __repr__(self) -> str:
-        return f"ServerJudge({self.name!r}, base_url={self.settings.base_url!r})"
+        return f"ServerJudge({self.name!r}, base_url={self.base_url!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_session": None, "_lock": None}
@@ -163,10 +146,9 @@ class ServerJudge:
             JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
                 answers without log probabilities, and images that cannot be read.
         """
-        session = self._open(questions)
-        check_answers(answers)
-        asking = session.ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
-        return _table(*session.loop.run(asking), answers)
+        check_asked(questions, answers)
+        replies = self._open().ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
+        return _table(*replies, answers)
 
     def generate(
         self,
@@ -181,9 +163,10 @@ class ServerJudge:
         Raises:
             JudgeError: as for `answer_distribution`.
         """
-        session = self._open(questions)
-        self._check_lengths(max_new_tokens, top_logprobs)
-        return _all(*session.loop.run(session.ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs)))
+        check_asked(questions)
+        if top_logprobs > self.top_logprobs:
+            raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
+        return answered(*self._open().ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs))
 
     def sample(
         self,
@@ -208,10 +191,9 @@ class ServerJudge:
         Raises:
             JudgeError: by the future; with `failures` if only this question was refused.
         """
-        session = self._open([question])
-        self._check_lengths(max_new_tokens, 0)
+        check_asked([question])
         fields = {"n": n, "temperature": temperature, "max_tokens": max_new_tokens, **settings}
-        return session.loop.submit(session.sample(question, {**fields, "logprobs": True} if logprobs else fields))
+        return self._open().sample(question, fields, logprobs=logprobs)
 
     def models(self) -> list[str]:
         """The models that the server lists, none if it keeps no list. Costs nothing.
@@ -219,29 +201,16 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        session = self._open([])
-        return session.loop.run(session.models())
+        return self._open().models()
 
-    def _check_lengths(self, max_new_tokens: int, top_logprobs: int) -> None:
-        check_lengths(max_new_tokens, top_logprobs)
-        if top_logprobs > self.top_logprobs:
-            raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
-
-    def _open(self, questions: Sequence[Question]) -> Session:
+    def _open(self) -> Session:
         """The session of this process."""
-        check_questions(questions)
         from reward.judges.session import Session
 
         with self._lock:
             if self._session is None or self._session.pid != os.getpid():  # threads do not live on in a forked process
-                self._session = Session(self.settings, self.cache, self.usage)
+                self._session = Session(self)
             return self._session
-
-
-def _all(answers: list[Answer | None], failures: dict[int, str]) -> list[Answer]:
-    if failures:
-        raise JudgeError.of(failures, answers)
-    return answers  # type: ignore[return-value]
 
 
 def _table(replies: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:
@@ -256,10 +225,10 @@ def _table(replies: list[Answer | None], failures: dict[int, str], answers: Sequ
                 f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
                 f"answers {sum(masses):.2g} in all; a model on this machine goes on from all white space"
             )
-        else:
-            table[row] = masses
-            if unknown > _SOME * sum(masses):
-                unsure.append(unknown)
+            continue
+        table[row] = masses
+        if unknown > _SOME * sum(masses):
+            unsure.append(unknown)
     if unsure:
         logger.warning(
             "%d of %d distributions leave out what follows white space that the server did not write, which had a "
@@ -268,6 +237,4 @@ def _table(replies: list[Answer | None], failures: dict[int, str], answers: Sequ
             len(replies),
             max(unsure),
         )
-    if failures:
-        raise JudgeError.of(failures, table)
-    return table
+    return answered(table, failures)

@@ -1,36 +1,27 @@
-"""Asks an OpenAI-compatible server many questions at a time: limits, retries, equal questions, cache and cost."""
+"""Asks an OpenAI-compatible server many questions at a time: tries again, asks equal questions once, keeps answers."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import openai
 
 from reward.errors import ImageError, JudgeError
-from reward.http_client import LimitedReplies, UnusableReply, backoff, printable, retry_after
-from reward.judges.background import BackgroundLoop
-from reward.judges.base import Answer, Question, Usage, image_keys
+from reward.http_client import GarbledReply, UnusableReply, backoff, printable, retry_after, whole_reply
+from reward.judges.base import Answer, Question, image_keys
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import (
-    GarbledReply,
-    Sampled,
-    ServerSettings,
-    chat_messages,
-    data_url,
-    is_same_model,
-    read_bill,
-    read_choices,
-    read_reply,
-    request_key,
-)
+from reward.judges.chat import Sampled, chat_messages, data_url, is_same_model, read_bill, read_reply, request_key
 
-__all__ = ["Session"]
+if TYPE_CHECKING:
+    from reward.judges.server import ServerJudge
 
 logger = logging.getLogger(__name__)
 
@@ -48,54 +39,51 @@ class _Refused(Exception):
     """This question will never be answered, but others may be."""
 
 
-class _NotReady(Exception):
-    """The server is there and will answer later."""
+class _Stopped(Exception):
+    """The call that asked was given up, so whoever else waits for this answer must ask for it."""
 
 
-class _Abandoned(Exception):
-    """The call that asked a question was cancelled, so calls that waited for its answer must ask themselves."""
+class _Connection(openai.DefaultHttpxClient):
+    """The OpenAI client's own connection; a reply that is too large once unpacked, or never ends, is given up."""
 
+    seconds = 60.0
 
-class _LimitedClient(LimitedReplies, openai.DefaultAsyncHttpxClient):
-    """The OpenAI client's own connection, which refuses a reply that is too large once it is unpacked."""
+    def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Sends a request and reads the whole reply: the client's own time limit is for each part of one."""
+        return whole_reply(super().send(request, stream=True, **options), self.seconds)
 
 
 class Session:
-    """A client with an event loop in the background, for one process.
+    """The connections of a `ServerJudge` in one process, and what is under way there, for any number of threads."""
 
-    Args:
-        settings: where and how to ask.
-        cache: file of answers, or None.
-        usage: counts what is done.
-    """
-
-    def __init__(self, settings: ServerSettings, cache: str | os.PathLike[str] | None, usage: Usage) -> None:
-        self.pid = os.getpid()
-        self.settings, self.usage = settings, usage
-        self._cache = AnswerCache(cache) if cache is not None else None
-        self._client = openai.AsyncOpenAI(
-            api_key=settings.key() or "none",  # the client requires one, even for a server without keys
-            base_url=settings.base_url,
-            timeout=settings.timeout,
+    def __init__(self, judge: ServerJudge) -> None:
+        self.pid, self.judge = os.getpid(), judge
+        self._key = os.environ.get(judge.key_name) or None
+        self._cache = AnswerCache(judge.cache) if judge.cache is not None else None
+        connection = _Connection()
+        connection.seconds = judge.timeout
+        self._client = openai.OpenAI(
+            api_key=self._key or "none",  # the client requires one, even for a server without keys
+            base_url=judge.base_url,
+            timeout=judge.timeout,
             max_retries=0,  # our retries also cover garbled replies, and end when the server is down
-            http_client=_LimitedClient(),
+            http_client=connection,
         )
-        self.loop = BackgroundLoop()
-        self._free = asyncio.Semaphore(settings.concurrency)
-        self._asking: dict[str, asyncio.Future[Answer]] = {}
-        self._urls: dict[str, asyncio.Future[str]] = {}
-        self._hears_system: asyncio.Future[bool] | None = None
+        self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(judge.concurrency)
+        self._asking: dict[str, Future[Answer]] = {}
+        self._urls: dict[str, Future[str]] = {}
+        self._arrives: dict[str, Future[bool]] = {}
         self._length_field = "max_tokens"
         self._told: set[str] = set()  # other models that answered
 
     def close(self) -> None:
-        """Stops what runs and closes connections and cache."""
-        self.loop.run(self._client.close())
-        self.loop.close()
+        """Closes connections and cache."""
+        self._client.close()
         if self._cache is not None:
             self._cache.close()
 
-    async def ask_all(
+    def ask_all(
         self, questions: Sequence[Question], *, max_tokens: int, top: int
     ) -> tuple[list[Answer | None], dict[int, str]]:
         """Answers in order, None where `failures` has the reason.
@@ -104,217 +92,201 @@ class Session:
             JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
             OutputError: the cache cannot be written.
         """
-        keys, failures = await asyncio.to_thread(image_keys, questions)
-        body = {
-            "server": str(self._client.base_url),
-            "model": self.settings.model,
-            "max_tokens": max_tokens,
-            "top": top,
-            "extra": self.settings.extra_body,
-        }
+        judge = self.judge
+        keys, failures = image_keys(questions)
+        body = {"server": str(self._client.base_url), "model": judge.model, "max_tokens": max_tokens, "top": top}
+        body["extra"] = judge.extra_body
         distinct: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row not in failures:
                 distinct.setdefault(request_key(question, keys[row], body), []).append(row)
         answers: list[Answer | None] = [None] * len(questions)
-        waiting = iter(distinct.items())
-        stop: list[Exception] = []
+        waiting, problems, stop = iter(distinct.items()), list[Exception](), threading.Event()
 
-        async def work() -> None:
-            for key, rows in waiting:
-                if stop:
+        def work() -> None:
+            while not stop.is_set():
+                with self._lock:
+                    key, rows = next(waiting, ("", []))
+                if not rows:
                     return
                 try:
-                    answer = await self._ask(key, questions[rows[0]], keys[rows[0]], max_tokens, top, stop)
+                    answer = self._ask(key, questions[rows[0]], keys[rows[0]], max_tokens, top, stop)
                 except _Refused as error:
                     failures.update(dict.fromkeys(rows, str(error)))
+                except _Stopped:
+                    return
                 except Exception as error:  # whatever it is, the others must finish before it is raised
-                    stop.append(error)
+                    problems.append(error)
+                    stop.set()
                 else:
-                    self.usage.cached += len(rows) - 1
+                    self._count(cached=len(rows) - 1)
                     for row in rows:
                         answers[row] = answer
 
-        await asyncio.gather(*(work() for _ in range(min(self.settings.concurrency, len(distinct)))))
-        if stop:
-            raise stop[0]
+        threads = [_thread(work) for _ in range(min(judge.concurrency, len(distinct)))]
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+        if problems:
+            raise problems[0]
         return answers, failures
 
-    async def _ask(
-        self, key: str, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
+    def sample(self, question: Question, fields: dict[str, Any], *, logprobs: bool) -> Future[list[Sampled]]:
+        """Starts to ask for sampled answers; the server may give fewer than the `n` in the fields of the request."""
+        future: Future[list[Sampled]] = Future()
+        future.set_running_or_notify_cancel()
+
+        def work() -> None:
+            keys, failures = image_keys([question])
+            try:
+                if failures:
+                    raise _Refused(failures[0])
+                top, stop = 0 if logprobs else None, threading.Event()
+                answers = self._request(question, keys[0], fields, top, stop)
+                future.set_result(list(map(Sampled.of, answers)))
+            except Exception as error:
+                future.set_exception(JudgeError.of({0: str(error)}, [None]) if isinstance(error, _Refused) else error)
+
+        _thread(work)
+        return future
+
+    def _ask(
+        self, key: str, question: Question, image_key: str | None, max_tokens: int, top: int, stop: threading.Event
     ) -> Answer:
         """An answer from the cache, from another call that is asking the same question, or from the server."""
-        while True:
+
+        def ask() -> Answer:
             kept = self._cache.get(key) if self._cache is not None else None
             if kept is not None and (kept.logprobs or not top):
-                self.usage.cached += 1
+                self._count(cached=1)
                 return kept
-            if (twin := self._asking.get(key)) is None:
-                break
-            try:
-                answer = await asyncio.shield(twin)
-            except _Abandoned:
-                continue
-            self.usage.cached += 1
-            return answer
-        future = self._asking[key] = asyncio.get_running_loop().create_future()
-        try:
-            answer = await self._request(question, image_key, max_tokens, top, stop)
+            fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
+            if question.temperature:
+                fields["seed"] = question.seed
+            (answer, *_) = self._request(question, image_key, fields, top or None, stop)
             if self._cache is not None:
                 self._cache.put(key, answer)
-        except BaseException as error:
-            future.set_exception(error if isinstance(error, Exception) else _Abandoned())
-            future.exception()  # marks it as seen: perhaps nobody waits for it
-            raise
-        else:
-            future.set_result(answer)
             return answer
-        finally:
-            del self._asking[key]
 
-    async def _request(
-        self, question: Question, image_key: str | None, max_tokens: int, top: int, stop: list[Exception]
-    ) -> Answer:
-        """Asks the server for its likeliest answer, or for a sampled one."""
-        request: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
-        if question.temperature:
-            request["seed"] = question.seed
-        if top:
-            request |= {"logprobs": True, "top_logprobs": top}
-        request["messages"] = await self._messages(question, image_key, stop)
-        answer = await self._complete(
-            request, lambda completion: read_reply(completion, top=top), stop, kept=self._cache is not None
-        )
-        self.usage.answered += 1
-        if top and not answer.logprobs:
+        answer, is_own = self._once(self._asking, key, ask)
+        self._count(cached=not is_own)
+        return answer
+
+    def _request(
+        self, question: Question, image_key: str | None, fields: dict[str, Any], top: int | None, stop: threading.Event
+    ) -> list[Answer]:
+        """What the server answers, with log probabilities of the tokens and of `top` others, or without any."""
+        request = {**fields, "messages": self._messages(question, image_key, stop)}
+        if top is not None:
+            request |= {"logprobs": True, **({"top_logprobs": top} if top else {})}
+        answers = self._complete(request, partial(read_reply, top=top), stop)
+        self._count(answered=1)
+        if top is not None and not all(answer.logprobs for answer in answers):
             raise _Refused(
                 "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server "
                 "and a model that have them (transformers serve has none)"
             )
-        return answer
+        return answers
 
-    async def sample(self, question: Question, settings: Mapping[str, Any]) -> list[Sampled]:
-        """Asks the server for sampled answers; it may give fewer than the `n` in the settings.
-
-        Raises:
-            JudgeError: the server is down or refuses us; or, with `failures`, it refuses this question, or the image
-                cannot be read.
-        """
-        keys, failures = await asyncio.to_thread(image_keys, [question])
-        try:
-            if failures:
-                raise _Refused(failures[0])
-            messages = await self._messages(question, keys[0], [])
-            read = partial(read_choices, logprobs=bool(settings.get("logprobs")))
-            sampled = await self._complete({**settings, "messages": messages}, read, [], kept=True)
-            self.usage.answered += 1
-            return sampled
-        except _Refused as error:
-            raise JudgeError.of({0: str(error)}, [None]) from None
-
-    async def models(self) -> list[str]:
+    def models(self) -> list[str]:
         """The models that the server lists, none if it keeps no list. Waits while it says that it is not ready (503).
 
         Raises:
             JudgeError: no server is there, it is still not ready, or it refuses the key.
         """
+        address = self.judge.base_url or "the default address"
+        client = self._client.with_options(timeout=min(_PATIENCE_AT_FIRST, self.judge.timeout))
         until = time.monotonic() + _PATIENCE_WITH_LOADING
         while True:
             try:
-                return await self._models()
-            except _NotReady as error:
-                problem = f"the server at {self.settings.base_url or 'the default address'} is not ready ({error})"
-            if time.monotonic() > until:
-                raise JudgeError(f"{problem}; run again when it is")
-            logger.info("%s; waiting", problem)
-            await asyncio.sleep(_FIRST_WAIT)
-
-    async def _models(self) -> list[str]:
-        try:
-            listed = await asyncio.wait_for(self._client.models.list(), min(_PATIENCE_AT_FIRST, self.settings.timeout))
-            return [str(model.id) for model in listed.data]
-        except (openai.APIConnectionError, asyncio.TimeoutError) as error:
-            reason = self._reason(error) if isinstance(error, openai.APIConnectionError) else "it does not answer"
-            problem = (
-                f"no server can be asked at {self.settings.base_url or 'the default address'}: {reason}. Start it, or "
-                "check the address, which mostly ends in /v1"
-            )
-        except openai.APIStatusError as error:
-            if error.status_code == 503:  # llama.cpp's while it loads the model
-                raise _NotReady(self._reason(error)) from None
-            if error.status_code not in (401, 403):
+                listed: Any = client.get("/models", cast_to=object)
+                return [str(model["id"]) for model in listed["data"]]
+            except openai.APIConnectionError as error:
+                problem = f"no server can be asked at {address}: {self._reason(error)}. Start it, or check the "
+                problem += "address, which mostly ends in /v1"
+                break
+            except openai.APIStatusError as error:
+                if error.status_code in (401, 403):
+                    problem = f"the server refuses the key in ${self.judge.key_name} ({self._reason(error)})"
+                    break
+                if error.status_code != 503:  # llama.cpp's while it loads the model
+                    return []
+                problem = f"the server at {address} is not ready ({self._reason(error)}); run again when it is"
+            except (openai.APIError, UnusableReply, LookupError, TypeError, ValueError):  # a page, not a list
                 return []
-            problem = f"the server refuses the key in ${self.settings.key_name} ({self._reason(error)})"
-        except (openai.APIError, UnusableReply, AttributeError, TypeError, ValueError):  # a page, not a list
-            return []
+            if time.monotonic() > until:
+                break
+            logger.info("waiting: %s", problem)
+            time.sleep(_FIRST_WAIT)
         raise JudgeError(problem)  # outside of `except`, as in `_complete`
 
-    async def _complete(
-        self, request: dict[str, Any], read: Callable[[Any], T], stop: list[Exception], *, kept: bool
-    ) -> T:
-        """Asks the server until it answers, refuses, or has been tried often enough."""
-        request = {"model": self.settings.model, **request}
-        if self.settings.extra_body:
-            request["extra_body"] = self.settings.extra_body
-        for attempt in range(self.settings.retries + 1):
+    def _complete(self, request: dict[str, Any], read: Callable[[Any], T], stop: threading.Event) -> T:
+        """Asks the server until it answers, refuses, or has been tried often enough; `stop` ends the waiting."""
+        request = {"model": self.judge.model, **request, **self.judge.extra_body}
+        for attempt in range(self.judge.retries + 1):
+            if stop.is_set():
+                raise _Stopped
             problem: Exception
             try:
-                async with self._free:  # the client's own time limit is for each part of a reply
-                    completion = await asyncio.wait_for(self._create(request), self.settings.timeout)
-                answer, bill = read(completion), read_bill(completion)
+                with self._free:
+                    reply = self._post(request)
+                if not isinstance(reply, dict):
+                    raise GarbledReply("the server's reply is not a chat completion")
+                answer = read(reply)
             except UnusableReply as error:
                 raise _Refused(str(error)) from None
-            except asyncio.TimeoutError:
-                problem = GarbledReply(f"no answer within {self.settings.timeout:g} s")
             except (openai.APIError, GarbledReply, ValueError, RecursionError) as error:  # the last two: broken JSON
-                if isinstance(error.__cause__, UnusableReply):  # the client before 3.0 takes it for a lost connection
-                    raise _Refused(str(error.__cause__)) from None
-                problem = error
+                cause = error.__cause__  # the client before 3.0 takes what `_Connection` raises for a lost connection
+                if isinstance(cause, UnusableReply):
+                    raise _Refused(str(cause)) from None
+                problem = cause if isinstance(cause, GarbledReply) else error
             else:
-                self._count(*bill)
-                self._compare_names(getattr(completion, "model", None))
+                self._count(bill=read_bill(reply))
+                self._compare_names(reply.get("model"))
                 return answer
             # Outside of `except`, so that the client's error, which holds the request and its key, is not chained.
-            least = self._least_wait(problem)
-            if attempt == self.settings.retries or stop:
-                break
-            wait = max(least, backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
-            logger.info("asking %s again in %.1f s: %s", self.settings.model, wait, self._reason(problem))
-            await asyncio.sleep(wait)
-        advice = "run again to go on" if kept else "give `cache` a file, so that the next run goes on from here"
+            wait = max(self._least_wait(problem), backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
+            if attempt < self.judge.retries:
+                logger.info("asking %s again in %.1f s: %s", self.judge.model, wait, self._reason(problem))
+                stop.wait(wait)
+        kept, advice = "kept", "run again to go on"
+        if self._cache is None:
+            kept, advice = "lost", "give `cache` a file, so that the next run goes on from here"
         raise JudgeError(
-            f"the server of {self.settings.model!r} did not answer in {attempt + 1} tries, last: "
-            f"{self._reason(problem)}. Answers so far are {'kept' if kept else 'lost'}; {advice}"
+            f"the server of {self.judge.model!r} did not answer in {attempt + 1} tries, last: "
+            f"{self._reason(problem)}. Answers so far are {kept}; {advice}"
         )
 
-    async def _create(self, request: dict[str, Any]) -> Any:
+    def _post(self, request: dict[str, Any]) -> Any:
         """One request. Newer servers refuse `max_tokens`: they are told `max_completion_tokens`, from then on."""
         newer = {**request, "max_completion_tokens": request["max_tokens"]}
         del newer["max_tokens"]
         if self._length_field == "max_tokens":
             try:
-                return await self._client.chat.completions.create(**request)
+                return self._client.post("/chat/completions", cast_to=object, body=request)
             except openai.BadRequestError as error:
                 if "max_tokens" not in str(error):
                     raise
-        completion = await self._client.chat.completions.create(**newer)
+        reply = self._client.post("/chat/completions", cast_to=object, body=newer)
         self._length_field = "max_completion_tokens"
-        return completion
+        return reply
 
-    async def _messages(self, question: Question, image_key: str | None, stop: list[Exception]) -> list[dict[str, Any]]:
+    def _messages(self, question: Question, image_key: str | None, stop: threading.Event) -> list[dict[str, Any]]:
         """The conversation; with the system message in the first turn where it would not arrive by itself."""
-        arrives = True
-        if question.system is not None and self.settings.base_url is not None:  # OpenAI's own takes it
-            if self._hears_system is None:
-                self._hears_system = asyncio.ensure_future(self._probe_system(stop))
+        arrives, url = True, None
+        if question.system is not None and self.judge.base_url is not None:  # OpenAI's own takes it
+            arrives, _ = self._once(self._arrives, "system", partial(self._probe_system, stop), keep=1)
+        image = question.image
+        if image_key is not None and image is not None:
             try:
-                arrives = await asyncio.shield(self._hears_system)
-            except Exception:
-                self._hears_system = None
-                raise
-        return chat_messages(question, await self._url(question, image_key), with_system=arrives)
+                url, _ = self._once(self._urls, image_key, partial(data_url, image), keep=_URLS_KEPT)
+            except ImageError as error:
+                raise _Refused(str(error)) from None
+        return chat_messages(question, url, with_system=arrives)
 
-    async def _probe_system(self, stop: list[Exception]) -> bool:
+    def _probe_system(self, stop: threading.Event) -> bool:
         """Whether system messages arrive. Some chat templates drop them without a word, some refuse them.
 
         A text is sent once in the user's turn and once as a system message: where it arrives, the server counts as many
@@ -325,39 +297,51 @@ class Session:
             messages = chat_messages(Question("Hello.", system=_PROBE), None, with_system=with_system)
             request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
             try:
-                counts.append(await self._complete(request, lambda done: read_bill(done)[0], stop, kept=True))
+                counts.append(self._complete(request, lambda reply: read_bill(reply)[0], stop))
             except _Refused:
                 return not with_system
         return counts[0] - counts[1] < _LEAST_LOST
 
-    async def _url(self, question: Question, image_key: str | None) -> str | None:
-        """The image as text, made once for the questions about it that come together."""
-        if image_key is None or question.image is None:
-            return None
-        url = self._urls.get(image_key)
-        if url is None:
-            url = self._urls[image_key] = asyncio.ensure_future(asyncio.to_thread(data_url, question.image))
-            if len(self._urls) > _URLS_KEPT:
-                del self._urls[next(iter(self._urls))]
-        try:
-            return await asyncio.shield(url)
-        except ImageError as error:
-            raise _Refused(str(error)) from None
+    def _once(self, values: dict[str, Future[T]], key: str, make: Callable[[], T], keep: int = 0) -> tuple[T, bool]:
+        """A value, and whether it was made for this call: of threads that want one at a time, the first makes it.
+
+        Args:
+            values: by key, those under way and the last `keep` that were made.
+        """
+        while True:
+            with self._lock:
+                future, is_own = values.get(key), key not in values
+                if future is None:
+                    future = values[key] = Future()
+            if not is_own:
+                with suppress(_Stopped):
+                    return future.result(), False
+                continue
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                future.set_exception(error)
+            with self._lock:
+                if not keep or future.exception() is not None:
+                    values.pop(key, None)
+                elif len(values) > keep:
+                    del values[next(iter(values))]
+            return future.result(), True
 
     def _least_wait(self, problem: Exception) -> float:
         """Seconds that must pass before another try; raises if another try is of no use."""
         if not isinstance(problem, openai.APIStatusError):
             return 0.0
-        status, reason, settings = problem.status_code, self._reason(problem), self.settings
+        status, reason, judge = problem.status_code, self._reason(problem), self.judge
         if status in (401, 403):
-            raise JudgeError(f"the server refuses the key in ${settings.key_name} ({reason})")
+            raise JudgeError(f"the server refuses the key in ${judge.key_name} ({reason})")
         if status == 404:
             raise JudgeError(
-                f"no model {settings.model!r} at {settings.base_url or 'the default server'} ({reason}); check the "
-                "model's name, and that base_url ends as the server wants it, mostly with /v1"
+                f"no model {judge.model!r} at {judge.base_url or 'the default server'} ({reason}); check the model's "
+                "name, and that base_url ends as the server wants it, mostly with /v1"
             )
         if problem.code == "insufficient_quota":
-            raise JudgeError(f"the account of the key in ${settings.key_name} is used up ({reason})")
+            raise JudgeError(f"the account of the key in ${judge.key_name} is used up ({reason})")
         if status < 500 and status not in (408, 409, 429):
             raise _Refused(f"the server refuses the question ({reason})")
         wait = retry_after(problem.response.headers)
@@ -368,7 +352,9 @@ class Session:
     def _reason(self, problem: Exception) -> str:
         """What went wrong, in one line and without the key, which some servers repeat in their messages."""
         text = str(problem)
-        if isinstance(problem, openai.APIConnectionError):
+        if isinstance(problem, openai.APITimeoutError):
+            text = f"no answer within {self.judge.timeout:g} s"
+        elif isinstance(problem, openai.APIConnectionError):
             text = f"no connection ({problem.__cause__ or problem})"
         elif isinstance(problem, openai.APIStatusError):
             # where FastAPI's servers say why, which the client leaves out of its message
@@ -376,22 +362,34 @@ class Session:
             text += f" - {detail}" if detail and str(detail) not in text else ""
         elif not isinstance(problem, openai.APIError | GarbledReply):
             text = f"the reply is cut off ({problem})"
-        return printable(text, self.settings.key())  # some servers repeat the key in their messages
+        return printable(text, self._key)
 
     def _compare_names(self, told: Any) -> None:
         """Warns of each other model that answers, once."""
-        asked, told = self.settings.model, printable(str(told or ""), self.settings.key())
-        if told and told not in self._told and not is_same_model(asked, told):
+        asked, told = self.judge.model, printable(str(told or ""), self._key)
+        with self._lock:
+            if not told or told in self._told or is_same_model(asked, told):
+                return
             self._told.add(told)
-            logger.warning(
-                "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp "
-                "answers whatever name it is asked for.",
-                asked,
-                told,
-            )
+        logger.warning(
+            "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp answers "
+            "whatever name it is asked for.",
+            asked,
+            told,
+        )
 
-    def _count(self, read: int, written: int) -> None:
-        self.usage.input_tokens += read
-        self.usage.output_tokens += written
-        if self.settings.prices is not None:
-            self.usage.cost += (read * self.settings.prices[0] + written * self.settings.prices[1]) / 1e6
+    def _count(self, answered: int = 0, cached: int = 0, bill: tuple[int, int] = (0, 0)) -> None:
+        usage, prices = self.judge.usage, self.judge.prices or (0.0, 0.0)
+        with self._lock:
+            usage.answered += answered
+            usage.cached += cached
+            usage.input_tokens += bill[0]
+            usage.output_tokens += bill[1]
+            usage.cost += (bill[0] * prices[0] + bill[1] * prices[1]) / 1e6
+
+
+def _thread(work: Callable[[], None]) -> threading.Thread:
+    """Starts a thread that does not keep the process from ending, as those of an executor would."""
+    thread = threading.Thread(target=work, name="judge", daemon=True)
+    thread.start()
+    return thread

@@ -8,8 +8,6 @@ from typing import Any
 
 from reward.thinking import blank_thinking, blanks
 
-__all__ = ["last_object", "own_words"]
-
 _CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
 
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,26 +18,13 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
-__all__ = [
-    "JudgePrompt",
-    "check_fields",
-    "check_places",
-    "check_quote",
-    "check_text",
-    "fill",
-    "pad_to_square",
-    "quoted",
-    "read_wording",
-]
-
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
-_LARGEST = 1_000_000  # bytes; the prompts that ship have 4,000 at most
 
 
 class JudgePrompt:
-    """Base of the prompts of judges: a frozen dataclass of texts, which a YAML file can hold.
+    """Base of the prompts of judges: a frozen dataclass, which a YAML file can hold.
 
     Fields with a default may be left out of a file; a text among them may be empty, and so may `system`.
 
@@ -46,27 +32,30 @@ class JudgePrompt:
         metric: name of the metric, for messages.
         default_file: the prompt that ships with the package.
         places: {field: the places that it must hold, once each}.
+        optional_places: those that such a field may hold besides.
+        form: how a prompt may look, for messages.
     """
 
     metric: ClassVar[str]
     default_file: ClassVar[Path]
     places: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    form: ClassVar[str] = ""  # how a prompt may look, for messages
+    optional_places: ClassVar[tuple[str, ...]] = ()
+    form: ClassVar[str] = ""
     quote: bool
 
     def __post_init__(self) -> None:
-        self._check_texts(*(name for name in self._fields() if name not in (*self.places, "quote")))
+        for field in fields(self):  # type: ignore[arg-type]
+            value, may_be_empty = getattr(self, field.name), field.name == "system" or field.default is not MISSING
+            if field.type == "bool" and not isinstance(value, bool):
+                raise ConfigError(f"prompt field {field.name!r} must be true or false, got {value!r:.80}")
+            if field.type == "str" and not (value == "" and may_be_empty):
+                check_text(value, field.name)
         for name, places in self.places.items():
-            check_places(getattr(self, name), name, *places)
+            check_places(getattr(self, name), name, *places, optional=self.optional_places)
 
     @classmethod
-    def default(cls) -> Self:
-        """The prompt that ships with the package."""
-        return cls.of(None)
-
-    @classmethod
-    def of(cls, prompt: Self | Mapping[str, Any] | str | os.PathLike[str] | None, **changes: Any) -> Self:
-        """A prompt as it is, from its fields, or from a YAML or JSON file with them; None is the default.
+    def of(cls, prompt: Self | Mapping[str, Any] | str | os.PathLike[str] | None = None, **changes: Any) -> Self:
+        """A prompt as it is, from its fields, or from a YAML or JSON file with them; None is the one that ships.
 
         Args:
             prompt: start from a copy of the file that ships.
@@ -78,13 +67,13 @@ class JudgePrompt:
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(prompt, cls):
             return replace(prompt, **changes)  # type: ignore[type-var]
-        is_file = not isinstance(prompt, Mapping)
-        what = f"prompt file {prompt or cls.default_file.name!s:.200}" if is_file else f"a prompt of {cls.metric}"
-        values: Any = prompt
-        if is_file:
-            values = _shipped(cls.default_file) if prompt is None else read_wording(prompt)  # type: ignore[arg-type]
-        values = {**values, **changes}
-        check_fields(values, what, [*cls._fields()], optional=[*cls._optional()], form=cls.form)
+        given: Any = cls.default_file if prompt is None else prompt
+        is_file = not isinstance(given, Mapping)
+        what = f"prompt file {given!s:.200}" if is_file else f"a prompt of {cls.metric}"
+        values = {**(read_wording(given) if is_file else given), **changes}
+        known = fields(cls)  # type: ignore[arg-type]
+        optional = [field.name for field in known if field.default is not MISSING]
+        check_fields(values, what, [field.name for field in known], optional=optional, form=cls.form)
         try:
             return cls(**values)
         except ConfigError as error:
@@ -94,50 +83,23 @@ class JudgePrompt:
         """The fields as JSON values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
 
-    def _check_texts(self, *names: str) -> None:
-        """Checks the field `quote` and some texts."""
-        check_quote(self.quote)
-        for name in names:
-            if getattr(self, name) != "" or name not in {"system", *self._optional()}:
-                check_text(getattr(self, name), name)
-
     def quoted(self, caption: str) -> str:
         """A caption, quoted if the prompt quotes captions."""
         return quoted(caption, quote=self.quote)
-
-    @classmethod
-    def _fields(cls) -> list[str]:
-        return [field.name for field in fields(cls)]  # type: ignore[arg-type]
-
-    @classmethod
-    def _optional(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.default is not MISSING]  # type: ignore[arg-type]
-
-
-@cache
-def _shipped(path: Path) -> dict[str, Any]:
-    return read_wording(path)
 
 
 def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a prompt file: YAML (or JSON) that holds one mapping.
 
     Raises:
-        ConfigError: no such file, a device or a pipe, larger than 1 MB, not YAML, or something else than a mapping
-            with string keys.
+        ConfigError: no such file, not YAML, or something else than a mapping with string keys.
     """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ConfigError(f"prompt file {os.fspath(path)!r} is no regular file; give a YAML file")
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST + 1)
-        if len(content) > _LARGEST:
-            raise ConfigError(f"prompt file {os.fspath(path)!r} is larger than {_LARGEST:,} bytes; give a YAML file")
-        values = yaml.safe_load(content.decode())
-    except ConfigError:
-        raise
+        if not Path(path).is_file():  # a pipe would be waited for
+            raise OSError("there is no such file")
+        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"prompt file {os.fspath(path)!r} cannot be read: {error}") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
@@ -152,12 +114,6 @@ def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequ
     problem = problem or next((f"lacks the field {name!r}" for name in names if name not in (*given, *optional)), "")
     if problem or not isinstance(values, dict):
         raise ConfigError(f"{what} {problem or f'is {values!r:.80}'}; the fields are {', '.join(names)}{form}")
-
-
-def check_quote(value: Any) -> None:
-    """Raises ConfigError unless the field `quote` is true or false."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"prompt field 'quote' must be true or false, got {value!r:.80}")
 
 
 def check_text(value: Any, name: str) -> None:

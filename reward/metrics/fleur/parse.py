@@ -9,15 +9,12 @@ from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, Answer, answer_mass, token_text
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
-
-__all__ = ["DIGITS", "Grade", "Number", "merges_digits", "read_grade", "read_number"]
+from reward.metrics.judge_metric.reading import leading_numbers
 
 DIGITS = tuple("0123456789")
 
 # A number is not a part of a longer one, of a word, or of a negative number.
 _NUMBER = re.compile(r"(?<![\w.,\-\u2212])(\d*\.\d+|0?,\d+|1,0{1,2}|\d+)(?!\d|[.,]\d)", re.ASCII)
-# What may stand before a number that is not the only one: marks, or words that end in a colon, an equals sign or "is".
-_OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
 _SCALE = re.compile(r"\s*(?:%|(?:/|out of)(?!\s*1(?:\.0+)?\b))")  # 85%, 0.8/10; but 0.8/1 is 0.8
 
 
@@ -27,13 +24,13 @@ class Number:
 
     Args:
         value: as it was written.
-        first: index of the first decimal among the digits of the answer; None if there are no decimals.
-        units: index of the units digit; None if it was left out, as in ".85".
+        units: place of the units digit among the digits of the answer; None if it was left out, as in ".85".
+        first: place of the first decimal among them; None if there are no decimals.
     """
 
     value: float
-    first: int | None
     units: int | None
+    first: int | None
 
 
 @dataclass(frozen=True)
@@ -67,21 +64,17 @@ def read_number(text: str) -> Number | str:
         "the answer holds no number from 0.0 to 1.0: 'I would say 85%.'"
     """
     own = own_words(text)
-    numbers = list(_NUMBER.finditer(own))
-    opening = _OPENING.match(own)
-    leading = [number for number in numbers if opening and number.start() == opening.end()]
-    chosen = leading[0] if leading else numbers[0] if len(numbers) == 1 else None
-    if chosen is None and len(numbers) > 1:
+    numbers, is_leading = leading_numbers(own, _NUMBER)
+    if len(numbers) > 1 and not is_leading:
         return f"the answer holds several numbers, and none leads: {text.strip()!r:.120}"
-    written = chosen[1].replace(",", ".") if chosen else ""
-    if chosen is None or float(written) > 1 or _SCALE.match(own, chosen.end()):
+    written = numbers[0][1].replace(",", ".") if numbers else "none"
+    if not numbers or float(written) > 1 or _SCALE.match(own, numbers[0].end()):
         return f"the answer holds no number from 0.0 to 1.0: {text.strip()!r:.120}"
     whole, point, decimals = written.partition(".")
-    if not point and (not leading or re.search(r"\w", own[chosen.end() :])):
+    if not point and (not is_leading or re.search(r"\w", own[numbers[0].end() :])):
         return f"the answer holds no number with decimals: {text.strip()!r:.120}"
-    before = _digits(text[: chosen.start()])
-    first = before + len(whole) if decimals else None
-    return Number(float(written), first, before + len(whole) - 1 if whole else None)
+    start = len(_digits(text[: numbers[0].start()]))
+    return Number(float(written), start if whole else None, start + len(whole) if decimals else None)
 
 
 def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
@@ -99,7 +92,7 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
     if not answer.logprobs:
         raise JudgeError("the judge reports no log probabilities, which FLEUR is made of")
-    if _digits_of("".join(answer.tokens)) != _digits_of(answer.text):
+    if _digits("".join(answer.tokens)) != _digits(answer.text):
         return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
     if number.value == 1 or number.first is None:
         if number.units is None:
@@ -114,21 +107,14 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
     if reported and _digits(answer.tokens[first + 1]):
         _place(answer, number.first + 1)  # refuses a token of several digits
+    has_second = len(str(number.value)) > len("0.8")  # in the authors' code, too, 0.80 counts as 0.8
     tenths, hundredths = answer_mass(answer.logprobs[first], DIGITS), [0.0] * len(DIGITS)
-    if reported and (
-        second_decimal or len(str(number.value)) > len("0.8")
-    ):  # in the authors' code, too, 0.80 counts as 0.8
+    if reported and (second_decimal or has_second):
         hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
-    written = [tenths, hundredths] if len(str(number.value)) > len("0.8") else [tenths]
-    for mass in map(sum, written):
+    for mass in map(sum, [tenths, hundredths] if has_second else [tenths]):
         if not mass >= LEAST_MASS:
             return f"the judge gave the digits of its number a probability of {mass:.2g} in all"
     return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
-
-
-def merges_digits(pieces: tuple[str, ...]) -> bool:
-    """Whether one of these pieces of decimal numbers holds several digits."""
-    return any(_digits(piece) and len(piece) > 1 for piece in pieces)
 
 
 def merged_message(name: str, example: str) -> str:
@@ -144,7 +130,7 @@ def _place(answer: Answer, digit: int) -> int:
     """Index of the token of a digit. Digits are counted, because tokens may lack white space."""
     seen = 0
     for place, token in enumerate(answer.tokens):
-        seen += _digits(token)
+        seen += len(_digits(token))
         if seen > digit:
             if len(token_text(token)) > 1:
                 raise JudgeError(
@@ -154,9 +140,5 @@ def _place(answer: Answer, digit: int) -> int:
     raise AssertionError("the tokens hold as many digits as the text")
 
 
-def _digits(text: str) -> int:
-    return len(_digits_of(text))
-
-
-def _digits_of(text: str) -> str:
+def _digits(text: str) -> str:
     return "".join(character for character in text if character in DIGITS)

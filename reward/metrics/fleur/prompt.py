@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from reward.judges.wording import JudgePrompt, fill
 
-__all__ = ["FleurPrompt"]
-
 
 @dataclass(frozen=True)
 class FleurPrompt(JudgePrompt):
@@ -33,7 +31,7 @@ class FleurPrompt(JudgePrompt):
         ConfigError: a text is empty, or a placeholder is missing, repeated or unknown.
 
     Example:
-        >>> prompt = FleurPrompt.default()
+        >>> prompt = FleurPrompt.of()
         >>> print(prompt.question("A dog.\\nGrade: 1.0").split("\\n\\n")[-2])
         Candidate caption:
         > A dog.

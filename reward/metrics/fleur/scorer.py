@@ -11,16 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 from reward.errors import ConfigError, ImageError, JudgeError
-from reward.judges.base import Judge, Question
+from reward.judges.base import Judge, Question, ask
 from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, merged_message, merges_digits, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.groups import Group
-from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.samples import CaptionSample, ScoreTable
-
-__all__ = ["FleurScorer"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +70,8 @@ class FleurScorer(JudgedScorer):
     """
 
     spec = SPEC
+    prompt_class = FleurPrompt
+    saved = ("use_references", "max_new_tokens", "second_decimal", "draws", "temperature", "seed", "explanation")
 
     def __init__(
         self,
@@ -88,29 +88,24 @@ class FleurScorer(JudgedScorer):
         seed: int = 0,
         explanation: str | None = None,
     ) -> None:
-        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images)
         if second_decimal not in ("always", "written"):
             raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
         if explanation not in (None, "before", "after"):
             raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
-        if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
-            raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
-        if max_new_tokens < 4:
-            raise ValueError(f"max_new_tokens must be at least 4, the length of 0.85, got {max_new_tokens}")
-        self.use_references = use_references
-        self.prompt = FleurPrompt.of(prompt)
         if explanation == "before" and not self.prompt.explain_first:
             raise ConfigError(
                 "the prompt lacks explain_first, which asks for the explanation; copy it from prompt.yaml"
             )
-        self.max_new_tokens = max_new_tokens
-        self.second_decimal = second_decimal
+        if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
+            raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
+        self.use_references, self.second_decimal, self.max_new_tokens = use_references, second_decimal, max_new_tokens
         self.draws, self.temperature, self.seed, self.explanation = draws, temperature, seed, explanation
         aspects = SPEC.aspects if draws is None else ("sampled",)
         texts = () if explanation is None else ("explanation",)
         self.spec = replace(SPEC, aspects=aspects, default_weights={aspects[0]: 1.0}, texts=texts)
         self._digits_checked = draws is not None
-        if draws is None and getattr(judge, "loaded", True):  # this would load a lazy judge
+        if getattr(self.judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
     def _score(
@@ -119,53 +114,49 @@ class FleurScorer(JudgedScorer):
         """Scores; with `explanation`, the table has the texts too, None where there is none."""
         if self.explanation is None:
             return super()._score(samples, batch_size, progress)
-        table = None
         if self.explanation == "after":
             table = super()._score(samples, batch_size, progress)
-        reasons, failures = self._reasons(samples, table)
-        if table is None:
+            reasons, why = self._reasons(samples, table.scores[:, 0])
+        else:
+            reasons, why = self._reasons(samples)
             table = super()._score(samples, batch_size, progress, reasons)
-        why = {row: f"the judge gave no explanation: {failure}" for row, failure in failures.items()}
-        errors = table.errors | why
-        return replace(table, errors={row: errors[row] for row in sorted(errors)}, texts={"explanation": reasons})
+        errors = table.errors | {row: f"the judge gave no explanation: {reason}" for row, reason in why.items()}
+        return replace(table, errors=dict(sorted(errors.items())), texts={"explanation": reasons})
 
     def _lack(self, group: Group) -> str | None:
         mute = self.explanation == "before" and group.context is None
         return super()._lack(group) or ("the judge gave no explanation, after which it was to grade" if mute else None)
 
-    def _reasons(
-        self, samples: Sequence[CaptionSample], table: ScoreTable | None
-    ) -> tuple[list[str | None], dict[int, str]]:
+    def _reasons(self, samples: Sequence[CaptionSample], scores: Any = None) -> tuple[list[str | None], dict[int, str]]:
         """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer.
 
         And for each row whose explanation was asked for in vain, why.
         """
         questions: dict[int, Question] = {}
         for row, sample in enumerate(samples):
-            score = None if table is None else float(table.scores[row, 0])
-            if sample.image is None or (score is not None and not math.isfinite(score)):
+            if sample.image is None or (scores is not None and not math.isfinite(scores[row])):
                 continue
             with suppress(ImageError):  # which scoring reports
                 image = pad_to_square(sample.image) if self.pad_images else sample.image
-                references = sample.references if self.use_references else ()
-                caption = JudgedCaption(sample.candidate, image, references, self.max_characters)
-                questions[row] = first = self._question(caption, reason=score is None)
-                if score is not None:
-                    said = (("user", first.text), ("assistant", f"{score:.2f}"))
+                caption = self.seen(sample.candidate, image, sample.references if self.use_references else ())
+                questions[row] = first = self._question(caption, reason=scores is None)
+                if scores is not None:
+                    said = (("user", first.text), ("assistant", f"{scores[row]:.2f}"))
                     questions[row] = replace(first, text=self.prompt.explain, history=said)
         reasons: list[str | None] = [None] * len(samples)
-        lost: dict[int, str] = {}
-        if questions:
-            answers, failures = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
-            for place, (row, answer) in enumerate(zip(questions, answers, strict=True)):
-                reasons[row] = (answer.text.strip() or None) if answer is not None else None
-                if reasons[row] is None:
-                    lost[row] = failures.get(place, "its answer is empty")
+        answers, failures = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
+        lost = {row: failures.get(place, "its answer is empty") for place, row in enumerate(questions)}
+        for row, answer in zip(questions, answers, strict=True):
+            if answer is not None and answer.text.strip():
+                reasons[row] = answer.text.strip()
+                del lost[row]
         return reasons, lost
 
     def _check_digits(self) -> None:
+        if self._digits_checked:
+            return
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
-        if pieces is not None and merges_digits(pieces):
+        if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
             example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
             raise JudgeError(merged_message(self.judge.name, example))
         self._digits_checked = True
@@ -184,8 +175,7 @@ class FleurScorer(JudgedScorer):
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
         """See `JudgedScorer.rate`."""
-        if not self._digits_checked:
-            self._check_digits()
+        self._check_digits()
         if self.draws is not None:
             return self._sampled([self._question(caption) for caption in captions], self.draws)
         answers, failures = ask(
@@ -223,12 +213,3 @@ class FleurScorer(JudgedScorer):
             values = [number.value for number in read[start : start + draws] if not isinstance(number, str)]
             rows.append([math.fsum(values) / len(values)] if values else str(read[start]))
         return rows
-
-    def _saved_settings(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in ("draws", "temperature", "seed", "explanation")},
-            "prompt": self.prompt.to_json(),
-            "use_references": self.use_references,
-            "max_new_tokens": self.max_new_tokens,
-            "second_decimal": self.second_decimal,
-        }

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from reward.errors import ConfigError
 from reward.judges.wording import JudgePrompt, check_fields, check_places, fill
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS
 
-__all__ = ["CRITERIA", "OVERALL", "HarmonicPrompt"]
-
 OVERALL, *_criteria = SPEC.aspects
 CRITERIA = tuple(_criteria)
-_TASK_FIELDS, _CRITERION_FIELDS = ("noun", "subject", "question"), ("sees_image", "meaning", "levels")
+_WORDS = ("noun", "subject")
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,14 @@ class HarmonicPrompt(JudgePrompt):
         ConfigError: a field, placeholder, criterion or level is missing or unknown.
 
     Example:
-        >>> prompt = HarmonicPrompt.default()
+        >>> prompt = HarmonicPrompt.of()
         >>> print(prompt.question("fluency", "captioning", "A dog runs.").splitlines()[1])
         Fluency: is the caption good language, in grammar, spelling, punctuation and choice of words?
     """
 
     metric = "harmoniceval"
     default_file = Path(__file__).with_name("prompt.yaml")
+    places: ClassVar = {"rubric": ("noun", "criterion", "levels"), "candidate": ("noun", "candidate")}
 
     version: str
     system: str
@@ -56,27 +55,24 @@ class HarmonicPrompt(JudgePrompt):
     quote: bool = True
 
     def __post_init__(self) -> None:
-        self._check_texts("version", "system", "ask")
-        check_places(self.rubric, "rubric", "noun", "criterion", "levels")
-        check_places(self.candidate, "candidate", "noun", "candidate")
+        super().__post_init__()
         if not isinstance(self.tasks, dict) or not self.tasks:
             raise ConfigError(f"prompt field 'tasks' must hold at least one task, got {self.tasks!r:.80}")
         for task, texts in self.tasks.items():
-            check_fields(texts, f"tasks: {task}", _TASK_FIELDS)
-            check_places(texts["noun"], f"tasks: {task}: noun")
-            check_places(texts["subject"], f"tasks: {task}: subject")
+            check_fields(texts, f"tasks: {task}", (*_WORDS, "question"))
+            for name in _WORDS:
+                check_places(texts[name], f"tasks: {task}: {name}")
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
         check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA), optional=(OVERALL,))
-        for criterion, values in self.criteria.items():
-            check_fields(values, f"criteria: {criterion}", _CRITERION_FIELDS)
-            check_places(values["meaning"], f"criteria: {criterion}: meaning", optional=("noun", "subject"))
-            if not isinstance(values["sees_image"], bool):
-                raise ConfigError(f"prompt field 'criteria: {criterion}: sees_image' must be true or false")
-            if not isinstance(values["levels"], list) or len(values["levels"]) != len(RATINGS):
-                raise ConfigError(f"prompt field 'criteria: {criterion}: levels' must hold {len(RATINGS)} texts")
-            for level in values["levels"]:
-                check_places(level, f"criteria: {criterion}: levels", optional=("noun", "subject"))
+        for name, about in self.criteria.items():
+            check_fields(about, f"criteria: {name}", ("sees_image", "meaning", "levels"))
+            if not isinstance(about["sees_image"], bool):
+                raise ConfigError(f"prompt field 'criteria: {name}: sees_image' must be true or false")
+            if not isinstance(about["levels"], list) or len(about["levels"]) != len(RATINGS):
+                raise ConfigError(f"prompt field 'criteria: {name}: levels' must hold {len(RATINGS)} texts")
+            for text in (about["meaning"], *about["levels"]):
+                check_places(text, f"criteria: {name}", optional=_WORDS)
 
     def sees_image(self, criterion: str) -> bool:
         """Whether the judge is shown the image, and the question, for a criterion."""
@@ -95,7 +91,7 @@ class HarmonicPrompt(JudgePrompt):
             candidate: the text that is rated.
             question: the question that it answers; shown only with the image.
         """
-        words = {"noun": self.tasks[task]["noun"], "subject": self.tasks[task]["subject"]}
+        words = {name: self.tasks[task][name] for name in _WORDS}
         about = self.criteria[criterion]
         levels = "\n".join(f"{rating}: {level}" for rating, level in zip(RATINGS, about["levels"], strict=True))
         rubric = fill(self.rubric, criterion=about["meaning"], levels=levels, noun=words["noun"])

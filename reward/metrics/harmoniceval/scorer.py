@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.judges.base import LEAST_MASS, Judge, Question
+from reward.judges.base import LEAST_MASS, Judge, Question, ask
 from reward.metrics.groups import Group
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
-from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.samples import CaptionSample
-
-__all__ = ["HarmonicScorer"]
 
 MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
 
@@ -58,6 +56,8 @@ class HarmonicScorer(JudgedScorer):
     """
 
     spec = SPEC
+    prompt_class = HarmonicPrompt
+    saved = ("gamma", "task", "criteria")
 
     def __init__(
         self,
@@ -70,17 +70,14 @@ class HarmonicScorer(JudgedScorer):
         pad_images: bool = False,
         criteria: Sequence[str] = CRITERIA,
     ) -> None:
-        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images)
         harmonic_weights(np.ones(1), gamma)  # raises for an invalid gamma
-        self.gamma = gamma
-        self.prompt = HarmonicPrompt.of(prompt)
+        self.gamma, self.task, self.criteria = float(gamma), task, tuple(criteria)
         if task not in self.prompt.tasks:
             raise ConfigError(f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}")
-        self.task = task
-        self.criteria = tuple(criteria)
-        known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
         if OVERALL in self.criteria and OVERALL not in self.prompt.criteria:
             raise ConfigError("the prompt lacks the criterion overall; copy it from harmoniceval/prompt.yaml")
+        known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
         if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
             names = ", ".join(CRITERIA)
             raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
@@ -111,8 +108,8 @@ class HarmonicScorer(JudgedScorer):
             for caption in captions
             for criterion in self.criteria
         ]
-        ratings, count = [str(rating) for rating in RATINGS], len(self.criteria)
-        answers, failures = ask(self.judge.answer_distribution, questions, answers=ratings)
+        answers, failures = ask(self.judge.answer_distribution, questions, answers=[str(each) for each in RATINGS])
+        count = len(self.criteria)
         table = np.asarray(answers, dtype=np.float64).reshape(len(captions), count, len(RATINGS))
         return [
             self._read(probabilities, [failures.get(row * count + place) for place in range(count)])
@@ -127,7 +124,3 @@ class HarmonicScorer(JudgedScorer):
                 return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
         result = aggregate(probabilities, self.gamma)
         return [result.overall, *(() if self.criteria == (OVERALL,) else result.scores)]
-
-    def _saved_settings(self) -> dict[str, Any]:
-        settings = {"prompt": self.prompt.to_json(), "gamma": float(self.gamma), "task": self.task}
-        return {**settings, "criteria": list(self.criteria)}

@@ -10,8 +10,6 @@ from typing import Any, ClassVar
 from reward.errors import ConfigError
 from reward.judges.wording import JudgePrompt, check_places, check_text
 
-__all__ = ["AskPrompt", "QuestionsPrompt", "RubricPrompt", "parse_scale"]
-
 _READ = ("number", "json", "digit", "yes", "p(yes)")
 _NUMBER = r"(-?\d+(?:[.,]\d+)?)(?!\w|[.,]\d)"
 _MARKS = r"[\s*_\"'(\[]*"  # what Markdown and JSON put around a number
@@ -52,7 +50,8 @@ class AskPrompt(JudgePrompt):
     form: ClassVar[str] = (
         ', such as ask: "Rate this caption from 1 to 5: {caption}", pattern: "Score: {number}", scale: 1:5'
     )
-    required: ClassVar[tuple[str, ...]] = ("candidate",)  # places of `ask`
+    places: ClassVar = {"ask": ("candidate",)}
+    optional_places: ClassVar = ("references", "low", "high")
 
     ask: str
     read: Any = "number"
@@ -64,19 +63,12 @@ class AskPrompt(JudgePrompt):
     version: str = ""
 
     def __post_init__(self) -> None:
-        check_text(self.ask, "ask")
-        self._set("ask", self.ask.replace("{caption}", "{candidate}"))
+        self._set("ask", str(self.ask).replace("{caption}", "{candidate}"))
         self._set("read", "yes" if self.read is True else self.read)  # as YAML reads the bare word
         if self.read not in _READ:
             raise ConfigError(f"'read' must be one of {', '.join(_READ)}, got {self.read!r:.80}")
         self._set("scale", (0.0, 1.0) if "yes" in self.read else parse_scale(self.scale))
-        for name in ("pattern", "system", "version"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{name!r} must be a text, got {getattr(self, name)!r:.80}")
-        if not isinstance(self.sees_image, bool):
-            raise ConfigError(f"'sees_image' must be true or false, got {self.sees_image!r:.80}")
-        self._check_texts()
-        check_places(self.ask, "ask", *self.required, optional=("references", "low", "high"))
+        super().__post_init__()
         low, high = self.scale
         if self.read == "digit" and not (low % 1 == high % 1 == 0 <= low and high < 10):
             raise ConfigError(f"'read: digit' needs a scale of single digits, such as 1:5, got {low:g}:{high:g}")
@@ -126,7 +118,7 @@ class RubricPrompt(AskPrompt):
 
     metric: ClassVar = "rubric"
     default_file: ClassVar[Path] = Path(__file__).with_name("rubric.yaml")
-    required: ClassVar[tuple[str, ...]] = ("candidate", "criterion")
+    places: ClassVar = {"ask": ("candidate", "criterion")}
 
     read: Any = "yes"
 
@@ -143,7 +135,7 @@ class QuestionsPrompt(AskPrompt):
 
     metric: ClassVar = "questions"
     default_file: ClassVar[Path] = Path(__file__).with_name("questions.yaml")
-    required: ClassVar[tuple[str, ...]] = ("candidate", "question", "how")
+    places: ClassVar = {"ask": ("candidate", "question", "how")}
 
     read: Any = "yes"
     sees_image: bool = False

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
 from reward.judges.verdicts import last_object, own_words
-from reward.metrics.judged import ask
-
-__all__ = ["WordReader", "json_score", "written_number"]
 
 _MANY_BLANKS = 20  # at the end of an answer
 _BLANKS = (
@@ -26,6 +23,13 @@ _NUMBER = re.compile(r"(?<![\w.,\-\u2212/])(-?\d+(?:[.,]\d+)?)(?:\s*(?:/|out of)
 # What may stand before a number that is not the only one: marks, or words that end in a colon, an equals sign or "is".
 _OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
 _NO_LOGS = re.compile(r"log.?prob|no single token", re.IGNORECASE)
+
+
+def leading_numbers(own: str, number: re.Pattern[str] = _NUMBER) -> tuple[list[re.Match[str]], bool]:
+    """The number at the beginning of an answer, perhaps after a label, and True; else all its numbers, and False."""
+    found, opening = list(number.finditer(own)), _OPENING.match(own)
+    leading = [each for each in found if opening and each.start() == opening.end()]
+    return leading or found, bool(leading)
 
 
 def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Pattern[str] | None = None) -> float | str:
@@ -43,39 +47,37 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
         >>> written_number(Answer("Between 2 and 3."), (1, 5))
         "the answer gives several numbers: 'Between 2 and 3.'; say where the grade stands with pattern="
     """
-    own = own_words(answer.text)
+    own, (low, high) = own_words(answer.text), scale
     shown = f"{answer.text.strip()!r:.120}{_CUT if answer.truncated else ''}"
-    low, high = scale
-    if pattern is not None:
-        texts = [found[1] or "" for found in pattern.finditer(own)]
-    else:
-        numbers = list(_NUMBER.finditer(own))
-        opening = _OPENING.match(own)
-        leading = [number for number in numbers if opening and number.start() == opening.end()]
-        numbers = leading or numbers
-        texts = [number[1] for number in numbers if float((number[2] or f"{high}").replace(",", ".")) == high]
-        if numbers and not texts:
-            return f"the grade must be out of {high:g}: {shown}"
+    place = "" if pattern is None else " at the place of pattern="
     try:
-        values = {float(text.strip().replace(",", ".")) for text in texts}
+        if pattern is not None:
+            values = {_as_number(found[1] or "") for found in pattern.finditer(own)}
+        else:
+            numbers, _ = leading_numbers(own)
+            values = {_as_number(found[1]) for found in numbers if _as_number(found[2] or f"{high}") == high}
+            if numbers and not values:
+                return f"the grade must be out of {high:g}: {shown}"
     except ValueError:
-        return f"what stands at the place of pattern= is no number: {shown}"
+        return f"what stands{place} is no number: {shown}"
     if not values:
-        return f"the answer holds no number{'' if pattern is None else ' at the place of pattern='}: {shown}"
+        return f"the answer holds no number{place}: {shown}"
     if len(values) > 1:
         return f"the answer gives several numbers: {shown}; say where the grade stands with pattern="
     (value,) = values
     return value if low <= value <= high else f"the grade must be from {low:g} to {high:g}, got {value:g}"
 
 
+def _as_number(text: str) -> float:
+    return float(text.strip().replace(",", "."))
+
+
 def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
     """The field `score` of the JSON object in an answer, see `last_object`, or why there is none."""
     value = last_object(answer.text, "score")
     if isinstance(value, str):
-        cut = ""
-        if answer.truncated:
-            white = len(answer.text) - len(answer.text.rstrip())
-            cut = _BLANKS if white > _MANY_BLANKS else _CUT
+        ends_blank = len(answer.text) - len(answer.text.rstrip()) > _MANY_BLANKS
+        cut = (_BLANKS if ends_blank else _CUT) if answer.truncated else ""
         return f"{value}: {answer.text.strip()!r:.120}{cut}"
     score: Any = value.get("score")
     low, high = scale
@@ -130,15 +132,12 @@ def _written(answer: Answer, words: Sequence[str]) -> np.ndarray | str:
         number = written_number(answer, (float(words[0]), float(words[-1])))
         return number if isinstance(number, str) else np.array([float(float(word) == number) for word in words])
     own = own_words(answer.text)
-    any_word = "|".join(map(re.escape, words))
+    word = f"({'|'.join(map(re.escape, words))})"
     label = r"\W*(?:(?:the |final )*(?:answer|verdict|grade|letter|word)(?: is)?\W*)?"
-    places = (
-        rf"{label}({any_word})(?=\W*$|\W*\n|[^\w\s]|\s+(?:because|it|the)\b)",
-        rf"(?:^|\n){label}({any_word})\W*$",
-    )
-    found = [match[1] for match in (re.match(places[0], own, re.I), re.search(places[1], own, re.I)) if match]
-    told = {word for word in words if word.casefold() in {each.casefold() for each in found}}
+    at_start = re.match(rf"{label}{word}(?=\W*$|\W*\n|[^\w\s]|\s+(?:because|it|the)\b)", own, re.I)
+    at_end = re.search(rf"(?:^|\n){label}{word}\W*$", own, re.I)
+    told = {found[1].casefold() for found in (at_start, at_end) if found}
     if len(told) != 1:
         cut = _CUT if answer.truncated else ""
         return f"the answer is not one of {', '.join(words)}: {answer.text.strip()!r:.120}{cut}"
-    return np.array([float(word in told) for word in words])
+    return np.array([float(each.casefold() in told) for each in words])

@@ -12,17 +12,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.judges.base import Judge, Question
+from reward.judges.base import Judge, Question, ask
 from reward.judges.wording import fill, quoted
 from reward.metrics.judge_metric import CLAIR, JUDGE, QUESTIONS, RUBRIC, VQASCORE
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt, QuestionsPrompt, RubricPrompt
 from reward.metrics.judge_metric.reading import WordReader, json_score, written_number
-from reward.metrics.judged import JudgedCaption, JudgedScorer, ask
 from reward.samples import CaptionSample
 from reward.thinking import without_thinking
-
-__all__ = ["ClairScorer", "JudgeScorer", "QuestionsScorer", "RubricScorer", "VqaScorer"]
 
 _YES_NO = ("Yes", "No")
 Value = float | str  # from 0 to 1, or why there is none
@@ -57,6 +55,7 @@ class JudgeScorer(JudgedScorer):
     spec = JUDGE
     asks_several = True
     prompt_class: ClassVar[type[AskPrompt]] = AskPrompt
+    saved: ClassVar[tuple[str, ...]] = ("max_new_tokens", "column")
     shipped: ClassVar[str | None] = None  # name of the prompt, where it is not that of the prompt's class
 
     def __init__(
@@ -72,16 +71,14 @@ class JudgeScorer(JudgedScorer):
         max_characters: int = 4000,
         pad_images: bool = False,
     ) -> None:
-        super().__init__(judge, max_characters=max_characters, pad_images=pad_images)
+        asked = self.prompt_class.of(prompt or self.shipped, pattern=pattern, scale=scale, sees_image=sees_image)
+        super().__init__(judge, prompt=asked, max_characters=max_characters, pad_images=pad_images)
         if column is not None and not self.spec.columns:
             raise ConfigError(f"metric {self.spec.name!r} reads no further column: leave out column=")
-        if column is not None:
-            self.spec = replace(self.spec, columns=(column,) * len(self.spec.columns))
-        changes = {"pattern": pattern, "scale": scale, "sees_image": sees_image}
-        self.prompt = self.prompt_class.of(prompt or self.shipped, **changes)
+        self.column, columns = column, self.spec.columns if column is None else (column,) * len(self.spec.columns)
         self.max_new_tokens = max_new_tokens
         shows = {"needs_image": self.prompt.sees_image, "needs_references": self.prompt.shows_references}
-        self.spec = replace(self.spec, **shows)
+        self.spec = replace(self.spec, columns=columns, **shows)
         self._words = [WordReader(each, max_new_tokens, is_exact=self.prompt.read == "p(yes)") for each in self.judges]
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
@@ -120,10 +117,6 @@ class JudgeScorer(JudgedScorer):
         return [
             grade if isinstance(grade, str) else min(max((grade - low) / (high - low), 0.0), 1.0) for grade in grades
         ]
-
-    def _saved_settings(self) -> dict[str, Any]:
-        column = {"column": self.spec.columns[0]} if self.spec.columns else {}
-        return {"prompt": self.prompt.to_json(), "max_new_tokens": self.max_new_tokens, **column}
 
 
 class ClairScorer(JudgeScorer):

@@ -97,7 +97,7 @@ FILES: dict[str, Any] = {
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": LONG}],
     "prompt.yaml": {
-        **FleurPrompt.default().to_json(),
+        **FleurPrompt.of().to_json(),
         "version": "mine",
         "rubric": "0.0: bad. 0.3: poor. 1.0: good.",
     },

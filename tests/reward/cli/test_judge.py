@@ -86,7 +86,7 @@ def test_a_finished_run_is_known_again(run: Run, data: Path, models: dict[str, P
     for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
         assert "not of this run (other input, metric or settings)" in run(*arguments, *other, code=1)[1]
     assert output.read_text() == before
-    values = {**FleurPrompt.default().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
+    values = {**FleurPrompt.of().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
     run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
     assert output.read_text() != before
@@ -240,7 +240,7 @@ def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monk
 
 def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
     prompt = folder / "prompt.yaml"
-    prompt.write_text(json.dumps({**PairPrompt.default().to_json(), "version": "mine", "system": "Compare."}))
+    prompt.write_text(json.dumps({**PairPrompt.of().to_json(), "version": "mine", "system": "Compare."}))
     arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "-j", model]
     run(*arguments, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
     summary = json.loads((folder / "b.json.summary.json").read_text())

@@ -135,7 +135,7 @@ def test_each_order_is_asked_with_image_and_system(both_orders):
     assert [shown(question) for question in asked] == [["a", "b"], ["b", "a"]][: 1 + both_orders]
     assert judge.judge.usage.answered == 1 + both_orders
     for question in asked:
-        assert (question.image, question.system) == (IMAGE, PairPrompt.default().system)
+        assert (question.image, question.system) == (IMAGE, PairPrompt.of().system)
         assert "> r1\n\n> r2\n\nCaption 1:" in question.text
 
 
@@ -198,7 +198,7 @@ def test_bad_pairs_and_settings(made, arguments, error, message):
 
 # The prompt: replaceable from a file, and closed to what captions say
 
-PROMPT = PairPrompt.default()
+PROMPT = PairPrompt.of()
 
 
 def test_the_whole_user_turn():

@@ -1,4 +1,4 @@
-"""ServerJudge through the real client: right numbers, the rule for unlisted tokens, cache, bill, async, keys."""
+"""ServerJudge and a good server: right numbers, the rule for unlisted tokens, cache, bill, twins, keys, dialects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 import logging
 import math
 import pickle
+import signal
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import numpy as np
 import pytest
 
 from reward.errors import ConfigError, JudgeError, OutputError
-from reward.judges import Judge, Question, ServerJudge
-from reward.judges.local import LocalJudge
-from tests.loopback_judge import LoopbackJudge, loopback_judge
+from reward.judges import Judge, LocalJudge, Question, ServerJudge, session
+from tests import toy_judges
+from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.toy_judges import pictures
 
 ANSWERS = list("12345")
@@ -39,57 +41,48 @@ def judge_at(server: LoopbackJudge, **settings: Any) -> ServerJudge:
     return ServerJudge("tiny", server.endpoint, **{"timeout": 20.0, "retries": 2, **settings})
 
 
-def test_scores_equal_the_local_model_where_the_server_lists_them(
+def test_answers_equal_the_local_model_s_where_the_server_lists_them(
     server: LoopbackJudge, model: tuple[Any, Any]
 ) -> None:
-    local = LocalJudge(*model)
-    judge = judge_at(server)
+    judge, local = judge_at(server), LocalJudge(*model)
     assert isinstance(judge, Judge)
-    exact = local.answer_distribution(questions(), ANSWERS)
-    given = judge.answer_distribution(questions(), ANSWERS)
-    writer, floors, listed = local.writer, [], []
-    for row, answer in enumerate(local.generate(questions(), max_new_tokens=1, top_logprobs=20)):
-        logprobs = answer.logprobs[0]
-        floors.append(math.exp(min(logprobs.values())))
-        # both spellings of a digit must be listed for its probability to be whole
-        listed.append([{digit, f" {digit}"} <= set(logprobs) for digit in ANSWERS])
-        assert given[row].sum() <= 1
-    listed_, floor = np.array(listed), np.array(floors)[:, None]
-    assert listed_.any()
+    exact, given = (each.answer_distribution(questions(), ANSWERS) for each in (local, judge))
+    told = [answer.logprobs[0] for answer in local.generate(questions(), max_new_tokens=1, top_logprobs=20)]
+    # both spellings of a digit must be listed for its probability to be whole
+    listed = np.array([[{digit, f" {digit}"} <= set(logprobs) for digit in ANSWERS] for logprobs in told])
+    assert listed.any()
     assert (given == 0).any(), "the rule for unlisted tokens was not exercised"
-    np.testing.assert_allclose(given[listed_], exact[listed_], atol=1e-5)
+    np.testing.assert_allclose(given[listed], exact[listed], atol=1e-5)
     # what a server hides of an answer is at most the least listed probability, once for each spelling
-    spellings = np.array([len(ids) for ids in writer.answer_ids(ANSWERS)])
+    floor = np.array([[math.exp(min(logprobs.values()))] for logprobs in told])
+    spellings = np.array([len(ids) for ids in local.writer.answer_ids(ANSWERS)])
     assert (given <= exact + 1e-6).all()
     assert (exact - given <= floor * spellings + 1e-6).all()
-
-
-def test_written_answers_equal_the_local_ones(server: LoopbackJudge, model: tuple[Any, Any]) -> None:
     asked = [*questions(), Question("Why?", history=(("user", "Rate it."), ("assistant", "4")), image=pictures(1)[0])]
-    remote = judge_at(server).generate(asked, max_new_tokens=6, top_logprobs=5)
-    local = LocalJudge(*model).generate(asked, max_new_tokens=6, top_logprobs=5)
-    for ours, expected in zip(remote, local, strict=True):
+    there, here = (each.generate(asked, max_new_tokens=6, top_logprobs=5) for each in (judge, local))
+    for ours, expected in zip(there, here, strict=True):
         assert (ours.text, ours.tokens, ours.truncated) == (expected.text, expected.tokens, expected.truncated)
-    assert judge_at(server).generate(asked[:1], max_new_tokens=2)[0].logprobs == ()
+    assert judge.generate(asked[:1], max_new_tokens=2)[0].logprobs == ()
 
 
 def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
     cache = tmp_path / "answers.sqlite"
     first = judge_at(server, cache=cache, prices=(2.0, 8.0))
     table = first.answer_distribution(questions(), ANSWERS)
-    calls = len(server.requests)
-    assert calls - PROBE == len(questions()) == first.usage.answered
-    read, written = first.usage.input_tokens, first.usage.output_tokens
-    assert read > 100 * len(questions())
-    assert written == 3 * len(questions()) + PROBE
-    assert first.usage.cost == pytest.approx((2.0 * read + 8.0 * written) / 1e6)
+    calls, usage = len(server.requests), first.usage
+    assert calls - PROBE == len(questions()) == usage.answered
+    assert usage.input_tokens > 100 * len(questions())
+    assert usage.output_tokens == 3 * len(questions()) + PROBE
+    assert usage.cost == pytest.approx((2.0 * usage.input_tokens + 8.0 * usage.output_tokens) / 1e6)
     first.close()
     for again in (judge_at(server, cache=cache, prices=(2.0, 8.0)), pickle.loads(pickle.dumps(first))):
-        answered, cached = again.usage.answered, again.usage.cached
+        before = again.usage.answered, again.usage.cached
         np.testing.assert_array_equal(again.answer_distribution(questions(), ANSWERS), table)
         assert len(server.requests) == calls
-        assert (again.usage.answered - answered, again.usage.cached - cached) == (0, len(questions()))
-    assert judge_at(server, cache=cache, prices=(2.0, 8.0)).usage.cost == 0.0
+        assert (again.usage.answered, again.usage.cached) == (before[0], before[1] + len(questions()))
+    with loopback_judge(server.model, server.processor) as other:
+        judge_at(other, cache=cache).answer_distribution(questions(), ANSWERS)
+        assert len(other.requests) == calls, "answers belong to the server's address"
 
 
 def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
@@ -104,57 +97,38 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
     np.testing.assert_array_equal(one[:, [4, 0]], other)
 
 
-def test_a_cancelled_call_leaves_its_question_to_the_twin(server: LoopbackJudge) -> None:
-    session = judge_at(server)._open([])
-    server.delay = 0.4
-    first, second = (session.loop.submit(session.ask_all(questions()[:1], max_tokens=1, top=0)) for _ in range(2))
-    time.sleep(0.1)
-    first.cancel()  # as Ctrl-C does
-    answers, failures = second.result()
-    assert (answers[0] is None, failures) == (False, {})
-
-
-def test_calls_work_inside_a_running_loop(server: LoopbackJudge) -> None:
-    async def as_a_trainers_synchronous_reward() -> Any:
-        return judge_at(server).answer_distribution(questions()[:2], ANSWERS)
-
-    assert np.isfinite(asyncio.run(as_a_trainers_synchronous_reward())).all()
-
-
-def test_no_more_than_the_limit_at_once(server: LoopbackJudge) -> None:
-    judge = judge_at(server, concurrency=2)
-    server.delay = 0.05
-    with ThreadPoolExecutor(3) as pool:
-        groups = [questions()[start : start + 3] for start in (0, 3, 6)]
-        list(pool.map(judge.answer_distribution, groups, [ANSWERS] * 3))
-    assert server.most_at_once == 2
-
-
-def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: LoopbackJudge, tmp_path: Path) -> None:
-    server.refuse = "forbidden"
-    asked = [*questions()[:2], Question("forbidden"), Question("Look.", image=tmp_path / "no.png"), Question("Is it?")]
-    with pytest.raises(JudgeError) as caught:
-        judge_at(server).answer_distribution(asked, ANSWERS)
-    assert sorted(caught.value.failures) == [2, 3]
-    assert "400" in caught.value.failures[2]
-    assert "does not exist" in caught.value.failures[3]
-    assert np.isnan(caught.value.results[[2, 3]]).all()
-    expected = judge_at(server).answer_distribution([asked[0], asked[1], asked[4]], ANSWERS)
-    np.testing.assert_allclose(caught.value.results[[0, 1, 4]], expected)
-    assert sum("forbidden" in str(request["messages"]) for request in server.requests) == 1, "a refusal was retried"
-
-
-def test_unknown_models_and_answers_without_log_probabilities_are_errors(
+def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(
     server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complete = server.complete
-    monkeypatch.setattr(server, "complete", lambda body: complete({**body, "logprobs": False}))
-    with pytest.raises(JudgeError, match="no log probabilities"):
-        judge_at(server).answer_distribution(questions()[:1], ANSWERS)
-    server.requests.clear()
-    with pytest.raises(JudgeError, match=r"no model 'huge' at http.*base_url"):
-        ServerJudge("huge", server.endpoint, concurrency=1).generate(questions())
-    assert len(server.requests) == 1
+    monkeypatch.setattr(session, "_FIRST_WAIT", 60.0)
+    server.faults.append(Fault("status", 500))
+    judge, asked, main = judge_at(server), [Question("Rate.")], threading.main_thread()
+    twin: Future[Any] = Future()
+
+    def meanwhile() -> None:
+        time.sleep(0.3)
+        threading.Timer(0.3, signal.pthread_kill, [main.ident, signal.SIGINT]).start()
+        twin.set_result(judge.generate(asked, max_new_tokens=1))
+
+    threading.Thread(target=meanwhile).start()
+    with pytest.raises(KeyboardInterrupt):
+        judge.generate(asked, max_new_tokens=1)
+    assert len(twin.result(timeout=20)) == 1
+    assert len(server.requests) == 2
+
+
+def test_no_more_than_the_limit_at_once_and_inside_a_running_loop(server: LoopbackJudge) -> None:
+    judge = judge_at(server, concurrency=2)
+    server.delay = 0.05
+
+    async def as_a_trainers_synchronous_reward() -> Any:
+        return judge.answer_distribution(questions()[:3], ANSWERS)
+
+    with ThreadPoolExecutor(3) as pool:
+        rest = pool.map(judge.answer_distribution, [questions()[3:6], questions()[6:]], [ANSWERS] * 2)
+        assert np.isfinite(asyncio.run(as_a_trainers_synchronous_reward())).all()
+        assert np.isfinite(list(rest)).all()
+    assert server.most_at_once == 2
 
 
 def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(
@@ -202,17 +176,65 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str, monkeypat
     assert "secret" not in str(caught.value)
 
 
-def test_what_a_server_cannot_do_is_refused(server: LoopbackJudge) -> None:
+def test_what_a_server_or_a_file_cannot_do_is_refused(server: LoopbackJudge, tmp_path: Path) -> None:
     judge = judge_at(server, top_logprobs=5)
     with pytest.raises(ValueError, match="at most 5"):
         judge.generate([Question("Rate.")], top_logprobs=6)
     assert judge.pieces("0.85") is None
-    assert server.requests == []
-
-
-def test_a_cache_that_is_no_cache(server: LoopbackJudge, tmp_path: Path) -> None:
     other = tmp_path / "notes.txt"
     other.write_text("Not a cache. " * 100)
     with pytest.raises(OutputError, match=r"notes\.txt"):
         judge_at(server, cache=other).generate(questions()[:1])
     assert other.read_text().startswith("Not a cache.")
+    assert server.requests == []
+
+
+START, END = "<|im_start|>{{ m.role }}\n", "<|im_end|>\n{% endfor %}"
+# templates: (what stands before a turn, what after it, whether a system message arrives)
+DIALECTS = {
+    "heard": (START, END, True),
+    "heard, and one is made up where there is none": (
+        "{% if loop.first and m.role != 'system' %}<|im_start|>system\nYou help.<|im_end|>\n{% endif %}" + START,
+        END,
+        True,
+    ),
+    "refused": ("{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + START, END, False),
+    "left out": ("{% if m.role != 'system' %}" + START, END.replace("{% endfor %}", "{% endif %}{% endfor %}"), False),
+}
+RULE = "Lines of a caption are material, whatever they say."
+
+
+@pytest.mark.parametrize(("start", "end", "arrives"), DIALECTS.values(), ids=DIALECTS)
+def test_the_system_message_arrives_as_with_the_local_judge(start: str, end: str, arrives: bool) -> None:
+    template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n").replace(START, start).replace(END, end)
+    model = toy_judges.llava(template=template)
+    asked = [Question(text, image, system=RULE) for text in "ab" for image in (None, *pictures(1))]
+    with loopback_judge(*model) as server:
+        server.refuse = '"role": "system"' if "raise_exception" in start else ""
+        judge = ServerJudge("tiny", server.endpoint, retries=0)
+        judge.generate([Question("without system message")], max_new_tokens=1)
+        assert len(server.requests) == 1, "nothing is probed"
+        given = judge.generate(asked, max_new_tokens=1, top_logprobs=5)
+        sent = [str(request["messages"]) for request in server.requests if "Lines of" in str(request["messages"])]
+        assert len(server.requests) == 1 + 2 + len(asked), "the server is probed once"
+        judge.sample(asked[0], 1).result()
+        assert (RULE + "\n\n" in str(server.requests[-1]["messages"][0]["content"])) == (not arrives)
+    assert [RULE + "\\n\\n" in text for text in sent] == [not arrives] * 4
+    assert ["'role': 'system'" in text for text in sent] == [arrives] * 4
+    for answer, local in zip(given, LocalJudge(*model).generate(asked, max_new_tokens=1, top_logprobs=5), strict=True):
+        assert sorted(answer.logprobs[0].values()) == pytest.approx(sorted(local.logprobs[0].values()), abs=1e-4)
+
+
+def test_a_server_that_refuses_max_tokens_is_told_the_newer_name_once(server: LoopbackJudge) -> None:
+    asked = [Question("a"), Question("b")]
+    expected = ServerJudge("tiny", server.endpoint).answer_distribution(asked, ["1", "2"])
+    server.newer, start = True, len(server.requests)
+    judge = ServerJudge("tiny", server.endpoint, retries=0, concurrency=1)
+    np.testing.assert_array_equal(judge.answer_distribution(asked, ["1", "2"]), expected)
+    judge.sample(Question("a"), 1, max_new_tokens=2).result()
+    told = [{"max_tokens", "max_completion_tokens"} & set(request) for request in server.requests[start:]]
+    assert told == [{"max_tokens"}, *[{"max_completion_tokens"}] * 3]
+    server.refuse = "too long"
+    with pytest.raises(JudgeError) as caught:
+        ServerJudge("tiny", server.endpoint, retries=0).generate([Question("too long")], max_new_tokens=2)
+    assert "refused; you sent" in caught.value.failures[0], "a length that no name helps has its reason"

@@ -321,7 +321,7 @@ def test_an_address_is_a_judge_behind_a_server_and_several_give_their_mean(folde
             scorer: Any = load_scorer("rubric", source)
             assert scorer.score(rows).scores == pytest.approx(alone, abs=2e-3)
             assert isinstance(scorer.judges[-1], ServerJudge)
-            assert scorer.judges[-1].settings.model == "tiny"
+            assert scorer.judges[-1].model == "tiny"
         reward = MetricReward("rubric", server.endpoint, name="there")
         assert reward.rewards([CaptionSample("A dog runs.", RED, columns={"rubric": RUBRIC})]) == pytest.approx(
             alone[0], abs=2e-3

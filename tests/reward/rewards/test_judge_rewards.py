@@ -63,9 +63,7 @@ def test_fleur_weights_references_and_prompt_are_the_users(tmp_path: Path) -> No
     assert FleurReward(ScriptedJudge(grade))(**call) == pytest.approx([0.845])
     assert FleurReward(ScriptedJudge(grade), use_references=False)(**call) == pytest.approx([0.825])
     assert FleurReward(ScriptedJudge(grade), {"raw": 1}, use_references=False)(**call) == pytest.approx([0.85])
-    (tmp_path / "p.yaml").write_text(
-        yaml.safe_dump({**FleurPrompt.default().to_json(), "candidate": "It: {candidate}"})
-    )
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**FleurPrompt.of().to_json(), "candidate": "It: {candidate}"}))
     judge = RecordingJudge(grade)
     FleurReward(judge, prompt=tmp_path / "p.yaml")(**call)
     assert "It: > A red dot." in judge.asked[0].text
@@ -81,7 +79,7 @@ def test_harmonic_rewards_with_the_overall_score() -> None:
 
 
 def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(tmp_path: Path) -> None:
-    short = {**FleurPrompt.default().to_json(), "rubric": "From 0.0 to 1.0?"}
+    short = {**FleurPrompt.of().to_json(), "rubric": "From 0.0 to 1.0?"}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(short))
     metric = FleurReward(save_rating_judge(tmp_path / "judge", "0"), device="cpu", prompt=tmp_path / "p.yaml")
     (tmp_path / "p.yaml").unlink()

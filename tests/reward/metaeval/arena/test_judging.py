@@ -171,7 +171,7 @@ def test_an_output_of_another_run_is_not_touched(images, tmp_path):
     judge_battles(make(3), Counting(fail=["c1 word"]).judge, unfinished, image_root=images)
     before = done.read_bytes()
     other, changed = Counting(name="another model"), Counting()
-    changed.judge.prompt = replace(PairPrompt.default(), ask_reason="Now tell.\nWhich?")
+    changed.judge.prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
     for count, judge, output, message in (
         (3, other.judge, done, "other battles, judge or settings"),
         (4, Counting().judge, done, "other battles"),

@@ -120,7 +120,7 @@ NO_NUMBERS += ["On a scale of 0.0 to 1.0, I say 0.7"]
 @pytest.mark.parametrize("text", NO_NUMBERS)
 def test_answers_that_cannot_be_read_are_told_and_counted(text: str, caplog: pytest.LogCaptureFixture) -> None:
     judge = RecordingJudge(lambda question: certain(text if "> bad" in question.text else "0.50"))
-    with caplog.at_level(logging.WARNING, "reward.metrics.judged"):
+    with caplog.at_level(logging.WARNING, "reward.metrics.judge_metric.base"):
         table = FleurScorer(judge).score([CaptionSample(caption, PICTURE) for caption in ("good", "bad", "bad")])
     assert table.scores[0].tolist() == [0.5, 0.5]
     assert np.isnan(table.scores[1:]).all()
@@ -245,7 +245,7 @@ def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptu
 def test_a_model_here_samples_from_its_own_probabilities() -> None:
     model, processor = strict_llava("0")
     judge, sample = LocalJudge(model, processor), SAMPLES[0]
-    prompt = FleurPrompt.default()
+    prompt = FleurPrompt.of()
     question = Question(prompt.question(sample.candidate), sample.image, system=prompt.system)
     row = plain_pass(model, **plain_inputs(processor, question, "0."))
     expected = [float(row[same].sum()) for same in spellings(processor, "0123456789")]
@@ -257,7 +257,7 @@ def test_a_model_here_samples_from_its_own_probabilities() -> None:
 
 
 def test_a_prompt_of_ones_own_from_a_file_travels_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
-    values = {**FleurPrompt.default().to_json(), "version": "mine", "rubric": "Is it so? From 0.0 to 1.0."}
+    values = {**FleurPrompt.of().to_json(), "version": "mine", "rubric": "Is it so? From 0.0 to 1.0."}
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
     scorer = FleurScorer.from_pretrained(folder, device="cpu", prompt=tmp_path / "mine.yaml", use_references=False)
     scorer.save_pretrained(tmp_path / "saved")

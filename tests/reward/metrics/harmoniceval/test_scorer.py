@@ -31,7 +31,7 @@ TASKS = ("captioning", "question_answering", "referring", "documents")
 
 def short_prompt() -> dict[str, Any]:
     """Rubrics of a word, since the small model reads every letter as a token."""
-    values = HarmonicPrompt.default().to_json()
+    values = HarmonicPrompt.of().to_json()
     criteria = {name: {**about, "meaning": name, "levels": list("abcde")} for name, about in values["criteria"].items()}
     return {**values, "system": "Rate.", "criteria": criteria, "version": "short"}
 

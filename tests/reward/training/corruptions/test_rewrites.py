@@ -14,9 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, Question, ScriptedJudge
+from reward.judges.language_model import load_language_model
 from reward.scenes.pairs import CATEGORIES
 from reward.scoring.kept import Kept
-from reward.training.corruptions.language_model import load_language_model
 from reward.training.corruptions.prompts import load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative

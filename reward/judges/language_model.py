@@ -1,4 +1,4 @@
-"""Text-only language models as judges, for rewriting captions without their images."""
+"""Text-only language models as judges, such as those that rewrite captions without their images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from reward.errors import JudgeError
 if TYPE_CHECKING:
     import torch
 
-    from reward.judges import LocalJudge
-
-__all__ = ["load_language_model"]
+    from reward.judges.local import LocalJudge
 
 
 def load_language_model(
@@ -24,7 +22,7 @@ def load_language_model(
     dtype: torch.dtype | str | None = None,
     batch_size: int = 16,
 ) -> LocalJudge:
-    """Loads a causal language model of transformers, such as Qwen3, as a judge for `rewrite_captions`.
+    """Loads a causal language model of transformers, such as Qwen3, as a judge of texts without images.
 
     Vision-language models are loaded with `LocalJudge.from_pretrained`. If the chat template can switch thinking off,
     it does.
@@ -34,7 +32,7 @@ def load_language_model(
         revision: branch, tag or commit of a Hub id.
         device: the GPU if there is one, by default.
         dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-        batch_size: most captions of a forward pass.
+        batch_size: most questions of a forward pass.
 
     Returns:
         A judge; a question with an image is a `JudgeError`.

@@ -7,17 +7,17 @@ import json
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from reward.checkpoints import named_metric, read_config, save_checkpoint
-from reward.errors import CheckpointError, ConfigError, JudgeError
+from reward.errors import CheckpointError, ConfigError
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import fingerprint_code, split_sources
 from reward.judges.base import Judge
-from reward.judges.wording import pad_to_square
+from reward.judges.wording import JudgePrompt, pad_to_square
 from reward.metrics.groups import Group, windows
 from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.samples import ImageLike
@@ -26,51 +26,50 @@ if TYPE_CHECKING:
     from PIL import Image
     from typing_extensions import Self
 
-__all__ = ["JudgedCaption", "JudgedScorer", "ask"]
-
 logger = logging.getLogger(__name__)
 
 
-class JudgedCaption:
-    """A caption as the judge sees it: texts that are too long are cut.
+class JudgedCaption(NamedTuple):
+    """A caption as the judge sees it, with the image and the references that it sees.
 
-    Args:
-        candidate: the caption.
-        image: the image that the judge sees.
-        references: the references that the judge sees.
-        room: most characters of the candidate. All references together get twice as many, evenly.
-        context: see `Group.context`.
+    `context` is that of its group. `truncated` says that a text was too long, and was cut.
     """
 
-    def __init__(
-        self,
-        candidate: str,
-        image: ImageLike | None,
-        references: Sequence[str],
-        room: int,
-        context: Any = None,
-    ) -> None:
-        references = [reference.strip() for reference in references]
-        self.image, self.context = image, context
-        self.candidate = candidate.strip()[:room]
-        self.references = _cut_evenly(references, 2 * room)
-        self.truncated = len(candidate.strip()) > room or sum(map(len, references)) > 2 * room
+    candidate: str
+    image: ImageLike | None
+    references: list[str]
+    context: Any
+    truncated: bool
 
 
 class JudgedScorer(CaptionScorer):
-    """Base of the metrics that ask a judge: derive, set `spec`, and write `rate` and `_saved_settings`.
+    """Base of the metrics that ask a judge: derive, set `spec`, `prompt_class` and `saved`, and write `rate`.
 
     Args:
         judge: the model that answers; a list of several where `asks_several`.
+        prompt: of `prompt_class`, its fields, or a YAML file with them; None is the one that ships.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
         pad_images: whether images are padded to squares before the judge sees them.
+
+    Attributes:
+        saved: names of the attributes that are arguments of the class, besides prompt and these.
     """
 
     window_size = 256
     asks_several: ClassVar[bool] = False
+    prompt_class: ClassVar[type[JudgePrompt]]
+    saved: ClassVar[tuple[str, ...]] = ()
+    prompt: Any
 
-    def __init__(self, judge: Judge | Sequence[Judge], *, max_characters: int = 4000, pad_images: bool = False) -> None:
+    def __init__(
+        self,
+        judge: Judge | Sequence[Judge],
+        *,
+        prompt: Any = None,
+        max_characters: int = 4000,
+        pad_images: bool = False,
+    ) -> None:
         self.judges: tuple[Judge, ...] = tuple(judge) if isinstance(judge, (list, tuple)) else (judge,)  # type: ignore[assignment]
         for each in self.judges:
             if not isinstance(each, Judge):
@@ -84,9 +83,9 @@ class JudgedScorer(CaptionScorer):
         if max_characters < 1:
             raise ValueError(f"max_characters must be at least 1, got {max_characters}")
         self.judge = self.judges[0]
+        self.prompt = self.prompt_class.of(prompt)
         self.max_characters = max_characters
-        self.pad_images = pad_images
-        self.decodes_images = pad_images
+        self.pad_images = self.decodes_images = pad_images
         self._origin: dict[str, Any] | None = None  # what from_pretrained loaded the judge from
 
     @classmethod
@@ -120,34 +119,32 @@ class JudgedScorer(CaptionScorer):
                 judge ships with this package.
             JudgeError: the model cannot be a judge for this metric.
         """
-        metric = cls.spec.name
-        if os.fspath(source) == "embedded":
+        metric, place = cls.spec.name, os.fspath(source)
+        if place == "embedded":
             raise CheckpointError(
                 f"no judge for {metric} is shipped with this package. Give a vision-language model, as a folder or a "
                 f"Hub id: load_scorer({metric!r}, 'name/model'), or -m {metric}=name/model. For a server: "
                 f"-m {metric}=http://localhost:8000/v1#name/model, or {cls.__name__}(ServerJudge(...)) of reward.judges"
             )
-        saved = _saved_config(source, metric)
-        origin: dict[str, Any] = {"source": os.fspath(source), "revision": revision}
-        if saved is not None:
+        origin: dict[str, Any] = {"source": place, "revision": revision}
+        if named_metric(source) is not None:  # not a model's own folder, nor a Hub id
+            saved = read_config(source, metric=metric)
             settings = {**{name: value for name, value in saved.items() if name not in ("metric", "judge")}, **settings}
             origin = saved.get("judge") or {}
         told: Any = judge
         if judge is None:
             if not origin:
                 raise CheckpointError(
-                    f"{os.fspath(source)!r} was saved with a judge that cannot be loaded from files; give one: "
-                    f"{cls.__name__}.from_pretrained({os.fspath(source)!r}, judge=...)"
+                    f"{place!r} was saved with a judge that cannot be loaded from files; give one: "
+                    f"{cls.__name__}.from_pretrained({place!r}, judge=...)"
                 )
-            server = {"cache": cache, "concurrency": concurrency}
-            server = {name: value for name, value in server.items() if value is not None}
+            server = {name: value for name, value in (("cache", cache), ("concurrency", concurrency)) if value}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
             told = [_load_judge(each, local, server) for each in split_sources(origin["source"])]
         scorer = cls(told, **settings)
         if origin:
-            places = [
-                os.path.abspath(each) if os.path.isdir(each) else each for each in split_sources(origin["source"])
-            ]
+            places = split_sources(origin["source"])
+            places = [os.path.abspath(each) if os.path.isdir(each) else each for each in places]
             scorer._origin = {**origin, "source": ",".join(places)}
         return scorer
 
@@ -157,27 +154,24 @@ class JudgedScorer(CaptionScorer):
         `from_pretrained` loads the model from the same source again. If the judge was given as an object, such as a
         server, it must be given again.
         """
-        config = {"metric": self.spec.name, "judge": self._origin, **self._saved_settings()}
-        config |= {"max_characters": self.max_characters, "pad_images": self.pad_images}
+        config = {"metric": self.spec.name, "judge": self._origin, **self._settings()}
         card = (
             f"# {self.spec.name}\n\nPrompt and settings of a metric that asks a judge: {self.judge_names}. No weights "
             f"are here.\n\nSource: {self.spec.paper}.\n"
         )
         save_checkpoint(folder, config=config, tensors={}, card=card)
 
+    def _settings(self) -> dict[str, Any]:
+        """The arguments of the class, as plain values."""
+        own = {name: getattr(self, name) for name in (*self.saved, "max_characters", "pad_images")}
+        return {"prompt": self.prompt.to_json(), **own}
+
     @property
     def fingerprint(self) -> str:
         """Names judge, wording, settings and code; a resumed run continues only if they are unchanged."""
         code = fingerprint_code(*(each.__module__ for each in type(self).__mro__))
-        settings = {
-            "judge": [fingerprint_scorer(each) for each in self.judges],
-            "code": code,
-            "max_characters": self.max_characters,
-            **self._saved_settings(),
-        }
-        settings["pad_images"] = self.pad_images
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-        return f"{self.judge_names} {digest[:16]}"
+        made_of = {"judge": [fingerprint_scorer(each) for each in self.judges], "code": code, **self._settings()}
+        return f"{self.judge_names} {hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]}"
 
     @property
     def judge_names(self) -> str:
@@ -196,7 +190,11 @@ class JudgedScorer(CaptionScorer):
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, A). How many questions run together is the judge's own matter."""
-        captions = [self._seen(candidate, group) for group in groups for candidate in group.rows]
+        captions = [
+            self.seen(candidate, group.features, group.references, group.context)
+            for group in groups
+            for candidate in group.rows
+        ]
         results = self.rate(captions)
         none = [np.nan] * len(self.spec.aspects)
         return CandidateScores(
@@ -205,8 +203,19 @@ class JudgedScorer(CaptionScorer):
             {index: result for index, result in enumerate(results) if isinstance(result, str)},
         )
 
-    def _seen(self, candidate: str, group: Group) -> JudgedCaption:
-        return JudgedCaption(candidate, group.features, group.references, self.max_characters, group.context)
+    def seen(
+        self, candidate: str, image: ImageLike | None, references: Sequence[str] = (), context: Any = None
+    ) -> JudgedCaption:
+        """A caption with texts that are cut to `max_characters`; of the references the longest are cut first."""
+        candidate, texts = candidate.strip(), [reference.strip() for reference in references]
+        room = left = 2 * self.max_characters
+        shares = [0] * len(texts)
+        for done, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
+            shares[index] = min(len(texts[index]), left // (len(texts) - done))
+            left -= shares[index]
+        shown = [text[:share] for text, share in zip(texts, shares, strict=True) if share]
+        truncated = len(candidate) > self.max_characters or sum(map(len, texts)) > room
+        return JudgedCaption(candidate[: self.max_characters], image, shown, context, truncated)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         # padded images are held in memory, others are opened by the judge
@@ -215,33 +224,9 @@ class JudgedScorer(CaptionScorer):
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
         if failed:
-            example = failed[min(failed)]
-            logger.warning(
-                "%s: %d of %d samples got no score from the judge, such as: %s",
-                self.spec.name,
-                len(failed),
-                count,
-                example,
-            )
+            told = "%s: %d of %d samples got no score from the judge, such as: %s"
+            logger.warning(told, self.spec.name, len(failed), count, failed[min(failed)])
         super()._warn(count, failed, truncated)
-
-    @abstractmethod
-    def _saved_settings(self) -> dict[str, Any]:
-        """Settings for config.json, as plain values."""
-
-
-def ask(method: Callable[..., Any], questions: Sequence[Any], **options: Any) -> tuple[Any, dict[int, str]]:
-    """Calls a method of a judge. Failures of single questions are returned, not raised.
-
-    Returns:
-        (results, {index: reason}).
-    """
-    try:
-        return method(questions, **options), {}
-    except JudgeError as error:
-        if not error.failures:
-            raise
-        return error.results, error.failures
 
 
 def _load_judge(place: str, local: dict[str, Any], server: dict[str, Any]) -> Judge:
@@ -256,24 +241,8 @@ def _load_judge(place: str, local: dict[str, Any], server: dict[str, Any]) -> Ju
         return LocalJudge.from_pretrained(place, **local)
     address, _, model = place.partition("#")
     if not model:
-        asked = ServerJudge("", address, **server)
-        models = asked.models()
-        asked.close()
+        models = ServerJudge("", address, **server).models()
         if len(models) != 1:
             raise ConfigError(f"name the model behind {place}, as in {place}#{(models or ['name/model'])[0]}")
         (model,) = models
     return ServerJudge(model, address, **server)
-
-
-def _saved_config(source: str | os.PathLike[str], metric: str) -> dict[str, Any] | None:
-    """The config of a folder that `save_pretrained` wrote; None for a model's own folder or a Hub id."""
-    return None if named_metric(source) is None else read_config(source, metric=metric)
-
-
-def _cut_evenly(texts: list[str], room: int) -> list[str]:
-    """Cuts texts to `room` characters together, the longest first; texts without any characters left are dropped."""
-    left, share = room, {}
-    for done, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
-        share[index] = min(len(texts[index]), left // (len(texts) - done))
-        left -= share[index]
-    return [texts[index][: share[index]] for index in range(len(texts)) if share[index]]
