@@ -230,12 +230,9 @@ for index in range(8):
     "code",
     [
         "from reward.scenes import make_dataset; rows = make_dataset(20, 5).remove_columns('image')[:]",
-        "from reward.scenes import CATEGORIES, make_pair_dataset\n"
-        "rows = make_pair_dataset(1, 3, long=True, categories=[*CATEGORIES, 'retrieved', 'shuffle_words'])\n"
-        "rows = [{**row, 'image': row['image'].tobytes()} for row in rows]",
         PAIRS,
     ],
-    ids=["rated samples", "a data set of pairs", "pairs"],
+    ids=["rated samples", "pairs"],
 )
 def test_rows_do_not_depend_on_the_process(code: str) -> None:
     """The order of a set of strings differs between processes; no random choice may follow it."""
