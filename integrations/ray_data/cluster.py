@@ -13,18 +13,9 @@ from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.parts import Job, PartScorer
 from reward.errors import ConfigError, WorkerError, first_line
 
-__all__ = ["records_of"]
-
 
 def records_of(
-    job: Job,
-    missing: list[Fragment],
-    *,
-    address: str | None,
-    workers: int | None,
-    cpus: float,
-    gpus: float,
-    wait: float,
+    job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
 ) -> Generator[dict[str, Any], None, None]:
     """The records of the fragments, in the order in which they are done; the arguments are those of `score_files`.
 
@@ -40,14 +31,22 @@ def records_of(
     import ray
 
     with _cluster(address) as room:
-        pool = _pool(room, len(missing), workers, cpus, gpus, wait)
+        size = min(_workers(room, workers, cpus, gpus), len(missing))
         ray.data.DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
         items = ray.data.from_items(
             [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
         )
-        records = items.map_batches(PartScorer, fn_constructor_args=(job,), batch_size=1, batch_format="numpy", **pool)
+        records = items.map_batches(
+            PartScorer,
+            fn_constructor_args=(job,),
+            batch_size=1,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(size=size),
+            num_cpus=cpus,
+            num_gpus=gpus or None,
+        )
         try:
             for row in records.iter_rows():
                 yield json.loads(row["record"])
@@ -84,41 +83,14 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
         ray.shutdown()
 
 
-def _fitting(room: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """How many workers a cluster with these resources has room for."""
+def _workers(room: Mapping[str, float], wanted: int | None, cpus: float, gpus: float) -> int:
+    """How many workers there are; Ray would wait forever for resources that do not come."""
     fitting = int(room.get("CPU", 0) / cpus + 1e-6)
-    return min(fitting, int(room.get("GPU", 0) / gpus + 1e-6)) if gpus else fitting
-
-
-def _nothing() -> None:
-    pass
-
-
-def _pool(
-    room: Mapping[str, float], fragments: int, workers: int | None, cpus: float, gpus: float, wait: float
-) -> dict[str, Any]:
-    """Arguments of `map_batches` that place the actors; they never wait for resources that do not come."""
-    import ray
-
-    fitting = _fitting(room, cpus, gpus)
-    size = workers or max(fitting, 1)
-    what = f"of {cpus:g} CPUs and {gpus:g} GPUs"
-    if fitting < size and not wait:
-        there = f"there is room for --workers {fitting}" if fitting else "give workers less"
+    fitting = min(fitting, int(room.get("GPU", 0) / gpus + 1e-6)) if gpus else fitting
+    if fitting < (wanted or 1):
         raise ConfigError(
-            f"{size} workers {what} do not fit into the cluster, which has {room.get('CPU', 0):g} CPUs and "
-            f"{room.get('GPU', 0):g} GPUs; {there}, or, if the cluster starts nodes when they are asked for, say how "
-            "many seconds they may take with --wait (wait=)"
+            f"{wanted or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
+            f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs; "
+            + (f"there is room for --workers {fitting}" if fitting else "give workers less, or start nodes first")
         )
-    if not fitting:
-        task = ray.remote(num_cpus=cpus, num_gpus=gpus)(_nothing)
-        asked = [task.remote() for _ in range(min(size, fragments))]  # for which the cluster has to start nodes
-        if not ray.wait(asked, timeout=wait)[0]:
-            for each in asked:
-                ray.cancel(each)
-            raise ConfigError(f"in {wait:g} seconds no node came to the cluster that has room for a worker {what}")
-    return {
-        "compute": ray.data.ActorPoolStrategy(size=min(size, fragments)),
-        "num_cpus": cpus,
-        "num_gpus": gpus or None,
-    }
+    return wanted or fitting

@@ -20,8 +20,6 @@ from reward.errors import OutputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OutputFolder"]
-
 RUN = "_run.json"
 _PART = re.compile(r"part-.*-[0-9a-f]{12}\.parquet")
 _UNFINISHED = "_unfinished-"  # begins the names of parts that are being written
@@ -40,35 +38,28 @@ class OutputFolder:
     def __init__(self, address: str) -> None:
         self.address = address
         self.system, self.path = file_system(address)
-        if self.path.endswith((".jsonl", ".json", ".csv")):
-            raise OutputError(f"output {address} must be a folder: Ray writes Parquet parts into it")
         with explaining(f"output {address} cannot be looked at", OutputError):
-            is_file = self.system.isfile(self.path)
-        if is_file:
-            raise OutputError(f"output {address} is a file; Ray writes a folder of Parquet parts, choose another name")
+            if self.path.endswith((".jsonl", ".json", ".csv")) or self.system.isfile(self.path):
+                raise OutputError(f"output {address} must be a folder: Ray writes Parquet parts into it")
 
-    def contents(self) -> dict[str, int]:
-        """{name: bytes} of the files in the folder."""
+    def _names(self) -> list[str]:
         self.system.invalidate_cache()
         with explaining(f"output {self.address} cannot be looked at", OutputError):
-            if not self.system.isdir(self.path):
-                return {}
-            infos = self.system.find(self.path, maxdepth=1, detail=True).values()
-        return {posixpath.basename(info["name"]): int(info["size"]) for info in infos}
+            there = self.system.find(self.path, maxdepth=1) if self.system.isdir(self.path) else []
+            return [posixpath.basename(name) for name in there]
 
-    def parts(self) -> dict[str, int]:
-        """{name: bytes} of the parts.
+    def parts(self) -> set[str]:
+        """The names of the parts.
 
         Raises:
             OutputError: there are other Parquet files, which would be read as if they were parts.
         """
-        contents = self.contents()
-        strange = [name for name in contents if name.endswith(".parquet") and not _PART.fullmatch(name)]
-        if strange:
+        names = self._names()
+        if strange := [name for name in names if name.endswith(".parquet") and not _PART.fullmatch(name)]:
             raise OutputError(
                 f"output {self.address} holds {strange[0]}, which is no part of a run; choose another folder"
             )
-        return {name: size for name, size in contents.items() if _PART.fullmatch(name)}
+        return set(filter(_PART.fullmatch, names))
 
     def put(self, local: Path, name: str) -> None:
         """Copies a file into the folder: whole, or not at all."""
@@ -92,22 +83,12 @@ class OutputFolder:
                 self.system.rm_file(f"{self.path}/{name}")
 
     def remove_unfinished(self) -> None:
-        """Removes what runs that were killed had begun to write; none may be running.
+        """Removes what runs that were killed had begun to write; none may be running."""
+        self.remove(name for name in self._names() if name.startswith(_UNFINISHED))
 
-        S3 keeps, and charges for, the pieces of an upload that was cut off, which no listing shows.
-        """
-        self.remove(name for name in self.contents() if name.startswith(_UNFINISHED))
-        if hasattr(self.system, "list_multipart_uploads"):
-            bucket, key, _ = self.system.split_path(f"{self.path}/{_UNFINISHED}")
-            with suppress(Exception):  # keys may have no right to list them, and not all stores know them
-                for upload in self.system.list_multipart_uploads(bucket):
-                    if upload["Key"].startswith(key):
-                        names = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
-                        self.system.call_s3("abort_multipart_upload", **names)
-
-    def put_run(self, run: dict[str, Any], schema: pa.Schema) -> None:
+    def put_run(self, run: dict[str, Any], types: pa.Schema) -> None:
         """Writes what the parts depend on beside their rows: whole, or not at all."""
-        values = {"run": run, "schema": base64.b64encode(schema.serialize().to_pybytes()).decode()}
+        values = {"run": run, "types": base64.b64encode(types.serialize().to_pybytes()).decode()}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / RUN
             path.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
@@ -124,7 +105,7 @@ class OutputFolder:
         try:
             with explaining(f"{self.address}/{RUN} cannot be read", OutputError):
                 values = json.loads(self.system.cat_file(f"{self.path}/{RUN}"))
-            return values["run"], pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"])))
+            return values["run"], pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["types"])))
         except (OutputError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise OutputError(
                 f"{self.address} holds parts, but no {RUN} that can be read ({error}); choose another, or discard them "

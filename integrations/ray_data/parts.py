@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 import platform
-import posixpath
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,19 +16,19 @@ import reward
 from integrations.ray_data.fetching import fetched
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.reading import Selection, read_pieces
+from integrations.ray_data.reading import opened, pieces, told
 from integrations.ray_data.stores import explained, is_full
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
 from reward.scoring.columns import ColumnPlan
-from reward.scoring.schemas import arrow_type, without_images
+from reward.scoring.schemas import arrow_type
+from reward.scoring.sources import BadRow, Source
 from reward.scoring.summary import SummaryBuilder
+from reward.scoring.writers import write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Job", "PartScorer", "part_schema"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class Job:
     Args:
         scorer: arguments of BatchScorer but `image_root`.
         image_root: None is the folder of each file.
-        selection: what is read.
+        columns: all columns of the input.
+        schema: types of those that the output keeps.
         output: address of the folder.
         run: names the run, see `Fragment.part`.
         version: of this package, where the run was started.
@@ -48,16 +48,16 @@ class Job:
 
     scorer: Mapping[str, Any]
     image_root: str | None
-    selection: Selection
+    columns: Sequence[str]
+    schema: pa.Schema
     output: str
     run: str
     version: str
     checkpoint: Any
 
-
-def part_schema(selection: Selection) -> pa.Schema:
-    """Types of the columns that a part has of the input: of images the path, and no other bytes."""
-    return without_images(selection.schema.empty_table().select(list(selection.kept))).schema
+    def root(self, fragment: Fragment) -> str:
+        """Where the relative image paths of a fragment start."""
+        return fragment.folder if self.image_root is None else self.image_root
 
 
 class PictureDigest:
@@ -106,20 +106,21 @@ class PartScorer:
         """The records of some fragments.
 
         Args:
-            batch: {"fragment": JSON texts of Fragment}.
+            batch: {"fragment": what `Fragment.to_json` gave of each}.
 
         Returns:
             {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`,
             `pictures` (see `PictureDigest`) and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
         """
-        return {"record": [json.dumps(self._record(Fragment.from_json(line))) for line in batch["fragment"]]}
+        return {"record": [json.dumps(self._record(Fragment(**json.loads(line)))) for line in batch["fragment"]]}
 
     def _record(self, fragment: Fragment) -> dict[str, Any]:
         if self.fatal is not None:
             return {"fatal": self.fatal}
         part = fragment.part(self.job.run)
         try:
-            return {**self._write(fragment, part), "part": part}
+            with opened(fragment, self.job.schema.names) as source:
+                return {**self._write(fragment, source, part), "part": part}
         except DataError as error:
             return {"part": part, "problem": str(error)}
         except CheckpointError as error:  # it was changed since the run began
@@ -130,30 +131,40 @@ class PartScorer:
             where = "" if isinstance(error, OutputError) else f"no part can be made in {tempfile.gettempdir()}: "
             return {"part": part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
 
-    def _write(self, fragment: Fragment, part: str) -> dict[str, Any]:
+    def _write(self, fragment: Fragment, source: Source, part: str) -> dict[str, Any]:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        selection = self.job.selection
-        scorer = self._scorer(self.job.image_root or posixpath.dirname(fragment.file.path))
-        schema = part_schema(selection)
-        columns = scorer.columns(schema.names)
-        summary, pictures = SummaryBuilder(), PictureDigest(scorer.plan(selection.schema.names), str(scorer.image_root))
-        for name, kind in columns.types.items():
-            schema = schema.append(pa.field(name, arrow_type(kind)))
+        job, root = self.job, self.job.root(fragment)
+        if strange := {*source.columns} - {*job.columns}:
+            raise DataError(
+                f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which the "
+                "output has its columns: add a row that has it to the first file, or leave it out of the data"
+            )
+        scorer = self._scorer(root)
+        plan, types = scorer.plan(job.columns), scorer.columns(job.columns).types
+        summary, pictures = SummaryBuilder(), PictureDigest(plan, root)
+        added: dict[str, list[Any]] = {name: [] for name in types}
+        for piece in ahead(pieces(told(source.rows(plan.names), fragment))):
+            for name, values in scorer.score_rows(piece, job.columns, summary).items():
+                added[name] += values
+            pictures.add(piece)
+        counted = {"images": scorer.images_decoded, "pictures": pictures.value, "process": os.getpid()}
+        record = {**summary.record(), **counted}
+        schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
+        rows = _joined(told(source.records(), fragment), added)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
-            with pq.ParquetWriter(path, schema) as writer:
-                for piece in ahead(read_pieces(fragment, selection)):
-                    added = scorer.score_rows(piece.rows, selection.schema.names, summary)
-                    pictures.add(piece.rows)
-                    writer.write_table(scorer.with_columns(without_images(piece.table), added).cast(schema))
-                record = {
-                    **summary.record(),
-                    "images": scorer.images_decoded,
-                    "pictures": pictures.value,
-                    "process": os.getpid(),
-                }
-                writer.add_key_value_metadata({"capreward": json.dumps(record)})
-            OutputFolder(self.job.output).put(path, part)
+            try:
+                write_parquet(path, rows, schema, {"capreward": json.dumps(record)})
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+                raise DataError(
+                    f"{fragment.path}: a value does not fit the types of the rows that were looked at first ({error}): "
+                    "leave its column out with --columns (columns=), or convert the data to Parquet"
+                ) from error
+            OutputFolder(job.output).put(path, part)
         return record
+
+
+def _joined(records: Iterator[dict[str, Any] | BadRow], added: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    for record, values in zip(records, zip(*added.values(), strict=True), strict=True):
+        yield {**({} if isinstance(record, BadRow) else record), **dict(zip(added, values, strict=True))}

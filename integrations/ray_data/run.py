@@ -5,33 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import reward
 from integrations.ray_data.cluster import records_of
-from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_files
+from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_parquet
 from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.parts import Job, PictureDigest, part_schema
-from integrations.ray_data.reading import Selection, read_pieces, sample_schema
+from integrations.ray_data.parts import Job, PictureDigest
+from integrations.ray_data.reading import opened, pieces, sample_types, told
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
 from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
+from reward.scoring.columns import ColumnPlan
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import AddedColumns
 from reward.scoring.runs import ScoringInterrupted, check_same_run
 from reward.scoring.summary import SummaryBuilder
 
-__all__ = ["score_files"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def score_files(
@@ -53,7 +54,6 @@ def score_files(
     cpus: float = 1,
     gpus: float = 0,
     address: str | None = None,
-    wait: float = 0,
     part_rows: int = 50_000,
     overwrite: bool = False,
     progress: bool = False,
@@ -79,13 +79,11 @@ def score_files(
         output: folder or address of the parts.
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
-        columns: columns of the input to keep; None keeps all. Others are not read.
+        columns: columns of the input to keep; None keeps all. Of Parquet, others are not read.
         workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
             one that this process is connected to.
-        wait: seconds until there must be a node with room for a worker, on a cluster that starts nodes when they are
-            asked for. The others of `workers` then start as their nodes come. 0 wants room for all of them at once.
         part_rows: row groups are taken together until they have as many rows.
         overwrite: discard the parts of another run.
         progress: show a progress bar.
@@ -106,8 +104,8 @@ def score_files(
     for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    if not cpus > 0 or not gpus >= 0 or not wait >= 0:
-        raise ConfigError(f"cpus must be above 0, gpus and wait at least 0, got {cpus!r}, {gpus!r} and {wait!r}")
+    if not cpus > 0 or not gpus >= 0:
+        raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
     names = {
         "candidate_column": candidate_column,
         "image_column": image_column,
@@ -126,16 +124,19 @@ def score_files(
         "columns": None if columns is None else list(columns),
         "part_rows": part_rows,
     }
-    folder = OutputFolder(os.fspath(output))
-    work = _plan(data, folder, run, {"scorer": scorer, **asked}, probe, overwrite)
-    resumed = sum(record["counts"]["rows"] for record in work.records.values())
     start = time.perf_counter()
+    work = _plan(data, OutputFolder(os.fspath(output)), run, {"scorer": scorer, **asked}, probe, overwrite)
+    resumed = work.rows
     if missing := [fragment for part, fragment in work.fragments.items() if part not in work.records]:
-        folder.put_run(run, work.job.selection.schema)
-        actors: dict[str, Any] = {"address": address, "workers": workers, "cpus": cpus, "gpus": gpus, "wait": wait}
-        _score(work, lambda: records_of(work.job, missing, **actors), progress)
-    summary = _summarise(work)
-    plan = probe.plan(work.job.selection.schema.names)
+        work.folder.put_run(run, work.types)
+        records = records_of(work.job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
+        _score(work, records, progress)
+    builder = SummaryBuilder()
+    for part in work.fragments:
+        builder.add_record(work.records[part], part)
+    images = sum(record["images"] for record in work.records.values())
+    summary = builder.summary(Path(work.folder.address), images_decoded=images)
+    plan = probe.plan(work.types.names)
     summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
     summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
     summary.seconds = time.perf_counter() - start
@@ -144,12 +145,18 @@ def score_files(
 
 @dataclass
 class _Work:
-    """What is to be done: {part: fragment} of all, and {part: record} of those that are there."""
+    """What is to be done: {part: fragment} of all, {part: record} of those that are there, and the input's types."""
 
     folder: OutputFolder
     job: Job
+    types: pa.Schema
     fragments: dict[str, Fragment]
     records: dict[str, dict[str, Any]]
+
+    @property
+    def rows(self) -> int:
+        """That are in the parts."""
+        return sum(record["counts"]["rows"] for record in self.records.values())
 
 
 def _plan(
@@ -157,56 +164,59 @@ def _plan(
 ) -> _Work:
     """The fragments, and which of them have a sound part; parts of fragments that are no more are removed."""
     there = folder.parts()
-    before, schema = folder.run() if there and not overwrite else (None, None)
+    before, types = folder.run() if there and not overwrite else (None, None)
     if before is not None:
         check_same_run(Path(folder.address), before, run)
     files = find_files(data)
-    inside = [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]
-    if inside:
+    if inside := [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]:
         raise OutputError(f"output {folder.address} holds the input {inside[0]}; choose another folder")
-    found, schema = split_files(files, run["part_rows"], schema)
-    schema = sample_schema(found) if schema is None else schema  # an earlier run has fixed the types of the parts
-    for name in run["columns"] or []:
-        find_column("column", schema.names, name, option="--columns")
-    kept = list(dict.fromkeys(run["columns"])) if run["columns"] is not None else schema.names
-    selection = Selection(probe.plan(schema.names).names, kept, schema)
+    if files[0].kind == "parquet":
+        files, types = split_parquet(files, run["part_rows"], types)
+    elif types is None:  # an earlier run has fixed the types of the parts
+        types = sample_types(files)
+    for column in run["columns"] or []:
+        find_column("column", types.names, column, option="--columns")
+    kept = types.names if run["columns"] is None else list(dict.fromkeys(run["columns"]))
     if probe.given.knows_aspects:  # else only the checkpoint does
-        AddedColumns(probe.given, run["prefix"], part_schema(selection).names)
-    facts = (scoring, run["image_root"], selection, folder.address)
+        AddedColumns(probe.given, run["prefix"], types.names)
+    plan = probe.plan(types.names)
     name = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
-    job = Job(*facts, name, reward.__version__, run["source"])
-    fragments = {fragment.part(name): fragment for fragment in found}
+    from reward.scoring.schemas import without_images  # which loads pyarrow
+
+    schema = without_images(types.empty_table().select(kept)).schema
+    facts = (types.names, schema, folder.address, name, reward.__version__, run["source"])
+    job = Job(scoring, run["image_root"], *facts)
+    fragments = {fragment.part(name): fragment for fragment in files}
     sound = [part for part in fragments if part in there] if before is not None else []
     with ThreadPoolExecutor(THREADS) as pool:
-        records = dict(zip(sound, pool.map(folder.record_of, sound), strict=True))
+        found = dict(zip(sound, pool.map(folder.record_of, sound), strict=True))
     records = {
         part: record
-        for part, record in records.items()
-        if record is not None and _has_same_pictures(fragments[part], record, job, probe)
+        for part, record in found.items()
+        if record is not None and _has_same_pictures(fragments[part], record, job, plan)
     }
-    folder.remove(sorted(set(there) - set(records)))
-    return _Work(folder, job, fragments, records)  # type: ignore[arg-type]
+    folder.remove(sorted(there - set(records)))
+    return _Work(folder, job, types, fragments, records)
 
 
-def _has_same_pictures(fragment: Fragment, record: Mapping[str, Any], job: Job, probe: BatchScorer) -> bool:
+def _has_same_pictures(fragment: Fragment, record: Mapping[str, Any], job: Job, plan: ColumnPlan) -> bool:
     """Whether no image of a part was replaced since: a file on this disk may be."""
     if record["pictures"] is None:
         return True
-    plan = replace(probe.plan(job.selection.schema.names), references=None, group=None, context=())
-    digest = PictureDigest(plan, job.image_root or posixpath.dirname(fragment.file.path))
-    for piece in read_pieces(fragment, Selection([str(plan.image)], [str(plan.image)], job.selection.schema)):
-        digest.add(piece.rows)
+    digest = PictureDigest(replace(plan, references=None, group=None, context=()), job.root(fragment))
+    with opened(fragment) as source:
+        for piece in pieces(told(source.rows([str(plan.image)]), fragment)):
+            digest.add(piece)
     return digest.value == record["pictures"]
 
 
-def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]], progress: bool) -> None:
+def _score(work: _Work, made: Generator[dict[str, Any], None, None], progress: bool) -> None:
     """Has the missing parts made, and checks that the parts are all there."""
-    done = sum(record["counts"]["rows"] for record in work.records.values())
     known = [fragment.rows for fragment in work.fragments.values()]
     total = sum(filter(None, known)) if None not in known else None
     problems: list[str] = []
     try:
-        with progress_bar(progress, done=done, total=total) as advance, closing(run()) as records:
+        with progress_bar(progress, done=work.rows, total=total) as advance, closing(made) as records:
             for record in records:
                 if "fatal" in record:
                     raise ConfigError(f"a worker cannot score: {record['fatal']}")
@@ -218,8 +228,7 @@ def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]]
                 work.records[record.pop("part")] = record
                 advance(record["counts"]["rows"], sum(record["errors"].values()))
     except KeyboardInterrupt:
-        rows = sum(record["counts"]["rows"] for record in work.records.values())
-        raise ScoringInterrupted(rows, Path(work.folder.address)) from None
+        raise ScoringInterrupted(work.rows, Path(work.folder.address)) from None
     if problems:
         raise DataError(
             f"{len(problems)} of {len(work.fragments)} fragments could not be read; the others are scored, and the "
@@ -230,11 +239,3 @@ def _score(work: _Work, run: Callable[[], Generator[dict[str, Any], None, None]]
     for part, fragment in work.fragments.items():
         if part not in there or fragment.rows not in (None, work.records[part]["counts"]["rows"]):
             raise OutputError(f"{work.folder.address}/{part} is not as it was written; run the same again")
-
-
-def _summarise(work: _Work) -> ScoringSummary:
-    builder = SummaryBuilder()
-    for part in work.fragments:
-        builder.add_record(work.records[part], part)
-    images = sum(record["images"] for record in work.records.values())
-    return builder.summary(Path(work.folder.address), images_decoded=images)

@@ -40,14 +40,6 @@ class EngineOptions:
         float | None,
         typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
     ] = None
-    wait: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="Seconds that a cluster may take to start the first node, if it starts nodes when they are asked for; "
-            "the other workers start as their nodes come. Default: 0, all must fit at once.",
-        ),
-    ] = None
     columns: Annotated[
         str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
     ] = None
@@ -76,7 +68,6 @@ class EngineOptions:
             "workers": self.workers,
             "cpus": self.cpus_per_worker,
             "gpus": self.gpus_per_worker,
-            "wait": self.wait,
             "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
         }
         return {name: value for name, value in given.items() if value is not None}

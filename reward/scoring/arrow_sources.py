@@ -23,11 +23,13 @@ TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; r
 class ArrowSource(Source):
     """Rows of Arrow tables."""
 
-    def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
+    def __init__(
+        self, name: str, folder: Path, types: pa.Schema, num_rows: int, kept: Sequence[str] | None = None
+    ) -> None:
         from reward.scoring.schemas import without_images
 
         self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
-        self.schema = without_images(types.empty_table()).schema
+        self.schema = without_images(types.empty_table().select(types.names if kept is None else list(kept))).schema
         if not num_rows:
             raise DataError(f"{name} holds no rows")
 
@@ -86,10 +88,18 @@ class ParquetSource(ArrowSource):
         folder: where relative image paths start.
         groups: row groups that are taken of a single file; None takes all.
         system: file system of fsspec; None is this disk.
+        kept: columns of the records; None keeps all.
     """
 
     def __init__(
-        self, files: Sequence[Path | str], *, name: str, folder: Path, groups: range | None = None, system: Any = None
+        self,
+        files: Sequence[Path | str],
+        *,
+        name: str,
+        folder: Path,
+        groups: range | None = None,
+        system: Any = None,
+        kept: Sequence[str] | None = None,
     ) -> None:
         import pyarrow as pa
 
@@ -107,7 +117,7 @@ class ParquetSource(ArrowSource):
             self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{name} is not one table: {error}") from error
-        super().__init__(name, folder, self.types, sum(rows for _, each in self.files for _, rows in each))
+        super().__init__(name, folder, self.types, sum(rows for _, each in self.files for _, rows in each), kept)
 
     @classmethod
     def of(cls, path: Path) -> ParquetSource:

@@ -138,13 +138,16 @@ def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str
             writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
 
 
-def write_parquet(path: Path, rows: Iterator[dict[str, Any]], schema: pa.Schema) -> None:
-    """One Parquet file of rows."""
+def write_parquet(
+    path: Path, rows: Iterator[dict[str, Any]], schema: pa.Schema, facts: Mapping[str, str] | None = None
+) -> None:
+    """One Parquet file of rows, with some facts in its footer."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(path, schema.remove_metadata()) as writer:
+    with pq.ParquetWriter(path, schema) as writer:
         while chunk := list(islice(rows, CHUNK_ROWS)):
             writer.write_table(typed_table(chunk, schema))
+        writer.add_key_value_metadata(facts or {})
 
 
 def rows_with(source: Source, added: Added, needs: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -13,7 +12,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import psutil
 
@@ -27,11 +25,10 @@ class RayNodes:
 
     Args:
         cpus: of the head.
-        config: of Ray's autoscaler; its provider `fake_multinode` starts nodes on this machine.
         options: of the head's `ray start`.
     """
 
-    def __init__(self, cpus: int, *options: str, config: dict[str, Any] | None = None) -> None:
+    def __init__(self, cpus: int, *options: str) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         # Ray's sockets have short paths only, so the folder is no tmp_path of pytest.
         self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
@@ -42,7 +39,7 @@ class RayNodes:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
         }
-        self._cpus, self._options, self._config = cpus, options, config
+        self._cpus, self._options = cpus, options
         self._nodes: list[subprocess.Popen[bytes]] = []
 
     def add(self, cpus: int, *options: str) -> int:
@@ -73,17 +70,8 @@ class RayNodes:
         """The actors that score, on all nodes."""
         return [process for name, process in _below() if name.startswith("ray::MapWorker(MapBatches(PartScorer))")]
 
-    def raylets(self) -> list[psutil.Process]:
-        """One process of each node that is up."""
-        return [process for name, process in _below() if name.partition(" ")[0].endswith("/raylet")]
-
     def __enter__(self) -> RayNodes:
         options = ["--head", f"--port={self.address.partition(':')[2]}", "--include-dashboard=false", *self._options]
-        if self._config is not None:
-            self._config["provider"]["gcs_address"] = self.address
-            config = self.folder / "autoscaler.json"
-            config.write_text(json.dumps(self._config))
-            options.append(f"--autoscaling-config={config}")
         self.add(self._cpus, *options)
         return self
 

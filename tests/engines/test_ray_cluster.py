@@ -1,4 +1,4 @@
-"""A real Ray cluster: workers, a node and the driver are killed, nodes come and go, disks are full; no row is lost."""
+"""A real Ray cluster: workers, a node and the driver are killed, disks are full; no row is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -119,54 +118,6 @@ def test_workers_a_node_and_the_driver_are_killed(
         again = [name for name, written in before.items() if parts(out)[name] != written]
         print(f"{killed} killed when {len(before)} parts were there; made again: {len(again)}")
         assert len(again) <= (0 if killed == "driver" else 2)  # Ray gives an actor two fragments ahead
-
-
-def test_workers_follow_the_nodes_that_an_autoscaler_starts(
-    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metrics, out = ("-m", "vela", "--quiet"), tmp_path / "scores"
-    alone = score_alone(start, tmp_path, *metrics)
-    for name, value in {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}.items():
-        monkeypatch.setenv(name, value)
-    with connected(RayNodes(0, config=autoscaler(nodes=2)), monkeypatch) as cluster:
-        command = ["score", data, *metrics, "-o", out, "--engine", "ray", "--address", cluster.address]
-        command += ["--part-rows", PART_ROWS, "--workers", 2]
-        assert "do not fit into the cluster, which has 0 CPUs" in start(*command).communicate()[0]
-        run = start(*command, "--wait", 120)
-        most, began = (0, 0, 0), time.monotonic()
-        while run.poll() is None and time.monotonic() - began < 200:
-            now = (len(cluster.raylets()), len(cluster.workers()), len(parts(out)))
-            if now[:2] != most[:2]:
-                print(round(time.monotonic() - began, 1), now)
-                most = now
-        assert run.wait(200) == 0, run.communicate()[0]
-        until = time.monotonic() + 60
-        while len(cluster.raylets()) > 1 and time.monotonic() < until:
-            time.sleep(0.5)
-        assert len(cluster.raylets()) == 1
-    check_equal(out, alone)
-
-
-def autoscaler(nodes: int) -> dict[str, Any]:
-    """A configuration of Ray's autoscaler: up to `nodes` nodes of one CPU, which go after six idle seconds."""
-    head = "ray.head.default"
-    small = {"resources": {"CPU": 1, "object_store_memory": 80 * 2**20}, "node_config": {}, "max_workers": nodes}
-    commands = ("initialization", "setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray")
-    return {
-        "cluster_name": "small",
-        "provider": {
-            "type": "fake_multinode",
-            **dict.fromkeys(("use_node_id_as_ip", "disable_node_updaters", "disable_launch_config_check"), True),
-        },
-        "max_workers": nodes,
-        "idle_timeout_minutes": 0.1,
-        "head_node_type": head,
-        "available_node_types": {head: {"resources": {}, "node_config": {}, "max_workers": 0}, "small": small},
-        "cluster_synced_files": [],
-        "file_mounts_sync_continuously": False,
-        **{name: {} for name in ("auth", "file_mounts", "head_node", "worker_nodes")},
-        **{f"{name}_commands": [] for name in commands},
-    }
 
 
 FILL = """

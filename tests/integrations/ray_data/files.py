@@ -17,8 +17,6 @@ from tests.json_lines import write_lines
 from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import save_greys
 
-__all__ = ["FatalScorer", "make_rows", "read_folder", "save_rows", "write_tar"]
-
 
 class FatalScorer(PictureScorer):
     """Kills its process at the first caption that holds the word "kill", once for each file of that name in FOLDER."""
