@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from integrations.hf_generate.best_of_n import BestOfN as BestOfN
     from reward.decoding.selection import rerank
     from reward.registry import list_metrics, load_scorer, metric_spec
-    from reward.rewards.combining import CombinedReward, WeightedReward
+    from reward.rewards.async_reward import AsyncReward
+    from reward.rewards.combined_reward import CombinedReward, WeightedReward
     from reward.rewards.metric_reward import MetricReward
     from reward.rewards.named_rewards import (
         BeitScoreReward,
@@ -27,17 +28,16 @@ if TYPE_CHECKING:
     from reward.rewards.remote_reward import RemoteReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
-    from reward.rewards.wrappers import AsyncReward
     from reward.samples import CaptionSample, ScoreTable
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncReward": "reward.rewards.wrappers",
+    "AsyncReward": "reward.rewards.async_reward",
     "BeitScoreReward": "reward.rewards.named_rewards",
     "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
     "CaptionSample": "reward.samples",
-    "CombinedReward": "reward.rewards.combining",
+    "CombinedReward": "reward.rewards.combined_reward",
     "FleurReward": "reward.rewards.named_rewards",
     "HarmonicReward": "reward.rewards.named_rewards",
     "LengthReward": "reward.rewards.text_rewards",
@@ -47,7 +47,7 @@ _HOMES = {
     "ScoreTable": "reward.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",
     "VelaReward": "reward.rewards.named_rewards",
-    "WeightedReward": "reward.rewards.combining",
+    "WeightedReward": "reward.rewards.combined_reward",
     "beitscore_reward": "reward.rewards.named_rewards",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",

@@ -30,6 +30,7 @@ from reward.metrics.function import FunctionScorer
 from reward.metrics.function_places import load_function, names_function
 from reward.metrics.options import check_options, split_options
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
+from reward.remote import REMOTE
 
 __all__ = [
     "COLUMN",
@@ -141,7 +142,7 @@ class MetricSource:
     def loads(self) -> MetricSpec:
         """Facts of the scorer that `load` gives: of a metric behind a reward service those of `remote`."""
         served = is_address(self.source) and not _asks_there(self.spec, self.source)
-        return metric_spec("remote") if served else self.spec
+        return REMOTE if served else self.spec
 
     @property
     def spec(self) -> MetricSpec:
@@ -264,7 +265,7 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
 
 
 def _known(name: str) -> tuple[MetricSpec, bool] | None:
-    known = {_plain(each): spec for each, spec in installed_specs().items()}
+    known = {_plain(each): spec for each, spec in installed_specs().items()} | {REMOTE.name: REMOTE}
     plain = _plain(name)
     if plain in known:
         return known[plain], False
@@ -317,11 +318,11 @@ def load_scorer(
     spec, is_mean = _find(given.name)
     check_loading(source, options.get("device"), metric=given.name)
     check_revision(source, options.get("revision"))
-    if is_address(source) and not spec.is_remote and not _asks_there(spec, source):
+    if is_address(source) and spec is not REMOTE and not _asks_there(spec, source):
         address, _, named = os.fspath(source).partition("#")
         if named not in ("", spec.name):
             raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
-        spec, source = metric_spec("remote"), f"{address}#{spec.name}"
+        spec, source = REMOTE, f"{address}#{spec.name}"
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
@@ -395,7 +396,7 @@ def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any
     """
     if not isinstance(metric, str):
         return as_scorer(metric)
-    is_known = any(map(names_function, (metric, source))) or is_address(source) or metric_spec(metric).is_remote
+    is_known = any(map(names_function, (metric, source))) or is_address(source)
     return load_scorer(metric, source, **options) if is_known else metric
 
 

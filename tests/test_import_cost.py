@@ -46,7 +46,7 @@ def cost(code: str) -> tuple[float, list[str]]:
         "import reward; reward.list_metrics(); reward.CaptionSample; reward.ScoreTable",
         "import reward; reward.load_scorer('length').score([reward.CaptionSample('a red star')])",
         "import reward.cli.main",
-        "import reward.metrics.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
+        "import reward.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
         "import reward.metrics.beitscore",
         "from reward import *; VelaReward('name/repo', {'desc': 1}); WeightedReward([(BeitScoreReward(), 1)])",
         "import integrations",

@@ -15,7 +15,7 @@ from integrations.demo.quality import compare_systems, judge_captions, mean_qual
 from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank, rate_candidates
 from reward.metaeval import Interval, bootstrap_weights
-from reward.rewards.wrappers import RatesCaptions
+from reward.rewards.rating import RatesCaptions
 from reward.scenes import Scene
 
 __all__ = ["ChoicePart", "choose_best", "measure_choice"]

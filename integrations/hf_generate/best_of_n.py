@@ -38,7 +38,7 @@ from reward.backbones.evaluating import evaluating
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
-from reward.rewards.wrappers import RatesCaptions, rates_captions
+from reward.rewards.rating import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
 from reward.values import is_list, values_of
 
@@ -77,7 +77,7 @@ class BestOfN:
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
-            function with a trainer's call. See `reward.rewards.wrappers.rates_captions`.
+            function with a trainer's call. See `reward.rewards.rating.rates_captions`.
         n: candidates per image, the greedy one included.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need

@@ -1,7 +1,7 @@
 """OpenRLHF: caption metrics as the `reward_func` of a Python file, for `--reward.remote_url FILE.py`.
 
 Checked with OpenRLHF 0.11.2. It hands rewards no images: the label of a row names its image and references as JSON,
-see `reward.rewards.queries.read_label`. For how to train, see `docs/FRAMEWORKS.md`.
+see `integrations.openrlhf.queries.read_label`. For how to train, see `docs/FRAMEWORKS.md`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from integrations.openrlhf.queries import read_label, response_of
 from reward.rewards.gathering import configured_reward
-from reward.rewards.queries import read_label, response_of
 
 __all__ = ["make_reward_func"]
 
@@ -55,10 +55,10 @@ def make_reward_func(
         try:
             asked = []
             for query, prompt, label in zip(queries, prompts, labels, strict=True):
-                image, references = read_label(label)
+                image, references, row = read_label(label)
                 if isinstance(image, str):
                     image = str(Path(image_root) / image)
-                asked.append(reward.ask(response_of(query, prompt), image, references))
+                asked.append(reward.ask(response_of(query, prompt), image, references, row))
             rows = [future.result() for future in asked]
             rewards = torch.tensor([row.number(missing) for row in rows], dtype=torch.float32)
         except Exception:  # of whatever kind, and raised again: OpenRLHF says it at level info only, and goes on

@@ -22,7 +22,7 @@ from integrations.trl.parting import Parting, change, judge, share_a_sentence
 from reward.errors import ConfigError
 from reward.images import image_key
 from reward.rewards.completions import completion_text
-from reward.rewards.names import different_names
+from reward.rewards.logs import different_names
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,8 @@ async def compute_score(
         solution_str: the response.
         ground_truth: one reference or a list, unless `extra_info` has `references`.
         extra_info: of the row, with an image (path, encoded bytes, or `{"bytes", "path"}`) under `image`, `images` or
-            another known name. `CaptionRewardManager` puts the images of the prompt there.
+            another known name. `CaptionRewardManager` puts the images of the prompt there. A
+            `rubric` or `questions`, which some metrics need, are read as well.
         missing: reward of a row that cannot be scored; by default such a row raises, because verl does not accept None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
         settings: metric, source, weights and more, see `reward.rewards.gathering.configured_reward`.
@@ -56,7 +57,7 @@ async def compute_score(
         (info[name] for name in ("references", "refs") if or_none(info.get(name)) is not None), ground_truth
     )
     reward = configured_reward(missing=missing, **settings)
-    row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references))
+    row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references, info))
     return {"score": row.number(missing), **row.aspects}
 
 

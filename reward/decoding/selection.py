@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
-from reward.rewards.wrappers import RatesCaptions, rates_captions, strips_thinking
+from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 from reward.samples import CaptionSample, ImageLike, is_wordless
 from reward.thinking import without_thinking
 from reward.values import values_of
@@ -38,7 +38,7 @@ def rerank(
         image: path, bytes, PIL image, array, ... as for `reward.images.load_image`; None for metrics that need none.
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
-            with a trainer's call, see `reward.rewards.wrappers.rates_captions`.
+            with a trainer's call, see `reward.rewards.rating.rates_captions`.
         temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
@@ -72,7 +72,7 @@ def rate_candidates(
         images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
         reward: gives the rewards, such as `VelaReward()`; for what else it may be, see
-            `reward.rewards.wrappers.rates_captions`.
+            `reward.rewards.rating.rates_captions`.
 
     Returns:
         Lists of the shape of `candidates`.

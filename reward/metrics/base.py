@@ -47,7 +47,6 @@ class MetricSpec:
         columns: further columns that it needs: keys of `reward.samples.COLUMN_NAMES` such as `"rubric"`, or columns'
             own names. See `CaptionSample.columns`.
         reads_questions: whether it reads the question that a candidate answers.
-        is_remote: whether these facts are known only once the scorer is loaded, which costs no more than a question.
         suits: captions that it is made for: `"short"` (a sentence), `"long"` (a paragraph) or `"short, long"`.
         blind_to: what it cannot see, for who chooses a metric.
         checkpoints: checkpoints for photos, best known first.
@@ -75,7 +74,6 @@ class MetricSpec:
     texts: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     reads_questions: bool = False
-    is_remote: bool = False
     suits: str = ""
     blind_to: str = ""
     checkpoints: tuple[CheckpointFacts, ...] = ()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 from urllib.request import url2pathname
 
 from reward.errors import ImageError, InvalidSampleError
-from reward.rewards.queries import base64_bytes, data_url_bytes
 from reward.values import is_list, listed, values_of
-
-__all__ = ["IMAGE_TYPES", "PROMPT", "as_prompt", "block_image", "has_placeholder", "trl_prompts"]
 
 PROMPT = "Describe the image in detail."
 _FORM = "[{'role': 'user', 'content': 'Describe it.'}, ...], or LLaVA's [{'from': 'human', 'value': ...}, ...]"
@@ -233,3 +231,31 @@ def _with_parts(prompt: Sequence[Mapping[str, Any]], images: int) -> list[dict[s
             parts, shown = [{"type": "image"}] * images + parts, images
         messages.append({**message, "content": parts})
     return messages
+
+
+def data_url_bytes(url: str) -> bytes:
+    """What a data URL holds, in base64 or percent-encoded.
+
+    Raises:
+        ImageError: it has no comma, or is not base64 although it says so.
+
+    Example:
+        >>> data_url_bytes("data:image/png;base64,aGk=")
+        b'hi'
+    """
+    head, comma, data = url.partition(",")
+    if not comma:
+        raise ImageError("the image's data URL has no comma")
+    return base64_bytes(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)
+
+
+def base64_bytes(text: str) -> bytes:
+    """What a text in base64 holds.
+
+    Raises:
+        ImageError: it is not base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ImageError(f"the image is not base64: {error}") from None

@@ -1,174 +1,92 @@
-"""From a trainer's call (prompts, completions, data set columns) to samples, and the reasons why a row has no score."""
+"""From a trainer's call (prompts, completions, data set columns) to rows: a sample each, or the reason why not."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from reward.errors import DataError, ImageError, InvalidSampleError
-from reward.images import image_key, load_image
+from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.rewards.chats import IMAGE_TYPES, block_image
 from reward.samples import (
     COLUMN_NAMES,
     CaptionSample,
     check_encodable,
-    checked_references,
-    clean_references,
     column_names,
     find_column,
     is_wordless,
     one_image,
+    read_references,
     usual_names,
 )
 from reward.thinking import without_thinking
 from reward.values import is_list, or_none, values_of
 
-__all__ = [
-    "CaptionRow",
-    "Problem",
-    "check_first_call",
-    "completion_text",
-    "prompt_images",
-    "read_rows",
-]
-
 _PROMPT = "the prompt"
+_WORDLESS = "empty caption"
+_NEEDS = {
+    "image": ("an image", "its column with image_column="),
+    "references": ("references", "their column with references_column="),
+}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Why a row has no score: `kind` is what is counted, `message` tells about this row.
+@dataclass(frozen=True, eq=False)
+class Reason:
+    """Why a row is not scored: `kind` is what is counted, `message` tells about this row.
 
-    `by_policy` marks a problem with what the policy wrote; all others are faults of the data or of the set-up.
+    `by_policy` marks what the policy wrote; all others are faults of the data or of the set-up. One of these is a
+    caption without a word (no letter and no number), of which nobody has looked at the `image` yet.
     """
 
     kind: str
     message: str
     by_policy: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class CaptionRow:
-    """One completion with its image and references, or the reason why it cannot be scored.
-
-    Args:
-        sample: what a metric scores; None for a problem, and for a caption without a word (no letter and no number).
-            The policy wrote that caption, so it is no problem of the data.
-        image, references: of the row, also where there is no sample.
-        columns: {role: cell} of what else its metric needs, see `MetricSpec.columns`.
-        problem: why the row cannot be scored.
-        image_from, references_from, columns_from: where they were found, or why there are none.
-        thinking_cut: whether reasoning was cut from the caption.
-    """
-
-    sample: CaptionSample | None = None
     image: Any = None
-    references: Any = ()
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    problem: Problem | None = None
-    image_from: str = "the sample has none"
-    references_from: str = "the sample has none"
-    columns_from: Mapping[str, str] = field(default_factory=dict)
-    thinking_cut: bool = False
-
-    @classmethod
-    def of_sample(cls, sample: CaptionSample, *, strip_thinking: bool = False) -> CaptionRow:
-        """The row of a sample that did not come from a trainer; what reads a caption with its reasoning cuts it."""
-        image, references, columns = sample.image, sample.references, sample.columns
-        candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
-        is_cut = candidate != sample.candidate
-        if is_wordless(candidate):
-            return cls(None, image, references, columns, thinking_cut=is_cut)
-        sample = replace(sample, candidate=candidate) if is_cut else sample
-        return cls(sample, image, references, columns, thinking_cut=is_cut)
 
     @property
     def is_wordless(self) -> bool:
-        return self.sample is None and self.problem is None
-
-    def check_needs(self, spec: MetricSpec, scorer: Any = None) -> CaptionRow:
-        """The row, with a problem if it lacks what the metric needs, or holds it in a form that its scorer refuses."""
-        if self.problem is None and spec.needs_image and self.image is None:
-            message = f"metric {spec.name!r} needs an image, but {self.image_from}"
-            return CaptionRow(problem=Problem("no image", message + self._hint("its column with image_column=")))
-        if self.problem is None and spec.needs_references and not self.references:
-            message = f"metric {spec.name!r} needs references, but {self.references_from}"
-            return CaptionRow(
-                problem=Problem("no references", message + self._hint("their column with references_column="))
-            )
-        for role in spec.columns if self.problem is None else ():
-            if self.columns.get(role) is None:
-                why = self.columns_from.get(role, "the sample has none")
-                message = f"metric {spec.name!r} needs a column with the {role}, but {why}"
-                message += self._hint("the column with column=")
-                return CaptionRow(problem=Problem(f"no {role}", message))
-        if spec.columns and self.sample is not None and hasattr(scorer, "context"):
-            try:
-                scorer.context(self.sample)
-            except InvalidSampleError as error:
-                return CaptionRow(problem=Problem(f"bad {' or '.join(spec.columns)}", str(error)))
-        return self
-
-    def _hint(self, what: str) -> str:
-        return "" if self.image_from == CaptionRow.image_from else f". Name {what}"  # a sample has no columns
-
-    def content(self, *, with_image: bool = True) -> tuple[Any, ...]:
-        """What its score is made of; rows of equal content score alike.
-
-        The image counts by its pixels or bytes: one object, or one path, may hold another picture at the next call.
-        """
-        if self.sample is None:
-            return (self.problem,)
-        image: str | None = None
-        if with_image and self.image is not None:
-            try:
-                image = image_key(self.image)
-            except ImageError as error:
-                image = str(error)
-        return self.sample.candidate, tuple(self.sample.references), image, repr(self.columns)
+        return self.kind == _WORDLESS
 
 
-def check_first_call(name: str, spec: MetricSpec, rows: Sequence[CaptionRow], problems: Mapping[int, Problem]) -> None:
-    """Rejects data in which no row can be scored: a training would finish and have learned nothing.
+Row: TypeAlias = CaptionSample | Reason
 
-    Captions without a word are no reason to stop, and neither are captions that the metric cannot score although
+
+def fault_of_all(name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mapping[int, str]) -> str | None:
+    """What is wrong with data in which no row can be scored: a training would finish and have learned nothing.
+
+    Captions without a word are no fault of the data, and neither are captions that the metric cannot score although
     their images can be read.
 
     Args:
         name: of the reward, for the message.
         spec: facts of the metric.
-        rows: all rows of the call, at least one.
-        problems: {row: why it has no score}.
+        rows: of a call, at least one.
+        errors: {row: why it has no score}.
 
-    Raises:
-        InvalidSampleError: every row has a fault of the data; the message gives the first.
+    Returns:
+        The fault of the first row, as a message; None if a row has none.
     """
-    first = None
-    for index, row in enumerate(rows):
-        fault = _fault_of_data(spec, row, problems.get(index))
-        if fault is None:
-            return
-        first = first or fault
-    raise InvalidSampleError(
+    faults = [
+        _fault(spec, row, isinstance(row, CaptionSample) and place not in errors) for place, row in enumerate(rows)
+    ]
+    if None in faults:
+        return None
+    return (
         f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
-        f"The first: {first}. If only some rows of the data set are like this, leave them out"
+        f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
     )
 
 
-def _fault_of_data(spec: MetricSpec, row: CaptionRow, problem: Problem | None) -> str | None:
-    if row.problem is not None:
-        return None if row.problem.by_policy else row.problem.message
-    try:
-        if row.is_wordless:  # it was not scored, so nobody has looked at its references and image yet
-            where = row.references_from
-            checked_references(row.references)
-        if spec.needs_image and (problem is not None or row.is_wordless):
-            where = row.image_from
+def _fault(spec: MetricSpec, row: Row, is_scored: bool) -> str | None:
+    if isinstance(row, Reason) and not row.by_policy:
+        return row.message
+    if not is_scored and spec.needs_image and row.image is not None:
+        try:
             load_image(row.image)
-    except (ImageError, InvalidSampleError) as error:
-        return f"{where}: {error}"
+        except ImageError as error:
+            return str(error)
     return None
 
 
@@ -201,17 +119,14 @@ def completion_text(completion: Any) -> str:
 
 
 def _content_text(content: Any) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if is_list(content):
-        texts = [block.get("text") for block in content if isinstance(block, Mapping) and block.get("type") == "text"]
-        for text in texts:
-            if text is not None and not isinstance(text, str):
-                raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
-        return "\n".join(text for text in texts if text)
-    raise InvalidSampleError(f"message content must be a string or a list of blocks, got {type(content).__name__}")
+    if content is None or isinstance(content, str):
+        return content or ""
+    blocks = values_of(content, "the content of a message")
+    texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
+    for text in texts:
+        if text is not None and not isinstance(text, str):
+            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
+    return "\n".join(filter(None, texts))
 
 
 def prompt_images(prompt: Any) -> list[Any]:
@@ -226,10 +141,8 @@ def prompt_images(prompt: Any) -> list[Any]:
         >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
         ['a.png']
     """
-    if not is_list(prompt):
-        return []
     images = []
-    for message in values_of(prompt, "prompt"):
+    for message in values_of(prompt, "prompt") if is_list(prompt) else ():
         content = message.get("content") if isinstance(message, Mapping) else None
         for block in values_of(content, "content") if is_list(content) else ():
             if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
@@ -241,25 +154,27 @@ def read_rows(
     prompts: Sequence[Any],
     completions: Sequence[Any],
     columns: Mapping[str, Any],
+    spec: MetricSpec,
+    scorer: Any = None,
     *,
     image_column: str | None = None,
     references_column: str | None = None,
-    further: Sequence[str] = (),
     strip_thinking: bool = True,
-) -> list[CaptionRow]:
+) -> list[Row]:
     """Reads one row per completion; the arguments are not changed.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
     messages of the prompt, else from a column of another known name, see `reward.samples.COLUMN_NAMES`. A caption
-    metric judges one image, so a row with several is a problem. References come from `references_column` if
+    metric judges one image, so a row with several has none. References come from `references_column` if
     that is named, else from the column `references` or `refs` if there is one.
 
     Args:
         prompts: N prompts, plain or conversational.
         completions: N completions, see `completion_text`.
         columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
+        spec: what the metric needs; a row without it has a reason.
+        scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        further: what else the metric needs, see `MetricSpec.columns`.
         strip_thinking: whether reasoning is left out of the caption, see `reward.thinking`.
 
     Raises:
@@ -267,25 +182,87 @@ def read_rows(
             read are no list (see `reward.values.is_list`): faults of the set-up, in every row.
     """
     prompts, completions = values_of(prompts, "prompts"), values_of(completions, "completions")
-    count = len(completions)
-    if len(prompts) != count:
-        raise InvalidSampleError(f"got {len(prompts)} prompts and {count} completions; each row needs one of both")
-    read = set([image_column] if image_column else column_names("image"))
-    read.update([references_column] if references_column else column_names("references"))
-    read.update(name for role in further for name in column_names(role))
+    if len(prompts) != len(completions):
+        raise InvalidSampleError(f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both")
+    chosen = {"image": image_column, "references": references_column}
+    roles = ("image", "references", *spec.columns)
+    read = {name for role in roles for name in ([chosen[role]] if chosen.get(role) else column_names(role))}
     data = {
         name: values_of(values, f"column {name!r}") if name in read else values
         for name, values in columns.items()
         if is_list(values) or (name in read and values is not None)
     }
-    images, references = _image_cells(prompts, data, image_column), _cells(data, "references", references_column)
-    others = {role: _cells(data, role, None) for role in further}
-    for where, values in (cells for each in (images, references, *others.values()) for cells in each.sources):
-        if len(values) != count:
-            raise InvalidSampleError(f"{where} has {len(values)} values for {count} completions")
-    return [
-        _read_row(index, text, images, references, others, strip_thinking) for index, text in enumerate(completions)
-    ]
+    cells = {role: _cells(data, role, chosen.get(role)) for role in roles}
+    if image_column is None:
+        cells["image"] = _image_cells(prompts, data, cells["image"])
+    for where, values in (source for each in cells.values() for source in each.sources):
+        if len(values) != len(completions):
+            raise InvalidSampleError(f"{where} has {len(values)} values for {len(completions)} completions")
+    return [_read_row(index, text, cells, spec, scorer, strip_thinking) for index, text in enumerate(completions)]
+
+
+def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:
+    """The row of a sample that did not come from a trainer."""
+    candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
+    if candidate != sample.candidate and not is_wordless(candidate):
+        sample = replace(sample, candidate=candidate)
+    given = {**sample.columns, "image": sample.image, "references": sample.references}
+    return _lack(spec, given, {}) or (_wordless(sample.image) if is_wordless(candidate) else _fit(sample, spec, scorer))
+
+
+def _read_row(
+    index: int, completion: Any, cells: Mapping[str, _Cells], spec: MetricSpec, scorer: Any, strip_thinking: bool
+) -> Row:
+    kind, by_policy = "several images", False
+    given, where = {}, {}
+    try:
+        given["image"], where["image"] = cells["image"].find(index, one_image)
+        kind = "no caption"
+        candidate = completion_text(completion)
+        candidate = without_thinking(candidate) if strip_thinking else candidate
+        by_policy = True
+        check_encodable(candidate, "completion")
+        kind, by_policy = "bad references", False
+        given["references"], where["references"] = cells["references"].find(index, _references)
+    except InvalidSampleError as error:
+        return Reason("no image" if isinstance(error, ImageError) else kind, str(error), by_policy)
+    for role in spec.columns:
+        given[role], where[role] = cells[role].find(index, or_none)
+    if lack := _lack(spec, given, where):
+        return lack
+    if is_wordless(candidate):
+        return _wordless(given["image"])
+    columns = {role: given[role] for role in spec.columns}
+    return _fit(CaptionSample(candidate, given["image"], given["references"] or (), columns=columns), spec, scorer)
+
+
+def _references(cell: Any) -> tuple[str, ...] | None:
+    return read_references(cell) or None
+
+
+def _wordless(image: Any) -> Reason:
+    return Reason(_WORDLESS, "given the lowest score", by_policy=True, image=image)
+
+
+def _lack(spec: MetricSpec, given: Mapping[str, Any], where: Mapping[str, str]) -> Reason | None:
+    """What a row lacks for its metric, and where that was looked for."""
+    needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references + list(spec.columns)
+    for role in needs:
+        if given.get(role) is None or (role == "references" and not len(given[role])):
+            what, column = _NEEDS.get(role, (f"a column with the {role}", "the column with column="))
+            why = f"{where[role]}. Name {column}" if where else "the sample has none"
+            return Reason(f"no {role}", f"metric {spec.name!r} needs {what}, but {why}")
+    return None
+
+
+def _fit(sample: CaptionSample, spec: MetricSpec, scorer: Any) -> Row:
+    """The sample, or why its scorer refuses the columns that it needs."""
+    if spec.columns and hasattr(scorer, "context"):
+        try:
+            scorer.context(sample)
+        except InvalidSampleError as error:
+            return Reason(f"bad {' or '.join(spec.columns)}", str(error))
+    return sample
 
 
 @dataclass(frozen=True)
@@ -297,6 +274,7 @@ class _Cells:
 
     def find(self, index: int, read: Callable[[Any], Any]) -> tuple[Any, str]:
         """The first value of a row that `read` finds, with its place; else None, with a phrase that says why."""
+        lacking = []
         for where, values in self.sources:
             try:
                 value = read(prompt_images(values[index]) if where == _PROMPT else values[index])
@@ -304,75 +282,28 @@ class _Cells:
                 raise type(error)(f"{where}: {error}") from None
             if value is not None:
                 return value, where
-        lacking = [
-            f"{where} holds {'no image' if where == _PROMPT else format(repr(values[index]), '.60')}"
-            for where, values in self.sources
-        ]
-        return None, " and ".join([*lacking, self.absent] if self.absent else lacking)
+            lacking.append(f"{where} holds {'no image' if where == _PROMPT else format(repr(values[index]), '.60')}")
+        return None, " and ".join([*lacking, *filter(None, [self.absent])])
 
 
 def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _Cells:
     try:
         name = find_column(role, data, given, option=f"{role}_column=")
     except DataError as error:
-        if given is not None:
-            if "Did you mean" in str(error):  # misspelt, not removed by the trainer
-                raise InvalidSampleError(str(error)) from None
-            raise InvalidSampleError(f"{error} Leave remove_unused_columns=False in the trainer's arguments") from None
-        return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
+        if given is None:
+            return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
+        # perhaps the trainer removed it, if it is not misspelt
+        hint = "" if "Did you mean" in str(error) else " Leave remove_unused_columns=False in the trainer's arguments"
+        raise InvalidSampleError(f"{error}{hint}") from None
     if name is None:
         there = ", ".join(data) or "none"
-        return _Cells([], f"no column is named {usual_names(role)} (the columns are: {there})")
+        usual = usual_names(role) if role in COLUMN_NAMES else repr(role)
+        return _Cells([], f"no column is named {usual} (the columns are: {there})")
     return _Cells([(f"column {name!r}", data[name])])
 
 
-def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], given: str | None) -> _Cells:
-    if given is not None:
-        return _cells(data, "image", given)
+def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], found: _Cells) -> _Cells:
+    """The columns that a trainer shows to the policy, then the prompt, then whatever column was found."""
     shown = [(f"column {name!r}", data[name]) for name in COLUMN_NAMES["image"][0] if name in data]
     prompt = (_PROMPT, prompts)  # whose images are read row by row: a bad one is a fault of its row
-    if shown:
-        return _Cells([*shown, prompt])
-    cells = _cells(data, "image", None)
-    return _Cells([prompt, *cells.sources], cells.absent)
-
-
-def _read_row(
-    index: int,
-    completion: Any,
-    images: _Cells,
-    references: _Cells,
-    others: Mapping[str, _Cells],
-    strip_thinking: bool,
-) -> CaptionRow:
-    kind, by_policy = "several images", False
-    found = {role: cells.find(index, or_none) for role, cells in others.items()}
-    columns = {role: cell for role, (cell, _) in found.items()}
-    try:
-        image, image_from = images.find(index, one_image)
-        kind = "no caption"
-        written = completion_text(completion)
-        candidate = without_thinking(written) if strip_thinking else written
-        by_policy = True
-        check_encodable(candidate, "completion")
-        kind, by_policy = "bad references", False
-        known, references_from = references.find(index, clean_references)
-        sample = None
-        if not is_wordless(candidate):
-            try:
-                sample = CaptionSample(candidate, image, known, columns=columns)
-            except InvalidSampleError as error:
-                raise InvalidSampleError(f"{references_from}: {error}") from None
-    except InvalidSampleError as error:
-        kind = "no image" if isinstance(error, ImageError) else kind
-        return CaptionRow(problem=Problem(kind, str(error), by_policy))
-    return CaptionRow(
-        sample,
-        image,
-        known or (),
-        columns,
-        image_from=image_from,
-        references_from=references_from,
-        columns_from={role: where for role, (_, where) in found.items()},
-        thinking_cut=candidate != written,
-    )
+    return _Cells([*shown, prompt]) if shown else _Cells([prompt, *found.sources], found.absent)

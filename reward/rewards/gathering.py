@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from reward.aspect_weights import parse_weights
 from reward.errors import InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.remote_reward import RemoteReward
-
-__all__ = ["GatheredReward", "RowReward", "configured_reward", "make_reward"]
+from reward.samples import column_names
 
 _configured: dict[str, GatheredReward] = {}
 _configuring = threading.Lock()
@@ -70,39 +69,42 @@ class GatheredReward:
     """
 
     def __init__(self, reward: Callable[..., Sequence[float | None]], *, wait: float = 0.01, most: int = 256) -> None:
-        if not wait >= 0 or most < 1:
-            raise ValueError(f"wait must be at least 0 and most at least 1, got wait={wait!r}, most={most!r}")
         self.reward, self.wait, self.most = reward, wait, most
         self._start()
 
-    def ask(self, caption: Any, image: Any = None, references: Any = None) -> Future[RowReward]:
-        """Puts a caption into the next call. `asyncio.wrap_future` awaits the answer, `.result()` waits in a thread."""
-        if self._process != os.getpid():  # the thread of the parent does not exist in a forked child
-            self._start()
+    def ask(
+        self, caption: Any, image: Any = None, references: Any = None, row: Mapping[str, Any] | None = None
+    ) -> Future[RowReward]:
+        """Puts a caption into the next call. `asyncio.wrap_future` awaits the answer, `.result()` waits in a thread.
+
+        Args:
+            caption, image, references: as in a row of a trainer's call.
+            row: values of the caption's row by name, of which those are taken that the metric needs besides.
+        """
+        roles = getattr(getattr(self.reward, "spec", None), "columns", ())
+        names = [name for role in roles for name in column_names(role) if name in (row or {})]
+        columns = {"images": image, "references": references, **{name: (row or {})[name] for name in names}}
         future: Future[RowReward] = Future()
         with self._lock:
-            self._asked.append((future, caption, image, references))
+            self._asked.append((future, caption, columns))
         self._thread.submit(self._answer)
         return future
 
-    def _rate(self, captions: Sequence[Any], images: Sequence[Any], references: Sequence[Any]) -> list[RowReward]:
-        count = len(captions)
+    def _rate(self, captions: Sequence[Any], columns: Sequence[Mapping[str, Any]]) -> list[RowReward]:
         found: dict[str, list[float]] = {}
         values = self.reward(
-            prompts=[None] * count,
+            prompts=[None] * len(captions),
             completions=list(captions),
-            images=list(images),
-            references=list(references),
             log_extra=found.__setitem__,
+            **{name: [each.get(name) for each in columns] for name in dict.fromkeys(chain(*columns))},
         )
         names = [name.rpartition("/")[2] for name in found]
-        scores = zip(*found.values(), strict=True) if found else [()] * count
+        scores = zip(*found.values(), strict=True) if found else [()] * len(captions)
         return [RowReward(value, dict(zip(names, row, strict=True))) for value, row in zip(values, scores, strict=True)]
 
     def _start(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
-        self._asked: list[tuple[Future[RowReward], Any, Any, Any]] = []
+        self._asked: list[tuple[Future[RowReward], Any, Mapping[str, Any]]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gathered-reward")
 
     def _answer(self) -> None:
@@ -115,9 +117,9 @@ class GatheredReward:
         rows = [row for row in taken if row[0].set_running_or_notify_cancel()]
         if not rows:
             return
-        futures, *columns = zip(*rows, strict=True)
+        futures, captions, columns = zip(*rows, strict=True)
         try:
-            results = self._rate(*columns)
+            results = self._rate(captions, columns)
         except BaseException as error:  # whoever asked is to see it, of whatever kind
             for future in futures:
                 future.set_exception(error)

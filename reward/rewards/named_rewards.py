@@ -22,8 +22,6 @@ from reward.errors import ConfigError
 from reward.judges.base import Judge
 from reward.rewards.metric_reward import MetricReward
 
-__all__ = ["BeitScoreReward", "FleurReward", "HarmonicReward", "VelaReward", "beitscore_reward", "vela_reward"]
-
 beitscore_reward: BeitScoreReward  # both are made by __getattr__
 vela_reward: VelaReward
 

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reward.metrics.base import Scorer
 from reward.metrics.options import split_options
-from reward.metrics.remote.scorer import RemoteScorer
-from reward.rewards.completions import Problem
+from reward.remote.scorer import RemoteScorer
 from reward.rewards.metric_reward import MetricReward
-
-__all__ = ["RemoteReward"]
-
-
-class _NoLock:
-    """Stands for the lock under which calls take turns: a service takes many at a time, and joins them."""
-
-    def acquire(self, blocking: bool = True) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 class RemoteReward(MetricReward):
@@ -65,22 +45,6 @@ class RemoteReward(MetricReward):
         self.scorer = RemoteScorer(url, metric, **settings)
         super().__init__(self.scorer, weights=weights, **options)
         self.source = ",".join(self.scorer.urls)
-
-    def _start_empty(self) -> None:
-        super()._start_empty()
-        self._lock = _NoLock()  # type: ignore[assignment]
-        self._counting = threading.Lock()
-
-    def _after_fork(self) -> None:
-        super()._after_fork()
-        self._counting = threading.Lock()
-
-    def _report(self, problems: dict[int, Problem], wordless: int) -> None:
-        with self._counting:
-            super()._report(problems, wordless)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_counting"}
 
     def _load(self) -> Scorer:
         self.scorer.connect()  # only the service knows what its checkpoint needs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,9 @@ import numpy as np
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec, TakesData
 from reward.rewards.metric_reward import MetricReward
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample
+from reward.score_table import ScoreTable
 from reward.words import count_words, words_of
-
-__all__ = ["LengthReward", "RepetitionReward"]
 
 
 class LengthReward(MetricReward):
@@ -66,28 +66,27 @@ class LengthReward(MetricReward):
             )
         if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
             raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
-        scorer = _TextScorer("length_band", _Band(least, most, margin, relative, tokenizer), relative)
-        super().__init__(scorer, name=name, **options)
+        band = {"low": least, "high": most, "margin": margin, "relative": relative, "tokenizer": tokenizer}
+        super().__init__(_TextScorer("length_band", partial(_in_band, **band), relative), name=name, **options)
 
 
-class _Band:
-    def __init__(self, low: float, high: float, margin: float, relative: bool, tokenizer: Any) -> None:
-        self.low, self.high, self.margin, self.relative, self.tokenizer = low, high, margin, relative, tokenizer
+def _in_band(
+    text: str, references: Sequence[str], *, low: float, high: float, margin: float, relative: bool, tokenizer: Any
+) -> float:
+    length = _length(text, tokenizer)
+    if relative:
+        length /= float(np.mean([_length(reference, tokenizer) for reference in references]))
+    outside = max(low - length, length - high)
+    if outside <= 0:
+        return 1.0
+    return max(0.0, 1 - outside / margin) if margin else 0.0
 
-    def __call__(self, text: str, references: Sequence[str]) -> float:
-        length = self.length(text)
-        if self.relative:
-            length /= float(np.mean([self.length(reference) for reference in references]))
-        outside = max(self.low - length, length - self.high)
-        if outside <= 0:
-            return 1.0
-        return max(0.0, 1 - outside / self.margin) if self.margin else 0.0
 
-    def length(self, text: str) -> float:
-        if self.tokenizer is None:
-            return float(count_words(text))
-        # start and end tokens, which stand around an empty text as well, are no part of the caption
-        return float(len(self.tokenizer.encode(text)) - len(self.tokenizer.encode("")))
+def _length(text: str, tokenizer: Any) -> float:
+    if tokenizer is None:
+        return float(count_words(text))
+    # start and end tokens, which stand around an empty text as well, are no part of the caption
+    return float(len(tokenizer.encode(text)) - len(tokenizer.encode("")))
 
 
 class RepetitionReward(MetricReward):
@@ -119,30 +118,27 @@ class RepetitionReward(MetricReward):
     ) -> None:
         if n < 1 or window < n:
             raise ConfigError(f"a RepetitionReward needs 1 <= n <= window, got n={n}, window={window}")
-        scorer = _TextScorer("repetition", _Variety(n, window, relative), relative)
-        super().__init__(scorer, name=name, **options)
+        rate = partial(_variety, n=n, window=window, relative=relative)
+        super().__init__(_TextScorer("repetition", rate, relative), name=name, **options)
 
 
-class _Variety:
-    def __init__(self, n: int, window: int, relative: bool) -> None:
-        self.n, self.window, self.relative = n, window, relative
+def _variety(text: str, references: Sequence[str], *, n: int, window: int, relative: bool) -> float:
+    words = words_of(text)
+    if not relative:
+        return _distinct_share(words, n, window)
+    # not limited by the reference: in windows as short as a short one, a phrase of its length never comes twice
+    window = min(window, len(words))
+    own, others = _distinct_share(words, n, window), [_distinct_share(words_of(each), n, window) for each in references]
+    return float(np.mean([min(1.0, own / other) for other in others]))
 
-    def __call__(self, text: str, references: Sequence[str]) -> float:
-        words = words_of(text)
-        if not self.relative:
-            return self.share(words, self.window)
-        # not limited by the reference: in windows as short as a short one, a phrase of its length never comes twice
-        window = min(self.window, len(words))
-        own, others = self.share(words, window), [self.share(words_of(reference), window) for reference in references]
-        return float(np.mean([min(1.0, own / other) for other in others]))
 
-    def share(self, words: list[str], window: int) -> float:
-        if min(len(words), window) < self.n:
-            return 1.0
-        grams = [tuple(words[start : start + self.n]) for start in range(len(words) - self.n + 1)]
-        size = min(window, len(words)) - self.n + 1
-        starts = range(len(grams) - size + 1)
-        return float(np.mean([len(set(grams[start : start + size])) / size for start in starts]))
+def _distinct_share(words: list[str], n: int, window: int) -> float:
+    if min(len(words), window) < n:
+        return 1.0
+    grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
+    size = min(window, len(words)) - n + 1
+    starts = range(len(grams) - size + 1)
+    return float(np.mean([len(set(grams[start : start + size])) / size for start in starts]))
 
 
 class _TextScorer(TakesData):

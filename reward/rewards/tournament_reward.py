@@ -19,8 +19,8 @@ from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.registry import check_loading
+from reward.rewards.loading import load_beside_a_trainer
 from reward.rewards.metric_reward import MetricReward
-from reward.rewards.processes import load_beside_a_trainer
 from reward.samples import ScoreTable
 
 if TYPE_CHECKING:

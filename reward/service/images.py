@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reward.errors import ImageError
 from reward.images import image_size
-from reward.rewards.queries import base64_bytes, data_url_bytes
+from reward.rewards.chats import base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage, UrlImage
 from reward.service.settings import ServiceSettings
 

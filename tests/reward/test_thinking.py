@@ -15,7 +15,7 @@ from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
-from reward.rewards.combining import WeightedReward
+from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.scoring.batch_scorer import BatchScorer
 from reward.scoring.dataset import rerank_dataset, score_dataset
@@ -59,17 +59,6 @@ def test_functions_of_users_are_given_captions_too() -> None:
 @pytest.mark.parametrize("call", [by_trainer, by_rewards, by_candidates])
 def test_a_reward_may_be_shown_all(call: Any) -> None:
     assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
-
-
-def test_what_was_cut_is_counted_and_logged() -> None:
-    reward, logged = MetricReward("length", name="words"), list[tuple[str, float]]()
-    reward(["Describe."], ["A star."], log_metric=lambda name, value: logged.append((name, value)))
-    assert not [name for name, _ in logged if "thinking" in name]
-    reward(["Describe."] * 4, WRITTEN, log_metric=lambda name, value: logged.append((name, value)))
-    assert [value for name, value in logged if name == "words/thinking_cut"] == [1, 1, 1, 0]
-    by_rewards(reward)
-    reward.reason(CaptionSample(THOUGHT))  # only asked
-    assert reward.thinking_cut == 6
 
 
 class Captioner:

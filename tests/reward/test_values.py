@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
+from integrations.openrlhf.queries import read_label
 from integrations.verl import compute_score
 from reward.decoding.selection import rate_candidates, rerank
 from reward.errors import CapRewardError, InvalidSampleError
+from reward.metrics.words import SPECS
 from reward.rewards.completions import read_rows
 from reward.rewards.metric_reward import MetricReward
-from reward.rewards.queries import read_label
 from reward.rewards.text_rewards import LengthReward
 from reward.samples import CaptionSample, one_image
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
@@ -38,6 +39,7 @@ SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "array of Arrow": pa.array,
     "chunked": lambda values: pa.chunked_array([values[:1], values[1:]]),
 }
+SPEC = next(spec for spec in SPECS if spec.name == "length")
 NO_LISTS = [("A red star.", "one text, 'A red star.'"), ({"en": "A star."}, "a dict with the keys en"), (3, "got int")]
 NO_LISTS += [(pd.DataFrame({"en": ["A star."]}), "got DataFrame"), ({"A star."}, "got set")]
 
@@ -49,10 +51,10 @@ def test_a_column_may_be_of_any_library(kind: str) -> None:
     expected = relative([None] * 2, CAPTIONS, references=REFERENCES)
     assert expected == [1.0, 0.75]
     assert relative(make(["Go."] * 2), make(CAPTIONS), refs=make(REFERENCES)) == expected
-    rows = read_rows([None] * 2, make(CAPTIONS), {"image": make(["a.png", "b.png"]), "own": make(REFERENCES)})
+    rows = read_rows([None] * 2, make(CAPTIONS), {"image": make(["a.png", "b.png"]), "own": make(REFERENCES)}, SPEC)
     assert [row.image for row in rows] == ["a.png", "b.png"]
-    rows = read_rows([None] * 2, CAPTIONS, {"own": make(REFERENCES)}, references_column="own")
-    assert [row.references for row in rows] == REFERENCES
+    rows = read_rows([None] * 2, CAPTIONS, {"own": make(REFERENCES)}, SPEC, references_column="own")
+    assert [list(row.references) for row in rows] == REFERENCES
     assert BatchScorer("length", added_only=True)({"caption": make(CAPTIONS)})["length"][:] == pytest.approx([3, 2])
     assert rerank(make(["A star.", "A red star."]), reward="length") == [1, 0]
     rated = rate_candidates(make([["A red star."], ["A star."]]), make([None] * 2), make(REFERENCES), relative)
@@ -128,7 +130,7 @@ def test_what_tables_write_for_a_missing_value_is_none(tmp_path: Path, missing: 
     assert BatchScorer("length")(batch)["error"] == [None, None]
     if isinstance(missing, float):
         assert of_file(tmp_path, ".jsonl", float(missing)) is None
-        assert read_label({"references": missing}) == (None, None)
+        assert read_label({"references": missing})[:2] == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_list_that_a_table_holds_as_text_is_that_list(tmp_path: Path, text: st
     data.write_text(csv_line(["candidates", "refs", "image"]) + csv_line([text, text, "['a.png']"]))
     rerank_dataset(data, "length", out)
     assert rows_of(out)[0]["rewards"] == [3.0, 3.0]
-    assert read_rows([None], ["A star."], {"refs": [text]})[0].references == expected
+    assert list(read_rows([None], ["A star."], {"refs": [text]}, SPEC)[0].references) == expected
     assert one_image("['a.png']") == "a.png"
     score_dataset(data, "length", tmp_path / "scores.jsonl", candidate_column="candidates")
     assert "candidate must be a string, got list" in rows_of(tmp_path / "scores.jsonl")[0]["error"]

@@ -12,13 +12,54 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from integrations.openrlhf import make_reward_func
+from integrations.openrlhf.queries import read_label, response_of
 from reward.errors import InvalidSampleError
 from tests.integrations.frameworks import GREY, WHITE, PictureMetric, options
 
 PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n"
 QUERY = PROMPT.replace("<|image_pad|>", "<|image_pad|>" * 300) + "A star.<|im_end|>"
+
+
+TEMPLATES = {
+    "qwen": "<|im_start|>user\n<|vision_start|>{}<|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n",
+    "llava": "USER: {}\nDescribe the image. ASSISTANT:",
+    "gemma": "<bos><start_of_turn>user\n{}Describe.<end_of_turn>\n<start_of_turn>model\n",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<end_of_turn>\n", "<|im_end|><|endoftext|>"])
+@given(response=st.text(st.characters(codec="utf-8", exclude_characters="<>|")))
+def test_the_response_behind_any_number_of_placeholders(template: str, end: str, response: str) -> None:
+    query = template.format("<image>" * 300) + response + end
+    found = response_of(query, template.format("<image>"))
+    assert found == (response if not end else response.rstrip())
+
+
+def test_a_response_that_repeats_the_prompt_is_kept_whole_and_a_query_of_another_prompt_refused() -> None:
+    prompt = TEMPLATES["qwen"].format("<image>")
+    assert response_of(f"{prompt}A star.{prompt}A moon.", prompt) == f"A star.{prompt}A moon."
+    for other in ("", "Describe the other image."):
+        with pytest.raises(InvalidSampleError, match="apply_chat_template"):
+            response_of("USER: Hello. ASSISTANT: A star.", other)
+
+
+def test_labels() -> None:
+    assert read_label(json.dumps({"image": "data:image/png;base64,aGk="}))[:2] == (b"hi", None)
+    assert read_label({"references": ["A star."]})[:2] == (None, ["A star."])
+    for wrong in ("", "a.png", "3", "[]", "{}", None, "{"):
+        with pytest.raises(InvalidSampleError, match="a label must be JSON"):
+            read_label(wrong)
+    for label in ({"image": 5}, {"references": [3]}, {"references": 3}):
+        with pytest.raises(InvalidSampleError, match="must be a text"):
+            read_label(label)
+    for broken in ("data:image/png;base64,???", "data:image/png;base64"):
+        with pytest.raises(InvalidSampleError, match="data URL that cannot be read"):
+            read_label({"image": broken})
 
 
 @pytest.fixture

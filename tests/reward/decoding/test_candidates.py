@@ -6,7 +6,7 @@ import pytest
 
 from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
-from reward.rewards.combining import WeightedReward
+from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from tests.toy_scorer import ToyScorer
 

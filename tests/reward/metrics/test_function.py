@@ -21,7 +21,7 @@ from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.metrics.base import Scorer
 from reward.metrics.function import FunctionScorer
-from reward.rewards.wrappers import AsyncReward, rates_captions
+from reward.rewards.async_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
 from tests.pictures import png

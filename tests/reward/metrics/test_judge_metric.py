@@ -20,8 +20,8 @@ from tests.contract import ScorerContract
 from tests.json_lines import read_lines
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_yes_judge
-from tests.reward.metrics.remote.test_remote import fake_service
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
+from tests.reward.remote.test_remote import fake_service
 from tests.reward.service.in_process import App
 from tests.toy_judges import RecordingJudge, plain_inputs, plain_pass
 

@@ -1,22 +1,30 @@
-"""From the arguments of trainers and OpenRLHF to rows: every shape of completion, image, references and label."""
+"""From the arguments of trainers to rows: every shape of completion, image and references."""
 
 from __future__ import annotations
 
 import base64
 import copy
-import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import InvalidSampleError
 from reward.images import load_image
+from reward.metrics.base import MetricSpec
 from reward.rewards.completions import completion_text, read_rows
-from reward.rewards.queries import read_label, response_of
+from reward.samples import CaptionSample
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
+ANY = MetricSpec("any", "any:Any", ("score",), needs_image=False)
+SEES = MetricSpec("sees", "sees:Sees", ("score",))
+
+
+def read(prompt="p", completion="A star.", columns=(), spec=ANY, **options):
+    """The row of one completion; `columns` have one value each."""
+    (row,) = read_rows(
+        [prompt], [completion], {name: [value] for name, value in dict(columns).items()}, spec, **options
+    )
+    return row
 
 
 def assistant(content, **more):
@@ -34,23 +42,19 @@ def assistant(content, **more):
         ([assistant(None, tool_calls=[{}])], ""),
         ([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])], "A"),
         ("", ""),
+        *((wrong, None) for wrong in (None, 3, b"A star.", [], {"role": "assistant"})),
+        ([{"role": "user", "content": "hello"}], None),
+        ([assistant([{"type": "text", "text": 5}])], None),
+        ([assistant(5)], None),
     ],
 )
 def test_text_of_a_completion(completion, text):
-    assert completion_text(completion) == text
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        *(None, 3, b"A star.", [], {"role": "assistant"}),
-        [{"role": "user", "content": "hello"}],
-        [assistant([{"type": "text", "text": 5}])],
-    ],
-)
-def test_what_is_no_completion_is_refused(completion):
+    if text is not None:
+        assert completion_text(completion) == text
+        return
     with pytest.raises(InvalidSampleError, match=r"completion|message"):
         completion_text(completion)
+    assert read(completion=completion).kind == "no caption"
 
 
 def conversation(*images):
@@ -67,28 +71,30 @@ def conversation(*images):
         *(
             (conversation(RED), columns, image_column, expected)
             for columns, image_column, expected in [
-                ({"image": ["a.png"]}, None, "a.png"),
-                ({"images": [["a.png"]]}, None, "a.png"),
-                ({"images": [["a.png"]], "image": ["b.png"]}, None, "a.png"),
-                ({"images": [None], "image": ["b.png"]}, None, "b.png"),
-                ({"images": [[]], "image": [None]}, None, RED),
+                ({"image": "a.png"}, None, "a.png"),
+                ({"images": ["a.png"]}, None, "a.png"),
+                ({"images": ["a.png"], "image": "b.png"}, None, "a.png"),
+                ({"images": None, "image": "b.png"}, None, "b.png"),
+                ({"images": [], "image": None}, None, RED),
                 ({}, None, RED),
-                ({"picture": ["c.png"], "image": ["a.png"]}, "picture", "c.png"),
-                ({"picture": [None], "image": ["a.png"]}, "picture", None),  # a named column is the only source
-                ({"image": ["a.png"], "file_name": ["b.png"]}, None, "a.png"),
-                ({"file_name": ["b.png"]}, None, RED),  # what the policy saw goes before a path beside it
-                ({"file_name": ["b.png"], "img": ["c.png"]}, None, RED),
+                ({"picture": "c.png", "image": "a.png"}, "picture", "c.png"),
+                ({"picture": None, "image": "a.png"}, "picture", None),  # a named column is the only source
+                ({"image": "a.png", "file_name": "b.png"}, None, "a.png"),
+                ({"file_name": "b.png"}, None, RED),  # what the policy saw goes before a path beside it
+                ({"file_name": "b.png", "img": "c.png"}, None, RED),
             ]
         ),
-        ("p", {"file_name": ["b.png"]}, None, "b.png"),
-        ("p", {"image_path": [["b.png"]]}, None, "b.png"),
-        ("p", {"file_name": ["b.png"], "img": ["c.png"]}, None, None),  # unclear
+        ("p", {"file_name": "b.png"}, None, "b.png"),
+        ("p", {"image_path": ["b.png"]}, None, "b.png"),
+        ("p", {"file_name": "b.png", "img": "c.png"}, None, None),  # unclear
     ],
 )
 def test_where_the_image_comes_from(prompt, columns, image_column, expected):
-    row = read_rows([prompt], ["A star."], columns, image_column=image_column)[0]
-    assert (row.image, row.problem) == (expected, None)
-    assert ("image could be any of file_name, img" in (row.image_from or "")) == (prompt == "p" and len(columns) == 2)
+    assert read(prompt, columns=columns, image_column=image_column).image == expected
+    if expected is None:
+        reason = read(prompt, columns=columns, image_column=image_column, spec=SEES)
+        assert (reason.kind, reason.by_policy) == ("no image", False)
+        assert "column 'picture' holds None" in reason.message or "file_name, img: choose one" in reason.message
 
 
 @pytest.mark.parametrize(
@@ -104,31 +110,39 @@ def test_where_the_image_comes_from(prompt, columns, image_column, expected):
     ],
 )
 def test_reasoning_is_no_part_of_the_caption(text, caption):
-    row = read_rows(["p"], [text], {})[0]
-    assert row.is_wordless if not caption else row.sample.candidate == caption
-    assert read_rows(["p"], [text], {}, strip_thinking=False)[0].sample.candidate == text
+    row = read(completion=text)
+    assert row.is_wordless if not caption else row.candidate == caption
+    assert read(completion=text, strip_thinking=False).candidate == text
 
 
-@pytest.mark.parametrize("columns", [{"images": [["a.png", "b.png"]]}, {}])
+@pytest.mark.parametrize("columns", [{"images": ["a.png", "b.png"]}, {}])
 def test_several_images_are_a_problem_not_a_guess(columns):
-    row = read_rows([conversation(RED, BLUE)], ["A star."], columns)[0]
-    assert row.problem.kind == "several images"
-    assert "image_column" in row.problem.message
+    reason = read(conversation(RED, BLUE), columns=columns)
+    assert (reason.kind, "image_column" in reason.message) == ("several images", True)
 
 
-def test_references_of_a_row():
-    columns = {"references": [["One."], None, [], "One string.", [""], ["One.", "", None], ["One.", 2]]}
-    rows = read_rows(["p"] * 7, ["c"] * 7, columns)
-    assert [row.sample.references for row in rows[:6]] == [("One.",), (), (), ("One string.",), (), ("One.",)]
-    assert rows[6].problem.kind == "bad references"
-    assert read_rows(["p"], ["c"], {"refs": ["One."]})[0].sample.references == ("One.",)
+@pytest.mark.parametrize(
+    ("cell", "references"),
+    [
+        (["One."], ("One.",)),
+        *((missing, ()) for missing in (None, [], [""])),
+        ("One string.", ("One string.",)),
+        (["One.", "", None], ("One.",)),
+        (["One.", 2], None),
+    ],
+)
+@pytest.mark.parametrize("name", ["references", "refs"])
+def test_references_of_a_row(name, cell, references):
+    row = read(columns={name: cell})
+    assert row.references == references if isinstance(row, CaptionSample) else row.kind == "bad references"
+    assert isinstance(row, CaptionSample) == (references is not None)
 
 
 @pytest.mark.parametrize(
     ("prompts", "columns", "options", "message"),
     [
         (2, {"image": [None] * 2}, {"image_column": "picture"}, "image_column= names 'picture', which is no column"),
-        (2, {}, {"references_column": "refs"}, "references_column= names 'refs', which is no column"),
+        (2, {}, {"references_column": "refs"}, "names 'refs', which is no column.*Leave remove_unused_columns=False"),
         (2, {"picture": ["a"] * 2}, {"image_column": "pictur"}, r"'picture'\? The columns are: picture\.$"),
         (1, {}, {}, "1 prompts and 2 completions"),
         (2, {"image": ["a.png"]}, {}, "2 completions"),
@@ -137,7 +151,7 @@ def test_references_of_a_row():
 )
 def test_columns_must_be_there_and_of_one_length(prompts, columns, options, message):
     with pytest.raises(InvalidSampleError, match=message):
-        read_rows(["p"] * prompts, ["c", "d"], {**columns, "trainer_state": object()}, **options)
+        read_rows(["p"] * prompts, ["c", "d"], {**columns, "trainer_state": object()}, ANY, **options)
 
 
 def test_nothing_given_is_changed():
@@ -145,90 +159,35 @@ def test_nothing_given_is_changed():
     completions = [[{"role": "assistant", "content": [{"type": "text", "text": "A"}]}]]
     columns = {"image": ["a.png"], "references": [["One."]]}
     before = copy.deepcopy((prompts, completions, columns))
-    read_rows(prompts, completions, columns)
+    read_rows(prompts, completions, columns, ANY)
     assert (prompts, completions, columns) == before
 
 
-# OpenRLHF: queries and labels
-
-TEMPLATES = {
-    "qwen": "<|im_start|>user\n<|vision_start|>{}<|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n",
-    "llava": "USER: {}\nDescribe the image. ASSISTANT:",
-    "gemma": "<bos><start_of_turn>user\n{}Describe.<end_of_turn>\n<start_of_turn>model\n",
+PARTS = {
+    "path": lambda path, text, url: {"path": str(path)},
+    "file url": lambda path, text, url: {"url": path.as_uri()},
+    "data url": lambda path, text, url: {"url": url},
+    "base64": lambda path, text, url: {"base64": text},
+    "base64 in lines": lambda path, text, url: {"base64": "\n".join(text[at : at + 76] for at in range(0, 999, 76))},
+    "image that is base64": lambda path, text, url: {"image": text},
+    "image that is an address": lambda path, text, url: {"image": path.as_uri()},
+    "undecoded": lambda path, text, url: {"image": {"bytes": path.read_bytes(), "path": None}},
+    "null beside": lambda path, text, url: {"image": None, "url": url, "text": None},
+    "OpenAI": lambda path, text, url: {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    "OpenAI's text": lambda path, text, url: {"type": "image_url", "image_url": path.as_uri()},
+    "OpenAI's responses": lambda path, text, url: {"type": "input_image", "image_url": url},
+    "Qwen": lambda path, text, url: {"image": str(path), "min_pixels": 4, "max_pixels": 99},
 }
-texts = st.text(st.characters(codec="utf-8", exclude_characters="<>|"))
 
 
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-@pytest.mark.parametrize("end", ["", "<|im_end|>", "</s>", "<end_of_turn>\n", "<|im_end|><|endoftext|>"])
-@given(response=texts)
-def test_the_response_behind_any_number_of_placeholders(template: str, end: str, response: str) -> None:
-    query = template.format("<image>" * 300) + response + end
-    found = response_of(query, template.format("<image>"))
-    assert found == (response if not end else response.rstrip())
-
-
-def test_a_response_that_repeats_the_prompt_is_kept_whole() -> None:
-    prompt = TEMPLATES["qwen"].format("<image>")
-    assert response_of(f"{prompt}A star.{prompt}A moon.", prompt) == f"A star.{prompt}A moon."
-
-
-@pytest.mark.parametrize("prompt", ["", "Describe the other image."])
-def test_a_query_of_another_prompt_is_refused(prompt: str) -> None:
-    with pytest.raises(InvalidSampleError, match="apply_chat_template"):
-        response_of("USER: Hello. ASSISTANT: A star.", prompt)
-
-
-def test_labels() -> None:
-    assert read_label(json.dumps({"image": "data:image/png;base64,aGk="})) == (b"hi", None)
-    assert read_label({"references": ["A star."]}) == (None, ["A star."])
-    for wrong in ("", "a.png", "3", "[]", "{}", None, "{"):
-        with pytest.raises(InvalidSampleError, match="a label must be JSON"):
-            read_label(wrong)
-    for label in ({"image": 5}, {"references": [3]}, {"references": 3}):
-        with pytest.raises(InvalidSampleError, match="must be a text"):
-            read_label(label)
-    for broken in ("data:image/png;base64,???", "data:image/png;base64"):
-        with pytest.raises(InvalidSampleError, match="data URL that cannot be read"):
-            read_label({"image": broken})
-
-
-def part_of(form, folder):
-    """A part of a message with the image red.png."""
-    path = folder / "red.png"
+@pytest.mark.parametrize("form", PARTS)
+def test_images_in_prompts_are_read_as_trainers_formats_have_them(form, tmp_path):
+    path = tmp_path / "red.png"
     RED.save(path)
     text = base64.b64encode(path.read_bytes()).decode()
-    url = f"data:image/png;base64,{text}"
-    parts = {
-        "path": {"path": str(path)},
-        "file url": {"url": path.as_uri()},
-        "data url": {"url": url},
-        "base64": {"base64": text},
-        "base64 in lines": {"base64": "\n".join(text[at : at + 76] for at in range(0, len(text), 76))},
-        "image that is base64": {"image": text},
-        "image that is an address": {"image": path.as_uri()},
-        "undecoded": {"image": {"bytes": path.read_bytes(), "path": None}},
-        "null beside": {"image": None, "url": url, "text": None},
-        "OpenAI": {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
-        "OpenAI's text": {"type": "image_url", "image_url": path.as_uri()},
-        "OpenAI's responses": {"type": "input_image", "image_url": url},
-        "Qwen": {"image": str(path), "min_pixels": 4, "max_pixels": 99},
-    }
-    return {"type": "image", **parts[form]}
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        *("path", "file url", "data url", "base64", "base64 in lines", "image that is base64", "null beside", "OpenAI"),
-        *("image that is an address", "undecoded", "OpenAI's text", "OpenAI's responses", "Qwen"),
-    ],
-)
-def test_images_in_prompts_are_read_as_trainers_formats_have_them(form, tmp_path):
-    part = part_of(form, tmp_path)
-    (row,) = read_rows([[{"role": "user", "content": [part, {"type": "text", "text": "Describe."}]}]], ["A star."], {})
+    part = {"type": "image", **PARTS[form](path, text, f"data:image/png;base64,{text}")}
+    row = read([{"role": "user", "content": [part, {"type": "text", "text": "Describe."}]}], spec=SEES)
     assert load_image(row.image).tobytes() == RED.tobytes()
-    assert row.image_from == "the prompt"
 
 
 @pytest.mark.parametrize(
@@ -242,6 +201,6 @@ def test_images_in_prompts_are_read_as_trainers_formats_have_them(form, tmp_path
 )
 def test_an_image_in_a_prompt_that_is_not_read_is_named_and_ends_no_other_row(part, message):
     prompts = [[{"role": "user", "content": [each]}] for each in (part, {"type": "image", "image": RED})]
-    bad, good = read_rows(prompts, ["A star.", "A star."], {})
-    assert message in bad.problem.message
-    assert (good.problem, good.image) == (None, RED)
+    bad, good = read_rows(prompts, ["A star.", "A star."], {}, SEES)
+    assert message in bad.message
+    assert good.image == RED

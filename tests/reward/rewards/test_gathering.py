@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import multiprocessing
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
+from reward.metrics.base import MetricSpec
 from reward.rewards.gathering import GatheredReward, RowReward, configured_reward, make_reward
 from reward.rewards.metric_reward import MetricReward
 from tests.toy_scorer import ToyScorer
@@ -90,19 +90,25 @@ def test_requests_that_were_cancelled_are_left_out() -> None:
     assert scorer.calls == [["a star"]]
 
 
-def test_pickled_and_in_a_forked_child() -> None:
+def test_it_pickles_without_its_thread() -> None:
     gathered = GatheredReward(MetricReward("length"))
     assert gathered.ask("A red star.").result().value == 3.0
-    copy = pickle.loads(pickle.dumps(gathered))
-    assert copy.ask("A star.").result().value == 2.0
+    assert pickle.loads(pickle.dumps(gathered)).ask("A star.").result().value == 2.0
 
-    context = multiprocessing.get_context("fork")
-    receive, send = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: send.send(gathered.ask("One two three four.").result().value))
-    child.start()
-    assert receive.poll(60)
-    assert receive.recv() == 4.0
-    child.join(60)
+
+def test_the_columns_that_a_metric_needs_come_from_the_row() -> None:
+    calls = []
+
+    def reward(completions: list[str], **columns: Any) -> list[float]:
+        calls.append(columns)
+        return [1.0] * len(completions)
+
+    reward.spec = MetricSpec("rubric", "rubric:Rubric", ("score",), columns=("rubric",))  # type: ignore[attr-defined]
+    gathered = GatheredReward(reward, wait=0.05)
+    asked = [gathered.ask("a", "a.png", row={"criteria": ["It is red."], "index": 3}), gathered.ask("b", row={})]
+    assert [future.result().value for future in asked] == [1.0, 1.0]
+    assert calls[0]["criteria"] == [["It is red."], None]
+    assert set(calls[0]) == {"prompts", "images", "references", "criteria", "log_extra"}
 
 
 def test_settings_make_one_reward_and_wrong_ones_are_refused() -> None:
@@ -114,8 +120,6 @@ def test_settings_make_one_reward_and_wrong_ones_are_refused() -> None:
         configured_reward(weights="colour=1")
     with pytest.raises(ConfigError):
         configured_reward(device="gpu9")
-    with pytest.raises(ValueError, match="most at least 1"):
-        GatheredReward(print, most=0)  # type: ignore[arg-type]
     remote = make_reward("remote", "http://127.0.0.1:9#vela", "rel=2,flu=2")
     assert type(remote).__name__ == "RemoteReward"
     assert remote.weights.tolist() == [0.0, 0.5, 0.5]

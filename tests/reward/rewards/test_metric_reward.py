@@ -21,14 +21,13 @@ from transformers import TrainerState
 
 from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
-from reward.images import load_image
-from reward.rewards.combining import WeightedReward
+from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from tests.toy_scorer import SPEC, ToyScorer
 from tests.trainer_log import TrainerLog
 
-LOGGER = "reward.rewards.metric_reward"
+LOGGER = "reward.rewards.logs"
 
 
 @pytest.fixture
@@ -151,8 +150,6 @@ def test_faults_of_the_setup_raise_in_any_case():
         call(MetricReward(Short()), ["red", "star"])
     with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
         call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
-    with pytest.raises(InvalidSampleError, match="2 prompts and 1 completions"):
-        MetricReward(ToyScorer())(prompts=["a", "b"], completions=["red"])
 
 
 @pytest.mark.parametrize(
@@ -237,46 +234,26 @@ def test_aspects_share_one_forward_pass():
     colour, brevity = MetricReward(scorer, weights={"col": 1}).aspects()
     captions, images = ["red star", "a star", ""], [Image.new("RGB", (4, 4)) for _ in range(3)]
     assert call(colour, captions, image=images) == [0.5, 0.0, 0.0]
-    assert call(brevity, list(captions), image=list(images)) == [0.5, 0.5, 0.0]
+    assert call(brevity, captions, image=images) == [0.5, 0.5, 0.0]
     assert len(scorer.calls) == 1
     assert colour.whole.failures["empty caption"] == 1  # counted once, not once an aspect
 
-    call(brevity, ["red star", "star", ""], image=images)  # other captions: another pass
-    other = [Image.new("RGB", (4, 4), "blue") for _ in range(3)]
-    call(brevity, ["red star", "star", ""], image=other)  # other images: another pass
-    assert len(scorer.calls) == 3
-    assert colour.rewards([CaptionSample("red star", image="a.png")]) == [0.5]
+    for again in (["red star", "star", ""], list(captions)):  # other lists: another pass
+        call(brevity, again, image=images)
+    call(colour, captions, image=[Image.new("RGB", (4, 4), "blue") for _ in range(3)])
+    assert len(scorer.calls) == 4
+    samples = [CaptionSample("red star", image="a.png")]
+    assert (colour.rewards(samples), brevity.rewards(samples)) == ([0.5], [0.5])
+    assert len(scorer.calls) == 5
 
 
-class Brightness(ToyScorer):
-    """Both aspects are the brightness of the picture."""
-
-    def score(self, samples, **options):
-        table = super().score(samples, **options)
-        table.scores[:] = [[np.asarray(load_image(sample.image)).mean() / 255] * 2 for sample in samples]
-        return table
-
-
-@pytest.mark.parametrize("given", ["object", "path", "bytes", "array"])
-def test_an_aspect_takes_no_score_of_the_picture_before(given, tmp_path):
-    """New pixels come in the same object or path, whether the same aspect asks or another."""
-    picture, path, array = Image.new("RGB", (8, 8)), tmp_path / "a.png", np.zeros((8, 8, 3), np.uint8)
-
-    def image():
-        picture.save(path)
-        array[:] = np.asarray(picture)
-        return {"object": picture, "path": str(path), "bytes": path.read_bytes(), "array": array}[given]
-
-    scorer = Brightness()
-    first, second = MetricReward(scorer).aspects()
-    images = [image()]
-    for asked in (first, second):
-        assert call(asked, ["red"], image=images) == [0.0]
-    picture.paste("white", (0, 0, 8, 8))
-    images[0] = image()
-    for asked in (second, first):
-        assert call(asked, ["red"], image=images) == [1.0]
-    assert len(scorer.calls) == 2
+def test_an_aspect_takes_no_score_of_the_rows_before():
+    """A trainer that fills its lists anew, with other captions and pictures, asks the same aspect again."""
+    first, second = MetricReward(ToyScorer()).aspects()
+    captions, images = ["red"], [Image.new("RGB", (4, 4))]
+    assert [call(asked, captions, image=images) for asked in (first, second)] == [[1.0], [1.0]]
+    captions[0] = "a red star at night"
+    assert [call(asked, captions, image=images) for asked in (second, first)] == [[0.2], [0.2]]
 
 
 @pytest.mark.parametrize(
@@ -307,9 +284,9 @@ def test_pickle_round_trip_before_and_after_loading(toy):
         assert copied.__name__ == "caption"
         assert call(copied, ["red star"]) == [0.5]
     assert len(toy) == 4  # the model stays behind, and every copy loads its own
-    images = [Image.new("RGB", (4, 4))]
+    captions, images = ["red"], [Image.new("RGB", (4, 4))]
     for aspect in pickle.loads(pickle.dumps(MetricReward("toy").aspects())):
-        call(aspect, ["red"], image=images)
+        call(aspect, captions, image=images)
     assert [len(scorer.calls) for scorer in toy] == [1] * 5  # the aspects still share a forward pass
 
 

@@ -15,8 +15,8 @@ from PIL import Image
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import ScriptedJudge
 from reward.judges.pairwise import PairwiseJudge
+from reward.rewards.async_reward import AsyncReward
 from reward.rewards.tournament_reward import TournamentReward
-from reward.rewards.wrappers import AsyncReward
 from tests.toy_judges import RecordingJudge
 from tests.toy_judges import shown_captions as shown
 from tests.trainer_log import TrainerLog

@@ -14,7 +14,7 @@ import pytest
 
 from reward.errors import CapRewardError, OutputError
 from reward.images import load_image
-from reward.rewards.combining import WeightedReward
+from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset

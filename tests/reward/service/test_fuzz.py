@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from reward import CaptionSample, load_scorer
-from reward.metrics.remote.scorer import RemoteScorer
+from reward.remote.scorer import RemoteScorer
 from tests.loopback_service import LoopbackService, loopback_service
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from reward import CaptionSample, RemoteReward, load_scorer
-from reward.metrics.remote.scorer import RemoteScorer
+from reward.remote.scorer import RemoteScorer
 from tests.loopback_http import free_port
 from tests.loopback_service import LoopbackService, loopback_service, python_path, send_all
 

@@ -1,18 +1,15 @@
-"""Reads what trainers send: text with end marks, perhaps behind its prompt, a label with the image, data URLs."""
+"""Reads what OpenRLHF sends: the response behind its prompt, and a label with the image."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError, InvalidSampleError
+from reward.rewards.chats import data_url_bytes
 from reward.samples import clean_references
 from reward.values import or_none
-
-__all__ = ["base64_bytes", "data_url_bytes", "read_label", "response_of"]
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
 _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")
@@ -45,18 +42,18 @@ def response_of(query: str, prompt: str) -> str:
     return _END.sub("", query[query.index(prompt[-low:]) + low :])
 
 
-def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:
+def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None, dict[str, Any]]:
     """Image and references in a label, the JSON text `{"image": PATH OR DATA URL, "references": [...]}`.
 
     Returns:
-        (path, encoded bytes or None; references or None).
+        (path, encoded bytes or None; references or None; all that the label holds).
 
     Raises:
         InvalidSampleError: no such JSON, fields of other types, or a broken data URL.
 
     Example:
         >>> read_label('{"image": "photos/1.jpg", "references": "A dog runs."}')
-        ('photos/1.jpg', ['A dog runs.'])
+        ('photos/1.jpg', ['A dog runs.'], {'image': 'photos/1.jpg', 'references': 'A dog runs.'})
     """
     try:
         value = json.loads(label) if isinstance(label, str) else label
@@ -75,35 +72,7 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None]:
         )
     if image is not None and image.startswith("data:"):
         try:
-            return data_url_bytes(image), references
+            return data_url_bytes(image), references, value
         except ImageError as error:
             raise InvalidSampleError(f"the image of a label is a data URL that cannot be read: {error}") from None
-    return image, references
-
-
-def data_url_bytes(url: str) -> bytes:
-    """What a data URL holds, in base64 or percent-encoded.
-
-    Raises:
-        ImageError: it has no comma, or is not base64 although it says so.
-
-    Example:
-        >>> data_url_bytes("data:image/png;base64,aGk=")
-        b'hi'
-    """
-    head, comma, data = url.partition(",")
-    if not comma:
-        raise ImageError("the image's data URL has no comma")
-    return base64_bytes(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)
-
-
-def base64_bytes(text: str) -> bytes:
-    """What a text in base64 holds.
-
-    Raises:
-        ImageError: it is not base64.
-    """
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise ImageError(f"the image is not base64: {error}") from None
+    return image, references, value

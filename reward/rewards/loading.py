@@ -1,32 +1,71 @@
-"""Models of rewards in the processes of a trainer: where they are loaded, and what a fork leaves of them."""
+"""What a reward scores with: which metric is meant, where its network is loaded, and where it waits between calls."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reward.errors import ConfigError
+from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.options import check_options
+from reward.registry import MetricSource, as_scorer, as_source, check_loading, dry_scorer, load_scorer
 
 if TYPE_CHECKING:
     import torch
-
-    from reward.metrics.base import Scorer
-
-__all__ = ["OwnInEachProcess", "away_between_calls", "load_beside_a_trainer"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# the devices that networks were loaded to
-_devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()
-_rewards: weakref.WeakSet[OwnInEachProcess] = weakref.WeakSet()
+_devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()  # that networks were loaded to
+
+
+@dataclass(frozen=True)
+class GivenMetric:
+    """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
+
+    spec: MetricSpec
+    source: Any
+    options: dict[str, Any]
+    scorer: Scorer | None = None
+
+
+def given_metric(metric: Any, source: Any, revision: str | None, device: Any, options: dict[str, Any]) -> GivenMetric:
+    """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
+
+    Raises:
+        UnknownMetricError, CheckpointError, ConfigError: so it is.
+    """
+    own = {"column" if name in ("rubric_column", "questions_column") else name: options[name] for name in options}
+    scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
+    source = as_source(source)
+    if scorer is None and isinstance(source, list):
+        scorer, own = load_scorer(metric, source, **own), {}  # type: ignore[arg-type]
+        source = scorer.judge_names
+    if scorer is not None and own:
+        raise ConfigError(f"{', '.join(own)} is of a metric given by name; give it where the scorer is made")
+    if scorer is not None:
+        spec = scorer.spec
+    else:
+        given = MetricSource.of(metric, source, revision)
+        source, revision = given.source, given.revision
+        check_loading(source, device, metric=given.name)
+        check_options(given.loads, own)
+        spec = replace(given, options=tuple(own.items())).spec
+        if "prompt" in own and (dry := dry_scorer(given.spec, own)) is not None:
+            own["prompt"] = dry.prompt  # its file need not be there in another process
+    if spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
+        raise ConfigError(
+            f"metric {spec.name!r} weighs words by a corpus of references, and has none: a reward would depend on the "
+            "other captions of its batch. Fit it on the references of the training data, "
+            f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
+        )
+    return GivenMetric(spec, source, {**own, "revision": revision}, scorer)
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
@@ -81,55 +120,3 @@ def away_between_calls(scorer: Scorer) -> Iterator[None]:
         model.to("cpu")
         if device.type == "cuda" and torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # gives the memory back to other libraries, such as vLLM
-
-
-class OwnInEachProcess:
-    """What a reward has for one process only: its lock and its scorer, which are left out when it is pickled.
-
-    The threads of a parent are gone in a forked child, and locks that they held stay locked.
-    """
-
-    _of_process: tuple[str, ...] = ("_lock", "_scorer", "_is_unusable")
-    _given_scorer: Scorer | None
-    __name__: str  # trainers read it from the instance
-
-    def _start_empty(self) -> None:
-        self._lock = threading.RLock()
-        self._scorer: Scorer | None = None
-        self._is_unusable = False
-        _rewards.add(self)
-
-    def _after_fork(self) -> None:
-        """In a forked child: if a thread of the parent was scoring, its lock is never released here."""
-        if self._lock.acquire(blocking=False):
-            self._lock.release()
-        else:
-            self._start_empty()
-            self._is_unusable = self._given_scorer is not None
-
-    def _check_usable(self) -> None:
-        if self._is_unusable:
-            raise RuntimeError(
-                f"{self.__name__}: this process was forked while another thread used the scorer, which is left in the "
-                "middle of its work. Make the reward in the child, or by the metric's name, or start processes by spawn"
-            )
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in self._of_process}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start_empty()
-
-
-def _in_child() -> None:
-    was_loaded = any(reward._scorer is not None for reward in _rewards)
-    for reward in list(_rewards):
-        reward._after_fork()
-    if was_loaded and "torch" in sys.modules:
-        # the threads among which the parent's torch divided its work are gone, too, and a child would wait for them
-        sys.modules["torch"].set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_in_child)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +14,9 @@ from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.metrics.function_places import names_function
 from reward.registry import is_address
+from reward.rewards.completions import Reason
 
-__all__ = ["check_one_name", "default_name", "different_names", "log_rows"]
+logger = logging.getLogger(__name__)
 
 # {name: (the trainer's state, the reward that was called with it)}, as weak references
 _called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
@@ -68,6 +71,16 @@ def different_names(names: Sequence[str]) -> list[str]:
         ['short', 'vela', 'short_2']
     """
     return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
+
+
+def report_reasons(name: str, reasons: Mapping[int, Reason], failures: Counter[str]) -> None:
+    """Counts the rows of a reward that have no score by kind, and warns of the first, tenth, hundredth, ... of each."""
+    for kind, count in Counter(reason.kind for reason in reasons.values()).items():
+        before = failures[kind]
+        failures[kind] = count = before + count
+        if before == 0 or len(str(before)) < len(str(count)):
+            example = next(reason.message for reason in reasons.values() if reason.kind == kind)
+            logger.warning("%s: %d row%s so far: %s (%s)", name, count, "s" * (count != 1), kind, example)
 
 
 def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterable[float]) -> None:

@@ -27,7 +27,7 @@ from reward import AsyncReward, CaptionSample, MetricReward, RemoteReward, load_
 from reward.errors import ConfigError, OutputError, ServiceError, WeightsError
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
-from reward.metrics.remote.scorer import RemoteScorer
+from reward.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
 from tests.loopback_http import certificate, send, serving
@@ -58,6 +58,7 @@ class FakeService:
         self.tokens: list[str | None] = []
         self.url = ""
         self.is_down = False
+        self.is_sick = 0  # so many checks of its health fail
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         self.requests.append(request)
@@ -74,11 +75,15 @@ class FakeService:
         return {"identity": self.facts["identity"], "samples": samples}
 
     def reply(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.path == "/health":
+            self.is_sick -= (is_sick := self.is_sick > 0)
+            handler.close_connection = is_sick
+            return None if is_sick else send(handler, b"{}")
         if handler.command == "GET":
             info = {"metrics": {self.facts["metric"]: self.facts}, "limits": LIMITS}
             return send(handler, json.dumps(info).encode())
         self.tokens.append(handler.headers["Authorization"])
-        fault: Fault | None = "drop" if self.is_down else self.faults.popleft() if self.faults else None
+        fault: Fault | None = (500, "down") if self.is_down else self.faults.popleft() if self.faults else None
         if fault in ("drop", "hang"):
             time.sleep(1.0 if fault == "hang" else 0)
             handler.close_connection = True
@@ -157,21 +162,52 @@ def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> N
 
 
 def test_waiting_behind_our_own_requests_does_not_count_as_down_time(service: FakeService) -> None:
-    answer, built, most = service.answer, [], 0
+    answer = service.answer
 
     def slow(request: dict[str, Any]) -> dict[str, Any]:
-        nonlocal most
         time.sleep(0.1)
-        most = max(most, len(built) - len(service.requests))
         return answer(request)
 
     service.answer = slow  # type: ignore[method-assign]
     scorer = scorer_of(service, timeout=5.0, patience=0.5, concurrency=2)
-    body = scorer._body
-    scorer._body = lambda *args: (built.append(args), body(*args))[1]  # type: ignore[method-assign, func-returns-value]
     samples = [CaptionSample("a", Image.new("RGB", (width, 2))) for width in range(1, 21)]
     assert scorer.score(samples).errors == {}
-    assert most <= 2, "bodies are built when they are sent"
+
+
+def test_a_request_that_three_services_died_of_is_given_up_and_harms_no_other(service: FakeService) -> None:
+    """A service that dies breaks all connections; a request whose connection broke is sent again by itself."""
+    inside, answer, most, deaths = [0], service.answer, [0], [0]
+
+    def answer_or_die(request: dict[str, Any]) -> dict[str, Any]:
+        inside[0] += 1
+        time.sleep(0.05)
+        is_deadly = "die" in str(request)
+        if is_deadly:
+            deaths[0] += 1
+            most[0] = max(most[0], inside[0]) if deaths[0] > 1 else 0
+        with_it = is_deadly or (deaths[0] == 1 and inside[0] > 1)
+        inside[0] -= 1
+        if with_it:
+            raise OSError  # the connection breaks
+        return answer(request)
+
+    service.answer = answer_or_die  # type: ignore[method-assign]
+    samples = [CaptionSample("die" if width == 3 else "a", Image.new("RGB", (width, 2))) for width in range(1, 7)]
+    table = scorer_of(service, timeout=5.0, patience=60.0).score(samples)
+    assert table.errors == {
+        2: "the service refuses: 3 services died, one after another, while they scored this request"
+    }
+    assert table.scores[:, 1].tolist()[3:] == [4, 5, 6]
+    assert (deaths, most) == ([3], [1])
+
+
+def test_a_connection_that_breaks_before_a_service_is_well_is_no_death(service: FakeService) -> None:
+    scorer = scorer_of(service, timeout=5.0, patience=60.0)
+    scorer.connect()
+    service.faults.append("drop")  # then two checks of its health fail: a port that is open, and nothing behind it
+    service.is_sick = 2
+    assert scorer.score(samples_of("a")).errors == {}
+    assert service.is_sick == 0
 
 
 def test_a_refusal_is_not_tried_again(service: FakeService) -> None:
@@ -262,14 +298,14 @@ def test_a_service_that_comes_back_with_another_checkpoint_is_refused(service: F
 
 
 def test_the_metric_is_found_or_named(service: FakeService) -> None:
-    loaded = load_scorer("remote", service.url)
+    loaded = load_scorer("made-up", service.url)
     assert loaded.spec.name == "made-up"
     assert loaded.spec.range == (0.0, float("inf"))
-    assert load_scorer("remote", f"{service.url}#made-up").score(samples_of("a")).scores.tolist() == [[1, 5]]
+    assert load_scorer(service.url).score(samples_of("a")).scores.tolist() == [[1, 5]]
     with pytest.raises(ServiceError, match="serves made-up, and not 'vela'"):
-        load_scorer("remote", f"{service.url}#vela")
+        load_scorer("vela", service.url)
     with pytest.raises(ServiceError, match="no reward service at"):
-        scorer_of(service, metric="x", patience=0.3).__class__("http://127.0.0.1:9", patience=0.3).connect()
+        RemoteScorer("http://127.0.0.1:9", patience=0.3).connect()
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8123", "ftp://x", "http://user:word@x", "http://x?token=1", ""])
@@ -278,26 +314,14 @@ def test_addresses_that_cannot_be(url: str) -> None:
         RemoteScorer(url)
 
 
-def test_async_calls_run_beside_each_other(service: FakeService) -> None:
-    scorer = scorer_of(service)
-
-    async def run() -> list[float]:
-        tables = await asyncio.gather(*(scorer.ascore(samples_of(" ".join("a" * n))) for n in range(1, 9)))
-        return [float(table.scores[0, 0]) for table in tables]
-
-    assert asyncio.run(run()) == list(range(1, 9))
-    assert asyncio.run(run()) == list(range(1, 9))  # in a new event loop
-
-
 def score_in_child(scorer: RemoteScorer, connection: Any) -> None:
     connection.send(scorer.score(samples_of("a b")).scores.tolist())
 
 
-@pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_other_processes_connect_anew(service: FakeService, way: str) -> None:
+def test_other_processes_connect_anew(service: FakeService) -> None:
     scorer = scorer_of(service, timeout=10.0, patience=60.0)
     scorer.score(samples_of("a"))
-    context = multiprocessing.get_context(way)
+    context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     child = context.Process(target=score_in_child, args=[scorer, theirs])
     child.start()
@@ -354,14 +378,14 @@ def test_the_first_call_raises_where_there_is_no_service() -> None:
 
 def test_offline_scoring_resumes_only_with_the_same_checkpoint(service: FakeService, tmp_path: Path) -> None:
     benchmark = load_benchmark("scenes", limit=2)
-    assert score_benchmark(benchmark, "remote", source=service.url).aspects == ("words", "width")
+    assert score_benchmark(benchmark, "made-up", source=service.url).aspects == ("words", "width")
     (tmp_path / "data.jsonl").write_text('{"candidate": "a b"}\n')
     output = tmp_path / "scores.jsonl"
-    score_dataset(tmp_path / "data.jsonl", "remote", output, source=service.url)
+    score_dataset(tmp_path / "data.jsonl", "made-up", output, source=service.url)
     assert read_lines(output)[0]["words"] == 2.0
     service.facts["identity"] = "second"
     with pytest.raises(OutputError, match="other input, metric or settings"):
-        score_dataset(tmp_path / "data.jsonl", "remote", output, source=service.url)
+        score_dataset(tmp_path / "data.jsonl", "made-up", output, source=service.url)
 
 
 def test_rewards_equal_those_in_process() -> None:

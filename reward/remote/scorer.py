@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import math
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
-from reward.judges.background import BackgroundLoop
 from reward.metrics.base import MetricSpec, TakesData, installed_specs
-from reward.metrics.groups import Group, group_samples
-from reward.metrics.remote import SPEC
-from reward.metrics.remote.client import Refused, Replicas, Unreachable, checked_urls
-from reward.samples import CaptionSample, ScoreTable, check_samples
+from reward.metrics.groups import Group, group_samples, windows
+from reward.remote import REMOTE
+from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
+from reward.samples import CaptionSample
+from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["RemoteScorer"]
+Scored = list[tuple[list[float], str | None, bool]]  # scores of each candidate, why it has none, whether it was cut
 
 
 class RemoteScorer(TakesData):
@@ -57,9 +56,9 @@ class RemoteScorer(TakesData):
         ('descriptiveness', 'relevance', 'fluency')
     """
 
-    _loop: BackgroundLoop | None
-    _pid: int
+    takes_calls_together = True  # of several threads
     _replicas: Replicas
+    _threads: ThreadPoolExecutor
     _spec: MetricSpec
 
     def __init__(
@@ -74,17 +73,13 @@ class RemoteScorer(TakesData):
         image_root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.urls, named = checked_urls(url if isinstance(url, str) else ",".join(url))
-        if concurrency < 1 or not timeout > 0 or not patience > 0:
-            raise ConfigError(
-                f"concurrency must be at least 1, and timeout and patience above 0, got {concurrency}, {timeout} and "
-                f"{patience}"
-            )
         self.metric = metric or named
         self.identity = identity
-        self._settings = {"timeout": timeout, "patience": patience, "concurrency": concurrency}
+        self.concurrency = concurrency
+        self._settings: Any = {"timeout": timeout, "patience": patience}
         self._image_root = None if image_root is None else os.path.realpath(image_root)
         self._facts: dict[str, Any] | None = None
-        self._start_empty()
+        self._lock = threading.Lock()
 
     @property
     def spec(self) -> MetricSpec:  # type: ignore[override]  # elsewhere an attribute
@@ -134,50 +129,37 @@ class RemoteScorer(TakesData):
         Raises:
             ServiceError: no replica answers, the metric is not there, or they do not all serve the same.
         """
-        if self._facts is None:
-            self._run(self._connect())
+        with self._lock:
+            if not hasattr(self, "_replicas"):
+                self._replicas = Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)
+                self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
+            if self._facts is None:
+                try:
+                    replies = self._replicas.get_all("/info")
+                except Unreachable as error:
+                    raise ServiceError(f"no reward service at {', '.join(self.urls)}: {error}") from None
+                for url, reply in replies.items():
+                    self._facts = self._read_info(url, reply)
 
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
-        """Scores (N, A); `batch_size` and `progress` have no effect: the service batches.
-
-        Raises:
-            ServiceError: the service serves something else than at first, or refuses the token.
-        """
-        return self._run(self._ask(samples))
-
-    async def ascore(self, samples: Sequence[CaptionSample]) -> ScoreTable:
-        """`score` to be awaited, in any event loop, which goes on meanwhile."""
-        check_samples(samples)
-        loop = self._open()
-        return await loop.arun(self._ask(list(samples)))
-
-    async def _connect(self) -> None:
+    def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
         try:
-            replies = await self._replicas.get_all("/info")
-        except (Unreachable, Refused) as error:
-            raise ServiceError(f"no reward service at {', '.join(self.urls)}: {error}") from None
-        for url, reply in replies.items():
-            try:
-                metrics = reply["metrics"]
-                if self.metric is None and len(metrics) == 1:
-                    self.metric = next(iter(metrics))
-                if self.metric not in metrics:
-                    first = next(iter(metrics))
-                    raise ServiceError(
-                        f"{url} serves {', '.join(metrics)}, and not {self.metric!r}: write {first}={url}, or "
-                        f"metric={first!r}"
-                    )
-                facts = metrics[self.metric]
-                self._check(facts["identity"], url)
-                self.identity = facts["identity"]
-                self._most_candidates = int(reply["limits"]["max_candidates"])
-                self._most_bytes = int(reply["limits"]["max_body"])
-                self._spec = _spec(facts)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                if isinstance(error, ServiceError):
-                    raise
-                raise ServiceError(f"{url} is no reward service of this version: its /info lacks {error}") from None
-            self._facts = facts
+            specs = {name: _spec(facts) for name, facts in reply["metrics"].items()}
+            identities = {name: str(facts["identity"]) for name, facts in reply["metrics"].items()}
+            self._most_candidates = int(reply["limits"]["max_candidates"])
+            self._most_bytes = int(reply["limits"]["max_body"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ServiceError(f"{url} is no reward service of this version: its /info lacks {error}") from None
+        first = next(iter(specs), "")
+        if self.metric is None and len(specs) == 1:
+            self.metric = first
+        if self.metric not in specs:
+            raise ServiceError(
+                f"{url} serves {', '.join(specs)}, and not {self.metric!r}: write {first}={url}, or metric={first!r}"
+            )
+        self._check(identities[self.metric], url)
+        self.identity, self._spec = identities[self.metric], specs[self.metric]
+        facts: dict[str, Any] = reply["metrics"][self.metric]
+        return facts
 
     def _check(self, identity: Any, where: str) -> None:
         if self.identity is not None and identity != self.identity:
@@ -187,51 +169,56 @@ class RemoteScorer(TakesData):
                 "version, or begin a new run"
             )
 
-    async def _ask(self, samples: list[CaptionSample]) -> ScoreTable:
-        if self._facts is None:
-            await self._connect()
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        """Scores (N, A); `batch_size` and `progress` have no effect: the service batches.
+
+        Raises:
+            ServiceError: the service serves something else than at first, or refuses the token.
+        """
+        self.connect()
         facts = self._facts or {}
-        groups = await asyncio.to_thread(
-            group_samples,
+        groups = group_samples(
             samples,
             use_images=facts["reads_images"],
             use_references=facts["reads_references"],
             contexts=[_cells(sample, self._spec) for sample in samples],
         )
-        aspects = self._spec.aspects
-        scores = np.full((len(samples), len(aspects)), np.nan)
+        scores = np.full((len(samples), len(self._spec.aspects)), np.nan)
         truncated = np.zeros(len(samples), dtype=bool)
         errors: dict[int, str] = {}
-
-        async def ask(group: Group, candidates: list[str]) -> None:
-            try:
-                body = partial(self._body, group, candidates)
-                reply = await self._replicas.post("/score", body, key=group.image_key or "")
-                part = self._read(reply, len(candidates))
-            except (ImageError, Refused, Unreachable) as error:
-                part = [([math.nan] * len(aspects), _reason(error), False)] * len(candidates)
-            for candidate, (values, reason, cut) in zip(candidates, part, strict=True):
-                rows = group.rows[candidate]
-                scores[rows], truncated[rows] = values, cut
-                errors.update(dict.fromkeys(rows, reason) if reason is not None else {})
-
-        tasks = []
+        asked, ended = {}, threading.Event()
         for group in groups:
-            candidates = list(group.rows)
             if group.error is not None:
                 errors.update({row: group.error for rows in group.rows.values() for row in rows})
                 continue
-            for start in range(0, len(candidates), self._most_candidates):
-                tasks.append(asyncio.ensure_future(ask(group, candidates[start : start + self._most_candidates])))
+            for (part,) in windows([group], self._most_candidates):
+                asked[self._threads.submit(self._ask, part, ended)] = part
         try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        return ScoreTable(scores, aspects, dict(sorted(errors.items())), truncated, aliases=self._spec.aliases)
+            for future in as_completed(asked):
+                for rows, (values, reason, cut) in zip(asked[future].rows.values(), future.result(), strict=True):
+                    scores[rows], truncated[rows] = values, cut
+                    errors.update(dict.fromkeys(rows, reason) if reason is not None else {})
+        finally:  # of an interrupted run nothing is asked any more
+            ended.set()
+            for future in asked:
+                future.cancel()
+        errors = dict(sorted(errors.items()))
+        return ScoreTable(scores, self._spec.aspects, errors, truncated, aliases=self._spec.aliases)
 
-    def _body(self, group: Group, candidates: list[str]) -> bytes:
-        sample: dict[str, Any] = {"candidates": candidates, "references": list(group.references)}
+    def _ask(self, group: Group, ended: threading.Event) -> Scored:
+        try:
+            reply = self._replicas.post("/score", self._body(group), ended, key=group.image_key or "")
+            return self._read(reply, len(group.rows))
+        except ImageError as error:
+            reason = str(error)
+        except Refused as error:
+            reason = f"the service refuses: {error}"
+        except Unreachable as error:
+            reason = f"the service cannot be reached: {error}"
+        return [([math.nan] * len(self._spec.aspects), reason, False)] * len(group.rows)
+
+    def _body(self, group: Group) -> bytes:
+        sample: dict[str, Any] = {"candidates": list(group.rows), "references": list(group.references)}
         if group.context is not None:
             sample["columns"] = json.loads(group.context)
         if group.image is not None and self._facts is not None and self._facts["reads_images"]:
@@ -248,50 +235,23 @@ class RemoteScorer(TakesData):
                 return {"path": os.path.relpath(path, self._image_root).replace(os.sep, "/")}
         return {"base64": base64.b64encode(encoded_image(image)).decode()}
 
-    def _read(self, reply: Any, count: int) -> list[tuple[list[float], str | None, bool]]:
-        """(scores, reason, truncated) of each candidate."""
+    def _read(self, reply: Any, count: int) -> Scored:
         try:
-            self._check(reply["identity"], "the service")
-            sample = reply["samples"][0]
+            identity, sample = reply["identity"], reply["samples"][0]
             rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], strict=True))
-            read = [
-                ([math.nan if v is None else float(v) for v in values], why, bool(cut)) for values, why, cut in rows
-            ]
+            read = [([math.nan if v is None else float(v) for v in row], why, bool(cut)) for row, why, cut in rows]
             if len(read) != count or any(len(values) != len(self._spec.aspects) for values, *_ in read):
                 raise ValueError("another number of scores than was asked for")
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            if isinstance(error, ServiceError):
-                raise
             raise Refused(f"the reply cannot be read ({error})") from None
+        self._check(identity, "the service")
         return read
 
-    def _run(self, coroutine: Any) -> Any:
-        return self._open().run(coroutine)
-
-    def _open(self) -> BackgroundLoop:
-        """The event loop of this process with its connections."""
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():  # threads do not live on in a forked process
-                self._loop, self._pid = BackgroundLoop(), os.getpid()
-                self._replicas = self._loop.run(self._make_replicas())
-            return self._loop
-
-    async def _make_replicas(self) -> Replicas:
-        return Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)  # type: ignore[arg-type]
-
-    def _start_empty(self) -> None:
-        self._lock = threading.Lock()
-        self._loop = None
-        self._pid = 0
-
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            key: value for key, value in self.__dict__.items() if key not in ("_lock", "_loop", "_pid", "_replicas")
-        }
+        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_replicas", "_threads")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start_empty()
+        self.__dict__.update(state, _lock=threading.Lock())
 
     def __repr__(self) -> str:
         return f"RemoteScorer({','.join(self.urls)!r}, metric={self.metric!r})"
@@ -301,7 +261,7 @@ def _spec(facts: dict[str, Any]) -> MetricSpec:
     low, high = facts["range"]
     return MetricSpec(
         name=str(facts["metric"]),
-        scorer=SPEC.scorer,
+        scorer=REMOTE.scorer,
         aspects=tuple(map(str, facts["aspects"])),
         aliases={str(short): str(aspect) for short, aspect in facts["aliases"].items()},
         needs_image=bool(facts["needs_image"]),
@@ -317,8 +277,3 @@ def _cells(sample: CaptionSample, spec: MetricSpec) -> str | None:
     """The cells that the metric needs, as JSON."""
     cells = {role: sample.columns.get(role) for role in spec.columns}
     return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
-
-
-def _reason(error: Exception) -> str:
-    kind = {Refused: "the service refuses: ", Unreachable: "the service cannot be reached: "}.get(type(error), "")
-    return f"{kind}{error}"

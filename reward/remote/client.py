@@ -1,0 +1,219 @@
+"""Asks the replicas of a reward service: retries, deadlines, and no requests to those that are down."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from reward.errors import ConfigError, ServiceError
+from reward.http_client import LARGEST_REPLY, backoff, http_library, printable, retry_after
+
+logger = logging.getLogger(__name__)
+
+_AGAIN = (408, 425, 429)  # and all from 500 on
+_FIRST_REST, _LONGEST_REST = 0.5, 30.0  # seconds for which a replica that failed is left alone
+_LONGEST_WAIT = 60.0  # a replica may ask for a longer rest than ours, but not for an hour
+_MOST_DEATHS = 3  # of services in the middle of a request, until it is given up
+
+
+class Refused(Exception):
+    """The service will never answer this request, but may answer others."""
+
+
+class Unreachable(Exception):
+    """No replica answered in time."""
+
+
+class _Failed(Exception):
+    """A try without an answer; after a rest, another may have one."""
+
+    def __init__(self, problem: str, least_rest: float = 0.0, is_death: bool = False) -> None:
+        super().__init__(problem)
+        self.least_rest, self.is_death = least_rest, is_death
+
+
+def checked_urls(text: str) -> tuple[list[str], str | None]:
+    """Addresses of replicas, separated by commas, and the metric behind `#`, if it is named there.
+
+    Raises:
+        ConfigError: not an address, or one with a password or a query.
+
+    Example:
+        >>> checked_urls("http://a:8123,http://b:8123/#vela")
+        (['http://a:8123', 'http://b:8123'], 'vela')
+    """
+    addresses, _, metric = text.partition("#")
+    urls = [url.strip().rstrip("/") for url in addresses.split(",")]
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"a reward service is named by its address, such as http://127.0.0.1:8123, got {url!r}")
+        if parts.username or parts.password or parts.query:
+            raise ConfigError("the address of a service must hold no user, password or query; set CAPREWARD_TOKEN")
+    return urls, metric or None
+
+
+@dataclass
+class _Replica:
+    """A server, and for how long it is left alone (on the clock of `time.monotonic`) after failures in a row."""
+
+    url: str
+    failures: int = 0
+    rests_until: float = 0.0
+    is_tried: bool = False  # after a rest, one request at a time until one succeeds
+
+    @property
+    def is_open(self) -> bool:
+        return self.failures == 0 or (time.monotonic() >= self.rests_until and not self.is_tried)
+
+
+class Replicas:
+    """Servers that serve the same metric; they may be asked by several threads at a time.
+
+    A request that ends a service takes with it whatever else is scored there. So one whose connection broke is sent
+    again by itself, to a service that is well; after three that died of it, it is given up.
+
+    Args:
+        urls: addresses.
+        token: bearer token, or None.
+        timeout: seconds for one try.
+        patience: seconds until a request that no replica has answered is given up, once it is its turn. While no
+            replica has answered for that long, further requests are given up after one try at each.
+    """
+
+    def __init__(self, urls: list[str], token: str | None, *, timeout: float, patience: float) -> None:
+        httpx = http_library()
+        self._errors, self._breaks = httpx.HTTPError, (httpx.ReadError, httpx.RemoteProtocolError)
+        self._token, self._timeout, self._patience = token, timeout, patience
+        # Proxies of the environment are for the way out; a service is named by its own address.
+        self._client = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=httpx.create_ssl_context(),  # also reads SSL_CERT_FILE and SSL_CERT_DIR
+            trust_env=False,
+            limits=httpx.Limits(keepalive_expiry=4.0),  # the service ends a connection after 5 idle seconds
+        )
+        self._replicas = [_Replica(url) for url in urls]
+        self._alone, self._choosing = threading.Lock(), threading.Lock()
+        self._down_since: float | None = None
+
+    def get_all(self, path: str) -> dict[str, Any]:
+        """{url: what it answers} of all replicas that answer; at least one.
+
+        Raises:
+            Unreachable: no replica answers in time.
+        """
+        replies: dict[str, Any] = {}
+        start, rounds = time.monotonic(), 0
+        while True:
+            for replica in self._replicas:
+                try:
+                    replies[replica.url] = self._send(replica, "GET", path, None, start + self._patience)
+                except (_Failed, Refused) as error:
+                    problem = str(error)
+            if replies:
+                return replies
+            left = start + self._patience - time.monotonic()
+            if left <= 0:
+                raise Unreachable(problem)
+            time.sleep(min(left, backoff(rounds, first=_FIRST_REST, longest=5.0)))
+            rounds += 1
+
+    def post(self, path: str, body: bytes, ended: threading.Event, *, key: str = "") -> Any:
+        """The answer of a replica; requests of equal `key` go to the same one as long as it answers.
+
+        Raises:
+            Refused: the service does not take the request, or three died of it.
+            ServiceError: it does not know the path or the token.
+            Unreachable: there is no answer in time, or before the caller's work has ended.
+        """
+        start = sum(key.encode()) % len(self._replicas)
+        order = self._replicas[start:] + self._replicas[:start]
+        deadline = time.monotonic() + self._patience
+        tries = deaths = 0
+        problem = "no try was made"
+        while True:
+            replica = self._free(order, deadline, ended, tries, problem)
+            tries += 1
+            try:
+                with self._alone if deaths else nullcontext():
+                    if deaths:
+                        self._send(replica, "GET", "/health", None, deadline)
+                    return self._send(replica, "POST", path, body, deadline)
+            except _Failed as failure:
+                problem, deaths = str(failure), deaths + failure.is_death
+            if deaths == _MOST_DEATHS:
+                raise Refused(f"{deaths} services died, one after another, while they scored this request")
+            level = logging.WARNING if tries == 1 else logging.INFO
+            left = deadline - time.monotonic()
+            logger.log(level, "%s does not answer (%s); trying again for up to %.0f s.", replica.url, problem, left)
+
+    def _free(
+        self, order: list[_Replica], deadline: float, ended: threading.Event, tries: int, problem: str
+    ) -> _Replica:
+        """The first replica that may be asked, waited for."""
+        while True:
+            now = time.monotonic()
+            is_down = self._down_since is not None and now - self._down_since > self._patience
+            if now >= deadline or ended.is_set() or (is_down and tries >= len(order)):
+                raise Unreachable(f"no answer in {tries} tries, last: {problem}")
+            with self._choosing:
+                for replica in order:
+                    if replica.is_open:
+                        replica.is_tried = replica.failures > 0
+                        return replica
+            if is_down:
+                raise Unreachable("the service has not answered for long, and is left alone for a moment")
+            rest = min(each.rests_until for each in order) - now
+            ended.wait(max(0.02, min(rest, deadline - now, 1.0)))
+
+    def _send(self, replica: _Replica, method: str, path: str, body: bytes | None, deadline: float) -> Any:
+        """The answer of a replica to one try."""
+        try:
+            answer = self._exchange(replica.url + path, method, body, deadline)
+        except _Failed as failure:
+            if self._down_since is None:
+                self._down_since = time.monotonic()
+            replica.failures += 1
+            rest = backoff(replica.failures - 1, first=_FIRST_REST, longest=_LONGEST_REST)
+            replica.rests_until = time.monotonic() + max(failure.least_rest, rest)
+            raise
+        finally:
+            replica.is_tried = False
+        replica.failures, self._down_since = 0, None
+        return answer
+
+    def _exchange(self, url: str, method: str, body: bytes | None, deadline: float) -> Any:
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        end = min(deadline, time.monotonic() + self._timeout)
+        content = b""
+        try:
+            seconds = max(0.1, end - time.monotonic())
+            with self._client.stream(method, url, content=body, headers=headers, timeout=seconds) as response:
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > LARGEST_REPLY:
+                        raise Refused(f"the service's reply is larger than {LARGEST_REPLY // 10**6} MB")
+                    if time.monotonic() > end + 0.1:
+                        raise _Failed("the reply did not come to its end in time")
+            status = response.status_code
+            if status == 200:
+                return json.loads(content)
+        except (self._errors, OSError, ValueError, RecursionError) as error:  # the last two: broken JSON
+            is_death = method == "POST" and isinstance(error, self._breaks)
+            raise _Failed(printable(f"{type(error).__name__}: {error}", self._token), is_death=is_death) from None
+        problem = f"status {status}: {printable(content.decode(errors='replace'), self._token)}"
+        if status in (401, 403):
+            raise ServiceError(f"{url} refuses the token ({problem}); set CAPREWARD_TOKEN to the service's own")
+        if status in (301, 302, 307, 308, 404, 405):
+            raise ServiceError(f"{url} is not what a reward service of this version has ({problem})")
+        if status < 500 and status not in _AGAIN:
+            raise Refused(problem)
+        if status in (429, 503):  # it is alive, and only full
+            self._down_since = time.monotonic()
+        raise _Failed(problem, min(retry_after(response.headers), _LONGEST_WAIT))

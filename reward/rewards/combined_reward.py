@@ -1,0 +1,249 @@
+"""CombinedReward: several rewards as one reward function; WeightedReward, their weighted mean."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from reward.aspect_weights import checked_weight, sum_to_one
+from reward.errors import ConfigError, InvalidSampleError
+from reward.metrics.function_places import names_function
+from reward.registry import list_metrics
+from reward.rewards.logs import check_one_name, different_names, log_rows
+from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
+from reward.samples import CaptionSample
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Way = Literal["mean", "harmonic", "geometric", "product", "min"]
+_WAYS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "mean": lambda table, weights: table @ weights,
+    "harmonic": lambda table, weights: 1 / ((1 / table) @ weights),
+    "geometric": lambda table, weights: np.exp(np.log(table) @ weights),
+    "product": lambda table, _: table.prod(axis=1),
+    "min": lambda table, _: table.min(axis=1),
+}
+_MEANS = ("mean", "harmonic", "geometric")
+
+
+class CombinedReward:
+    """Several reward functions as one: their mean, or another number that is made of theirs.
+
+    On [0, 1]: product <= min <= harmonic <= geometric <= mean. In a mean, a high part makes up for a low one; in the
+    others less so, or not at all. Weights are divided by their sum: 0.7 and 0.3 give 0.7 a + 0.3 b, and 7 and 3 the
+    same. A trainer that is given the parts as separate `reward_funcs` with `reward_weights` sums them without dividing,
+    and may normalise each by itself first.
+
+    A completion gets None if any part of weight other than zero gives it None or a number that is not finite: a mean
+    over fewer parts is on another scale than its neighbours', and in a group it would count as a high or low reward. A
+    part of weight zero is called and logged, and changes nothing.
+
+    With a trainer's loggers, the mean of each part is logged as `<name>/<part>`, and the share of rows without a reward
+    as `<name>/unscored`; parts log what they log.
+
+    Args:
+        parts: reward functions, at least one. A reward function is anything with a trainer's call: `VelaReward()`, an
+            aspect such as `VelaReward().aspect("flu")`, a plain function that takes `**kwargs`, another combination;
+            or the name of a metric, or a function of samples. All columns and loggers are passed on to every part.
+        how: `"mean"`, `"harmonic"`, `"geometric"`, `"product"` or `"min"`; all but the mean and the minimum need parts
+            that are never negative. Or a function of the parts' numbers, a float array (N, parts), which gives N
+            numbers; it is called for the rows of which every part has one.
+        weights: one number a part, for a mean; a negative one is a penalty. None weighs them alike.
+        name: the name in the trainer's logs (`__name__`); two rewards of one trainer must not share it. Default: `how`
+            and the names of the parts, as in `min_vela_length`.
+
+    Raises:
+        ConfigError: no parts, an unknown way, weights where there is no mean, or a part whose metric can be negative.
+        WeightsError: a weight that is not a finite number, or a sum that is not positive.
+        TypeError: a part cannot be called, is asynchronous, or is a network: trainers call those in other ways, so they
+            must be given to the trainer itself.
+        InvalidSampleError: in a call, if a part is negative where it must not be.
+
+    Example:
+        >>> def polite(completions, **kwargs):
+        ...     return [float("please" in text) for text in completions]
+        >>> captions = {"prompts": ["Describe."] * 2, "completions": ["A star, please.", "A star."]}
+        >>> CombinedReward(["length", polite], weights=[1, 3])(**captions)
+        [1.5, 0.5]
+        >>> CombinedReward(["length", polite], "min")(**captions)
+        [1.0, 0.0]
+    """
+
+    __name__: str  # trainers read it from the instance
+
+    def __init__(
+        self,
+        parts: Sequence[Callable[..., Any] | str],
+        how: Way | Callable[[np.ndarray], np.ndarray] = "mean",
+        *,
+        weights: Sequence[float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        if not isinstance(parts, (list, tuple)):
+            raise TypeError(f"parts must be a list of reward functions, got {parts!r:.80}")
+        if not parts:
+            raise ConfigError(f"{type(self).__name__} needs at least one reward function, got none")
+        if not callable(how) and how not in _WAYS:
+            raise ConfigError(f"how must be one of {', '.join(_WAYS)}, or a function of an array, got {how!r}")
+        if weights is not None and how not in _MEANS:
+            raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={how!r}")
+        if weights is not None and len(weights) != len(parts):
+            raise ConfigError(f"got {len(weights)} weights for {len(parts)} parts")
+        self.parts: list[Any] = [_checked_part(part, place) for place, part in enumerate(parts)]
+        self.part_names = different_names([function_name(part) for part in self.parts])
+        self.how = how
+        given = [1.0] * len(parts) if weights is None else weights
+        self.weights = sum_to_one([checked_weight(each, f"weights[{place}]") for place, each in enumerate(given)])
+        self.__name__ = name or "_".join([function_name(how) if callable(how) else how, *self.part_names])
+        for part, part_name in zip(self.parts, self.part_names, strict=True):
+            low, high = getattr(part, "range", (0.0, 0.0))
+            if self._needs_positive and -math.inf < low < 0:
+                raise ConfigError(f"{self._needs_positive}, and {part_name!r} lies in [{low:g}, {high:g}]")
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Any = None,
+        log_extra: Callable[[str, list[Any]], None] | None = None,
+        log_metric: Callable[[str, float], None] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """Rewards of the completions, one each, in order.
+
+        Args:
+            prompts, completions, completion_ids, columns: as the trainer gives them; each part gets them all.
+            log_extra, log_metric: a trainer's loggers, which each part gets as well.
+
+        Raises:
+            InvalidSampleError: a part gave another number of rewards than there are completions.
+            ConfigError: another reward of this trainer has the same name.
+        """
+        check_one_name(self, columns.get("trainer_state"))
+        loggers = {"log_extra": log_extra, "log_metric": log_metric}
+        # pass only the loggers that the trainer gave
+        options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
+        call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **options}
+        table = self._table([part(**call) for part in self.parts], len(completions))
+        combined = self._combine(table)
+        if log_metric is not None:
+            for part_name, column in zip(self.part_names, table.T, strict=True):
+                log_rows(log_metric, f"{self.__name__}/{part_name}", column[np.isfinite(column)])
+            log_rows(log_metric, f"{self.__name__}/unscored", [value is None for value in combined])
+        return combined
+
+    def load(self) -> Self:
+        """Loads the models of all parts now, see `MetricReward.load`."""
+        for part in self.parts:
+            load_reward(part)
+        return self
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them.
+
+        Raises:
+            ConfigError: a part is a function that needs what captions do not have, see `rates_captions`.
+        """
+        given = [rates_captions(part).rewards(samples) for part in self.parts]
+        return self._combine(self._table(given, len(samples)))
+
+    def reason(self, sample: CaptionSample) -> str | None:
+        """Why a sample has no reward, from the first part that gives one; None if no part does."""
+        for part, part_name in zip(self.parts, self.part_names, strict=True):
+            reason = part.reason(sample) if hasattr(part, "reason") else None
+            if reason is not None:
+                return f"{part_name}: {reason}"
+        return None
+
+    @property
+    def _needs_positive(self) -> str:
+        """The beginning of a message, if negative numbers cannot be combined."""
+        is_so = self.how in ("harmonic", "geometric", "product")
+        return f'{self.__name__}: how="{self.how}" needs rewards that are never negative' if is_so else ""
+
+    def _table(self, given: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
+        """Rewards (N, parts), NaN for what is not finite."""
+        for part_name, rewards in zip(self.part_names, given, strict=True):
+            if len(rewards) != count:
+                raise InvalidSampleError(
+                    f"{self.__name__}: the part {part_name!r} gave {len(rewards)} rewards for {count} completions"
+                )
+        columns = [[math.nan if value is None else float(value) for value in rewards] for rewards in given]
+        table = np.array(columns, dtype=np.float64).reshape(len(self.parts), count).T
+        return np.where(np.isfinite(table), table, math.nan)
+
+    def _combine(self, table: np.ndarray) -> list[float | None]:
+        used = self.weights != 0  # a part without weight must not spread its NaN
+        rows = np.isfinite(table[:, used]).all(axis=1)
+        numbers = table[rows][:, used]
+        if self._needs_positive and (numbers < 0).any():
+            part = np.flatnonzero(used)[np.argwhere(numbers < 0)[0][1]]
+            raise InvalidSampleError(
+                f"{self._needs_positive}, and {self.part_names[part]!r} gave {numbers[numbers < 0][0]:g}"
+            )
+        combined = np.full(len(table), math.nan)
+        with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
+            if callable(self.how):
+                combined[rows] = self.how(numbers)
+            else:
+                combined[rows] = _WAYS[self.how](numbers, self.weights[used])
+        return [float(value) if math.isfinite(value) else None for value in combined]
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
+        return f"{type(self).__name__}(name={self.__name__!r}, how={self.how!r}, {parts})"
+
+
+class WeightedReward(CombinedReward):
+    """The weighted mean of reward functions, written in pairs; see `CombinedReward`.
+
+    Args:
+        parts: (reward function, weight), in either order, at least one.
+        name: default: `weighted` and the names of the parts, as in `weighted_vela_length`.
+
+    Example:
+        >>> WeightedReward([("length", 1), (0.5, "unigram")]).weights.round(2).tolist()
+        [0.67, 0.33]
+    """
+
+    def __init__(self, parts: Sequence[tuple[Any, Any]], *, name: str | None = None) -> None:
+        if not isinstance(parts, (list, tuple)):
+            raise TypeError(f"parts must be a list of (reward function, weight), got {parts!r:.80}")
+        for place, entry in enumerate(parts):
+            if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+                raise TypeError(f"parts[{place}] must be (reward function, weight), got {entry!r:.80}")
+        pairs = [part[::-1] if _is_reward(part[1]) and not _is_reward(part[0]) else part for part in parts]
+        super().__init__([reward for reward, _ in pairs], weights=[weight for _, weight in pairs], name=name)
+        self.__name__ = name or "_".join(["weighted", *self.part_names])
+
+
+def _is_reward(part: Any) -> bool:
+    return callable(part) or isinstance(part, str)
+
+
+def _checked_part(part: Any, place: int) -> Any:
+    """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
+    if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
+        return rates_captions(part)
+    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    if not callable(part) or isinstance(part, type) or (torch is not None and isinstance(part, torch.nn.Module)):
+        raise TypeError(
+            f"parts[{place}] must be a reward function, got {part!r:.80}; give networks and their names to the trainer"
+        )
+    if is_asynchronous(part):
+        raise TypeError(
+            f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
+        )
+    try:
+        inspect.signature(part).bind_partial(prompts=(), completions=())
+    except TypeError:  # no call of a trainer
+        return rates_captions(part)
+    except ValueError:  # some of those written in C have no signature
+        pass
+    return part
