@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,8 +71,14 @@ def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None], certificate:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            if not isinstance(sys.exc_info()[1], OSError):  # a client that was killed is no fault of the server
+                super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+    server = Server(("127.0.0.1", 0), Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
