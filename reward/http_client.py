@@ -27,35 +27,6 @@ def http_library() -> Any:
     return httpx
 
 
-class LimitedReplies:
-    """For an `httpx.AsyncClient`: refuses a reply larger than `LARGEST_REPLY` bytes once it is unpacked.
-
-    Put it before the client among the bases of a class.
-    """
-
-    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """Sends a request and reads the whole reply.
-
-        Raises:
-            UnusableReply: the reply is too large.
-        """
-        response = await super().send(request, stream=True, **options)  # type: ignore[misc]
-        if stream:
-            return response
-        parts, size = [], 0
-        try:
-            async for part in response.aiter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > LARGEST_REPLY:
-                    raise UnusableReply(f"the server's reply is larger than {LARGEST_REPLY // 10**6} MB")
-        finally:
-            await response.aclose()
-        packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
-        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
-        return type(response)(response.status_code, headers=headers, content=b"".join(parts), request=response.request)
-
-
 def whole_reply(response: Any, seconds: float) -> Any:
     """A streamed response of `httpx`, read to its end and unpacked.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import math
@@ -10,6 +11,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +21,9 @@ from reward.errors import CapRewardError, ConfigError, ImageError
 from reward.fingerprint_objects import fingerprint_object, names_in_code
 from reward.fingerprints import fingerprint_code
 from reward.images import load_image
-from reward.judges.background import BackgroundLoop
 from reward.metrics.base import MetricSpec, Scorer, TakesData
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
-
-__all__ = ["FunctionScorer"]
 
 _FORMS = (
     "a metric is function(samples), or function(prompts, completions, **columns) as trainers call it, and gives a list "
@@ -69,26 +68,23 @@ class FunctionScorer(TakesData):
         inner = _innermost(function)
         name = name or str(getattr(inner, "__name__", type(inner).__name__))
         name = name if name.isidentifier() else "function"  # a lambda
-        if isinstance(function, type):
-            try:
+        try:
+            if isinstance(function, type):
                 function = function(**options)
-            except TypeError as error:
-                raise ConfigError(
-                    f"the class {name} cannot be called with {options or 'no arguments'} ({error}): give an object of "
-                    f"it, such as one that the file makes by `metric = {name}(...)`"
-                ) from error
-        elif options:
-            try:
+            elif options:
                 inspect.signature(function).bind_partial(**options)
-            except TypeError as error:
-                raise ConfigError(f"{name} has no such option: {error}") from error
-            function = functools.partial(function, **options)
-        self.function, self.place = function, place
+                function = functools.partial(function, **options)
+        except TypeError as error:
+            raise ConfigError(
+                f"{name} cannot be called with {options or 'no arguments'} ({error}); of a class give an object, such "
+                f"as one that the file makes by `metric = {name}(...)`"
+            ) from error
+        self.function, self.place, self._options = function, place, options
         self._call = _way_to_call(getattr(function, "rewards", function), name)
+        module = getattr(inner, "__module__", None) or ""
         needs_image = getattr(inner, "needs_image", getattr(function, "needs_image", None))
         if needs_image is None:
-            names = _names(function, getattr(inner, "__module__", None), set())
-            needs_image = not {"image", "images"}.isdisjoint(names)
+            needs_image = not {"image", "images"}.isdisjoint(_names(function, module, set()))
         self.spec = MetricSpec(
             name,
             scorer=f"{__name__}:FunctionScorer",
@@ -97,8 +93,6 @@ class FunctionScorer(TakesData):
             range=(-math.inf, math.inf),
             paper="none: a function of one's own",
         )
-        module = getattr(inner, "__module__", None) or ""
-        self._options = options
         self._code = fingerprint_code(module) if module in sys.modules else ""  # as it was when the function was made
 
     @property
@@ -134,7 +128,7 @@ class FunctionScorer(TakesData):
             part = rows[start : start + step]
             for row, value in zip(part, self._numbers([ready[row] for row in part]), strict=True):
                 if value is None or not math.isfinite(value):
-                    errors[row] = f"{self.spec.name} gave {'None' if value is None else value}"
+                    errors[row] = f"{self.spec.name} gave {value}"
                 else:
                     scores[row] = value
         return ScoreTable(scores, self.spec.aspects, dict(sorted(errors.items())))
@@ -144,7 +138,8 @@ class FunctionScorer(TakesData):
         try:
             values = self._call(samples)
             if inspect.isawaitable(values):
-                values = BackgroundLoop().run(_awaited(values))
+                with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
+                    values = pool.submit(asyncio.run, _awaited(values)).result()
         except CapRewardError:  # of a judge or a service that the function asks
             raise
         except Exception as error:
@@ -152,12 +147,12 @@ class FunctionScorer(TakesData):
             told = f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)}){hint}"
             raise ConfigError(told) from error
         values = values.tolist() if hasattr(values, "tolist") else values
-        if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
-            raise ConfigError(f"{name} gave {values!r:.80} for {len(samples)} captions: {_FORMS}")
-        values = list(values)
-        if len(values) != len(samples):
-            raise ConfigError(f"{name} gave {len(values)} numbers for {len(samples)} captions: {_FORMS}")
-        return [value if value is None else self._number(value) for value in values]
+        is_list = hasattr(values, "__iter__") and not isinstance(values, (str, bytes, Mapping))
+        found = list(values) if is_list else []
+        if len(found) != len(samples):
+            given = f"{len(found)} numbers" if is_list else f"{values!r:.80}"
+            raise ConfigError(f"{name} gave {given} for {len(samples)} captions: {_FORMS}")
+        return [value if value is None else self._number(value) for value in found]
 
     def _number(self, value: Any) -> float:
         try:
@@ -208,14 +203,13 @@ def _way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], An
             f"the reward function {name} needs {', '.join(missing)}, and captions come with {', '.join(known)} only: "
             "give it to the trainer itself, or an object with a method rewards(samples) that knows the rest"
         )
-    wanted = [each for each in known if takes_all or each in named]
+
+    def call(given: dict[str, Any]) -> Any:
+        return function(**{name: value for name, value in given.items() if takes_all or name in named})
+
     if lists is _of_one:
-        return lambda samples: [_called(function, wanted, _of_one([sample])) for sample in samples]
-    return lambda samples: _called(function, wanted, lists(samples))
-
-
-def _called(function: Any, wanted: list[str], given: dict[str, Any]) -> Any:
-    return function(**{name: given[name] for name in wanted})
+        return lambda samples: [call(_of_one([sample])) for sample in samples]
+    return lambda samples: call(lists(samples))
 
 
 def _of_trainer(samples: list[CaptionSample]) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from reward.errors import ConfigError, did_you_mean
 from reward.metrics.base import Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 
-__all__ = ["load_function", "names_function"]
-
 _FILE = re.compile(r".*?\.py(?=$|[:=])")
 _PLACE = re.compile(r"(?P<home>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
 

@@ -9,8 +9,6 @@ from typing import Any
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 
-__all__ = ["check_options", "metric_options", "split_options", "takes_option"]
-
 _OF_ALL = ("revision", "device", "dtype")
 _OF_CACHES = ("cache", "cache_size")
 _NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, "judge", "trust_remote_code")  # the last two are for who writes Python

@@ -12,8 +12,6 @@ from reward.errors import InvalidSampleError
 from reward.samples import check_encodable, is_blank
 from reward.values import is_list, listed, or_none, values_of
 
-__all__ = ["Item", "read_questions", "read_rubric", "weighted_share"]
-
 _TEXT = ("criterion", "text", "description", "requirement", "question", "title")  # the first that is there counts
 _WEIGHT = ("weight", "points")
 _CHOICES = ("choices", "options")
