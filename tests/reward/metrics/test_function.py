@@ -179,7 +179,7 @@ def test_options_are_further_arguments(file: Path) -> None:
     assert doubled.score(SAMPLES).scores[0, 0] == 6.0
     [chosen] = read_metrics(["my_metric.py:Words"], ["weight=4"])
     assert pickle.loads(pickle.dumps(chosen.load(device="cpu"))).score(SAMPLES).scores[0, 0] == 12.0
-    with pytest.raises(ConfigError, match="length cannot be called with .* unexpected keyword argument 'scale'"):
+    with pytest.raises(ConfigError, match=r"length cannot be called with .* unexpected keyword argument 'scale'"):
         load_scorer("my_metric.py:length", scale=2.0)
 
 
