@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -12,37 +12,62 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
-from transformers.generation.utils import GenerateDecoderOnlyOutput, GenerateEncoderDecoderOutput
 from transformers.utils import ModelOutput
 
-from integrations.hf_generate.outputs import (
-    BestOfNDecoderOnlyOutput,
-    BestOfNEncoderDecoderOutput,
-    RatedCandidates,
-    chosen_output,
-    select_rows,
-)
 from integrations.hf_generate.private_names import (
     copied,
-    encoded_again,
     expanded_inputs,
     pad_token,
     prefilled,
     processes_step_together,
     processor_for_rows,
+    rows_of_prompts,
     sample,
     warpers,
-    withheld_arguments,
 )
 from reward.backbones.evaluating import evaluating
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
-from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
+from reward.decoding.selection import distinct_share, rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 from reward.samples import ImageLike, checked_references
 from reward.values import is_list, values_of
 
-__all__ = ["BestOfN", "BestOfNDecoderOnlyOutput", "BestOfNEncoderDecoderOutput", "RatedCandidates"]
+
+@dataclass
+class BestOfNOutput(ModelOutput):
+    """What `return_dict_in_generate=True` gives; `reward_scores` (rows,) float32, NaN where there is none."""
+
+    sequences: torch.Tensor | None = None
+    reward_scores: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class RatedCandidates:
+    """All candidates of the last call.
+
+    Args:
+        captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
+        rewards: B lists of what the choice was made by, None for empty captions and those that could not be scored.
+        chosen: B lists of k indices into the lists above, best first.
+        thinking_cut: from how many captions reasoning was cut.
+    """
+
+    captions: list[list[str]]
+    rewards: list[list[float | None]]
+    chosen: list[list[int]]
+    thinking_cut: int = 0
+
+    @property
+    def distinct(self) -> float | None:
+        """The share of candidates that are no repetition of another of their image; None with one an image."""
+        return distinct_share(self.captions)
+
+    @property
+    def best(self) -> list[list[tuple[str, float | None]]]:
+        """B lists of the k captions that `generate` returned, best first, each with its reward."""
+        parts = zip(self.captions, self.rewards, self.chosen, strict=True)
+        return [[(captions[place], rewards[place]) for place in chosen] for captions, rewards, chosen in parts]
 
 
 class BestOfN:
@@ -52,7 +77,7 @@ class BestOfN:
     the model once, where it keeps a cache; without one, its n rows do. Captions are always sampled when n > 1, with the
     temperature, top_k, top_p, ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k`
     returns the k best of the n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With
-    `return_dict_in_generate` the output holds the chosen rows and `reward_scores`. Captions that come up twice are
+    `return_dict_in_generate` the output holds `sequences` and `reward_scores`. Captions that come up twice are
     scored once; empty ones, and those that cannot be scored, lose to all others. If no caption of an image can be
     scored, there is nothing to choose by, and the call raises; if all are empty, the first is returned. Afterwards
     `last` holds all candidates with their rewards.
@@ -70,10 +95,10 @@ class BestOfN:
         best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
         pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
 
-    Not supported: beam search, a streamer, an assistant model, a static or filled cache, and `stop_strings`, which
-    `generate` refuses with a strategy. With `cache_implementation="paged"`, `generate` ignores every strategy. If k
-    does not divide n, up to k - 1 samples per prompt are drawn and not used. Needs transformers 5, see
-    `private_names.py`.
+    Not supported: beam search and assisted decoding, a static or filled cache, scores, attentions and hidden states in
+    the output, and `stop_strings`, which `generate` refuses with a strategy. `generate` keeps a streamer from every
+    strategy, and with `cache_implementation="paged"` it ignores strategies. If k does not divide n, up to k - 1 samples
+    per prompt are drawn and not used. Needs transformers 5, see `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
@@ -83,12 +108,11 @@ class BestOfN:
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
             none, and where the images come with the call.
         references: likewise, one list of reference captions per prompt; None for a prompt without references.
-        include_greedy: makes the greedy caption the first candidate. If the output holds `scores`, this caption's give
-            each of its tokens probability 1; its `logits` are the model's.
+        include_greedy: makes the greedy caption the first candidate.
         chunk: largest number of rows that are decoded at once, for models whose n captions per prompt do not fit into
             memory. It must allow one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the
             same number and distribution as without it, but differ, because random numbers are drawn in another order.
-            An output object then holds only `sequences` and `reward_scores`. `max_time` applies to all parts together.
+            `max_time` applies to all parts together.
         temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
             temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
 
@@ -135,7 +159,7 @@ class BestOfN:
         return f"BestOfN(n={self.n}, include_greedy={self.include_greedy}, chunk={self.chunk})"
 
     # `generate` takes what is named here, and not in GenerationMixin._sample, from its own arguments: images and
-    # references. No model of transformers has an input of that name; one that has is refused.
+    # references. No model of transformers has an input of that name.
     def __call__(
         self,
         model: Any,
@@ -146,14 +170,13 @@ class BestOfN:
         images: Iterable[ImageLike | None] | None = None,
         references: Iterable[Sequence[str] | None] | None = None,
         **model_kwargs: Any,
-    ) -> torch.Tensor | BestOfNDecoderOnlyOutput | BestOfNEncoderDecoderOutput:
+    ) -> torch.Tensor | BestOfNOutput:
         """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them.
 
         `images` and `references` take the place of those given to the strategy.
         """
         config, k = generation_config, generation_config.num_return_sequences
-        self._refuse_impossible(config, model_kwargs)
-        _refuse_inputs_of_the_model(model, images=images, references=references)
+        self._refuse_impossible(model, config, model_kwargs)
         prompts = len(input_ids) // k  # generate has made k rows of each prompt, side by side
         own_images = _one_a_prompt(images, self.images, prompts, "images")
         own_references = [
@@ -163,13 +186,10 @@ class BestOfN:
             config.do_sample = True  # generate has made this config for this call
             logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
         self._warn_of_copies(config)
-        as_object = config.return_dict_in_generate
+        as_object, config.return_dict_in_generate = config.return_dict_in_generate, False
         self.last = None
-        with evaluating(model) as was_training:
-            if was_training:
-                model_kwargs = encoded_again(model, input_ids, config, model_kwargs)
-            output = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
-        sequences = output if isinstance(output, torch.Tensor) else output.sequences
+        with evaluating(model):
+            sequences = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
         per_prompt = len(sequences) // prompts
         groups = [list(range(start, start + self.n)) for start in range(0, len(sequences), per_prompt)]
         # not by special tokens alone: the filling behind an end may be a word
@@ -184,13 +204,11 @@ class BestOfN:
         self.last = RatedCandidates(captions, rewards, chosen, thinking_cut)
 
         rows = [group[i] for group, indices in zip(groups, chosen, strict=True) for i in indices]
-        index = torch.tensor(rows, device=sequences.device)
+        best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
         if not as_object:
-            return sequences.index_select(0, index)
-        if isinstance(output, torch.Tensor):
-            kind = GenerateEncoderDecoderOutput if model.config.is_encoder_decoder else GenerateDecoderOnlyOutput
-            output = kind(sequences=sequences)
-        return chosen_output(output, index, [reward for group in self.last.best for _, reward in group])
+            return best
+        scores = [np.nan if reward is None else reward for group in self.last.best for _, reward in group]
+        return BestOfNOutput(best, torch.tensor(scores, device=best.device))
 
     def _sample(
         self,
@@ -200,28 +218,26 @@ class BestOfN:
         processors: LogitsProcessorList,
         criteria: Any,
         config: GenerationConfig,
-    ) -> Any:
-        """Sequences of all candidates, at least n rows of each prompt, or an output object that holds them."""
+    ) -> torch.Tensor:
+        """Sequences of all candidates, at least n rows of each prompt."""
         k = config.num_return_sequences
-        parts = self._parts(model, config, len(input_ids), -(-self.n // k))
-        if len(parts) > 1:
-            config.return_dict_in_generate = False
+        parts = self._parts(config, len(input_ids), -(-self.n // k))
         outputs, prompts = [], None
         if isinstance(inputs.get("past_key_values"), Cache) and inputs.get("use_cache", True):
             prompts = prefilled(model, input_ids, config, inputs)
         for place, times in enumerate(parts):
             kwargs, start = (inputs, prompts) if place == len(parts) - 1 else (copied(inputs), copied(prompts))
             rows, kwargs = expanded_inputs(model, input_ids, kwargs, times)
-            places = [row for row in range(len(input_ids)) for _ in range(times)]
-            own = LogitsProcessorList([processor_for_rows(known, places) for known in processors])
+            places = torch.arange(len(input_ids), device=rows.device).repeat_interleave(times)
+            own = LogitsProcessorList([processor_for_rows(known, places.tolist()) for known in processors])
             if self.include_greedy and place == 0:
                 own.append(_GreedyRows(times * k))
             kwargs |= {"logits_processor": own, "stopping_criteria": criteria, "generation_config": config}
-            start = start and _rows_of_prompts(start, torch.tensor(places, device=rows.device))
+            start = start and rows_of_prompts(start, places)
             outputs.append(sample(model, rows, start, **kwargs, synced_gpus=processes_step_together(model)))
         return outputs[0] if len(outputs) == 1 else _joined(outputs, len(input_ids) // k, pad_token(config))
 
-    def _parts(self, model: Any, config: GenerationConfig, rows: int, times: int) -> list[int]:
+    def _parts(self, config: GenerationConfig, rows: int, times: int) -> list[int]:
         """How many times the rows are taken in each part, so that all parts together take them `times` times."""
         if self.chunk is None:
             return [times]
@@ -231,12 +247,8 @@ class BestOfN:
                 f"{config.num_return_sequences} for each prompt: give fewer prompts at a time, or a larger chunk"
             )
         parts = -(-times // min(times, self.chunk // rows))
-        if processes_step_together(model):  # those with fewer rows decode in as many parts as the others
-            most = torch.tensor(parts, device=model.device)
-            torch.distributed.all_reduce(most, op=torch.distributed.ReduceOp.MAX)
-            parts = int(most)
-        if parts > 1:
-            _refuse_outputs(config, f"chunk makes {parts} parts of different lengths")
+        if parts > 1 and pad_token(config) is None:
+            raise ConfigError("chunk makes parts of different lengths: set pad_token_id in the generation config")
         return [times // parts + (place < times % parts) for place in range(parts)]
 
     def _order(self, rewards: list[float | None]) -> list[int]:
@@ -257,33 +269,33 @@ class BestOfN:
                 stacklevel=3,
             )
 
-    def _refuse_impossible(self, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
-        withheld = withheld_arguments()
-        if "streamer" in withheld:
-            raise ConfigError("BestOfN has nothing to stream before all candidates are there: call it without streamer")
-        if config.num_beams > 1:
-            raise ConfigError(f"BestOfN samples and has no beams: leave num_beams=1, got {config.num_beams}")
-        mode = config.get_generation_mode(withheld.get("assistant_model")).value
+    def _refuse_impossible(self, model: Any, config: GenerationConfig, inputs: dict[str, Any]) -> None:
+        mode = config.get_generation_mode().value
         if mode not in ("greedy_search", "sample"):
             raise ConfigError(f"BestOfN samples, and the arguments ask for {mode}: leave out what asks for it")
         if config.num_return_sequences > self.n:
             raise ConfigError(
                 f"num_return_sequences={config.num_return_sequences} asks for more than the n={self.n} candidates"
             )
-        if config.encoder_repetition_penalty not in (None, 1.0):
-            raise ConfigError(
-                "BestOfN makes n rows of each prompt, and encoder_repetition_penalty would reach the first ones only: "
-                f"leave it at 1.0, got {config.encoder_repetition_penalty}"
-            )
-        cache = model_kwargs.get("past_key_values")
-        if cache is None:
-            return
+        names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+        asked = [name for name in names if getattr(config, name, None)]
+        if config.return_dict_in_generate and asked:
+            raise ConfigError(f"BestOfN gives sequences and rewards, but not {', '.join(asked)}: leave that out")
+        if inputs.get("encoder_outputs") or inputs.get("mm_encoder_outputs"):
+            decoder = set(model.get_decoder().modules())
+            parts = (part for part in model.modules() if part not in decoder and part.training)
+            if any(isinstance(part, torch.nn.Dropout) and part.p > 0 for part in parts):
+                raise ConfigError(
+                    "generate has encoded the images in training mode, with dropout, before it called BestOfN: call "
+                    "model.eval() first"
+                )
+        cache = inputs.get("past_key_values")
         own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         if isinstance(own, StaticCache):
             raise ConfigError(
                 "BestOfN makes n rows of each prompt, which a static cache has no room for: use a dynamic cache"
             )
-        if own.get_seq_length() > 0:
+        if own is not None and own.get_seq_length() > 0:
             raise ConfigError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
 
 
@@ -301,21 +313,12 @@ class _GreedyRows(LogitsProcessor):
         return scores
 
 
-def _rows_of_prompts(outputs: ModelOutput, places: torch.Tensor) -> ModelOutput:
-    """What the decoding loop reads of the model's outputs, with rows for captions; of the logits, the last ones."""
-    read = ("past_key_values", "attentions", "hidden_states", "decoder_attentions", "decoder_hidden_states")
-    given = {name: outputs[name] for name in (*read, "cross_attentions") if name in outputs}
-    given["logits"] = outputs.logits[:, -1:]
-    return type(outputs)(**{name: select_rows(value, places) for name, value in given.items()})
-
-
 def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: torch.Tensor | None) -> torch.Tensor:
     """The sequences of all parts, prompt by prompt, filled up at the end."""
     assert pad is not None  # it has been checked before sampling
     length = max(part.shape[1] for part in parts)
     filled = [torch.nn.functional.pad(part, (0, length - part.shape[1]), value=int(pad)) for part in parts]
-    grouped = [part.reshape(prompts, -1, length) for part in filled]
-    return torch.cat(grouped, dim=1).flatten(0, 1)
+    return torch.cat([part.reshape(prompts, -1, length) for part in filled], dim=1).flatten(0, 1)
 
 
 def _whole_number(value: Any, name: str) -> int:
@@ -346,23 +349,3 @@ def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> li
             f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
         )
     return list(values)
-
-
-def _refuse_inputs_of_the_model(model: Any, **given: Any) -> None:
-    """An input that the model shares a name with has been taken from it by the signature of the strategy."""
-    inputs = inspect.signature(model.forward).parameters
-    for key, values in given.items():
-        if values is not None and key in inputs:
-            raise ConfigError(
-                f"{type(model).__name__} has an input {key!r} of its own, which BestOfN would take from it: give "
-                f"those of the reward to BestOfN({key}=...). The model's own cannot be given to it beside BestOfN"
-            )
-
-
-def _refuse_outputs(config: GenerationConfig, reason: str) -> None:
-    names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-    asked = [name for name in names if getattr(config, name, None)]
-    if config.return_dict_in_generate and asked:
-        raise ConfigError(f"{reason}, which {', '.join(asked)} cannot be joined from: leave that or those out")
-    if pad_token(config) is None:
-        raise ConfigError(f"{reason}, and fills up those that are shorter: set pad_token_id in the generation config")

@@ -13,11 +13,8 @@ column dates.
 | `config._eos_token_tensor`, `config._pad_token_tensor` | set by `generate` in its own copy of the config | |
 | `PrefixConstrainedLogitsProcessor._prefix_allowed_tokens_fn`, `._num_beams` | the same function for more rows | |
 | `generation.utils.is_deepspeed_zero3_enabled`, `.is_fsdp_managed_module` | do processes step together | moved |
-| local variables of `GenerationMixin.generate` | `streamer`, `assistant_model`, and what the encoders were given | |
-| `model._maybe_prepare_encoder_kwargs_for_generation` | the encoders once more | 5.18: also images; before, see below |
 
-Before 5.18, `_prepare_encoder_decoder_kwargs_for_generation` runs the encoder of an encoder-decoder, with the same
-arguments. `is_fsdp_managed_module` is defined in `integrations.fsdp` up to 5.7 and in `distributed.fsdp` from 5.10 on;
+`is_fsdp_managed_module` is defined in `integrations.fsdp` up to 5.7 and in `distributed.fsdp` from 5.10 on;
 `generation.utils` imports it in all. `mm_encoder_outputs` are the images encoded once a prompt: before 5.18, the images
 of a prompt are encoded for each of its rows.
 """
@@ -25,12 +22,11 @@ of a prompt are encoded for each of its rows.
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
 from transformers.generation.logits_process import (
@@ -40,19 +36,6 @@ from transformers.generation.logits_process import (
     UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 from transformers.utils import ModelOutput
-
-__all__ = [
-    "copied",
-    "encoded_again",
-    "expanded_inputs",
-    "pad_token",
-    "prefilled",
-    "processes_step_together",
-    "processor_for_rows",
-    "sample",
-    "warpers",
-    "withheld_arguments",
-]
 
 
 def expanded_inputs(
@@ -83,8 +66,16 @@ def prefilled(model: Any, input_ids: torch.Tensor, config: GenerationConfig, mod
     return outputs
 
 
+def rows_of_prompts(outputs: ModelOutput, places: torch.Tensor) -> ModelOutput:
+    """What the decoding loop reads of the model's outputs, with the rows of these prompts; the cache is changed."""
+    cache = outputs["past_key_values"]
+    cache.reorder_cache(places)
+    logits = outputs["logits"][:, -1:]
+    return type(outputs)(logits=logits.index_select(0, places.to(logits.device)), past_key_values=cache)
+
+
 def sample(model: Any, input_ids: torch.Tensor, prompts: Any = None, **arguments: Any) -> Any:
-    """The decoding loop: sequences, or an output object if the config asks for one.
+    """The decoding loop: the sequences.
 
     `prompts` is what the model gave for these rows, so that the loop need not send them through the model.
     """
@@ -130,44 +121,3 @@ def processes_step_together(model: Any) -> bool:
         return False
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1
-
-
-def withheld_arguments() -> dict[str, Any]:
-    """The arguments that the `generate` which is running was given and keeps from callables, as far as they are set.
-
-    Callables get neither, whatever their signature names, so the running call itself has to be asked.
-    """
-    local = _running_call()
-    return {name: local[name] for name in ("streamer", "assistant_model") if local.get(name) is not None}
-
-
-def encoded_again(
-    model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The inputs of a callable with what the encoders make of the prompts now.
-
-    `generate` has run the encoders before it calls anything, in the mode that the model was in.
-    """
-    local = _running_call()
-    name = "encoder_outputs" if model.config.is_encoder_decoder else "mm_encoder_outputs"
-    if not model_kwargs.get(name) or local["kwargs"].get(name) is not None:
-        return dict(model_kwargs)  # there is no encoder, or the caller has run it
-    given = {key: value for key, value in local["kwargs"].items() if key != local["model_input_name"]}
-    if model.config.is_encoder_decoder:  # others take what they know by its name, and `generate` has dropped it
-        given = {key: value for key, value in given.items() if key in model_kwargs}
-    run = getattr(model, "_maybe_prepare_encoder_kwargs_for_generation", None)
-    run = run or model._prepare_encoder_decoder_kwargs_for_generation
-    encoded = {name: run(local["inputs_tensor"], given, local["model_input_name"], config)[name]}
-    k = config.num_return_sequences
-    return {**model_kwargs, name: expanded_inputs(model, input_ids[::k], encoded, k)[1][name]}
-
-
-def _running_call() -> dict[str, Any]:
-    """The variables of the `generate` that is running."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code is not _GENERATE:
-        frame = frame.f_back
-    return {} if frame is None else frame.f_locals
-
-
-_GENERATE = inspect.unwrap(GenerationMixin.generate).__code__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig
 
 from integrations.demo.captioner import write_captions
 from integrations.hf_generate import BestOfN
@@ -13,7 +13,6 @@ from reward import VelaReward
 from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, Wanted
 from reward.errors import ConfigError
 from reward.scenes import make_dataset
-from tests.integrations.hf_generate.test_best_of_n import IMAGES, Letters, captioner
 from tests.integrations.short_training import make_trainer
 
 SCENES = make_dataset(16, seed=3)
@@ -140,28 +139,3 @@ def test_the_state_comes_back_after_an_error(trained):
     with pytest.raises(ConfigError, match="raised ZeroDivisionError"):
         policy.generate(**inputs_of(processor), custom_generate=strategy, max_new_tokens=5)
     assert state_of(policy) == before
-
-
-@pytest.mark.parametrize("kind", ["vit_bert", "llava", "qwen2_vl"])
-@pytest.mark.parametrize("k", [1, 2])
-def test_images_are_encoded_without_dropout(kind, k):
-    """`generate` runs encoders before it calls a strategy."""
-    captioner.cache_clear()
-    model, processor, inputs, _ = captioner(kind)
-    tower = model.get_submodule({"vit_bert": "encoder", "llava": VISION, "qwen2_vl": "model.visual"}[kind])
-    linear = "|".join(name for name, part in tower.named_modules() if isinstance(part, torch.nn.Linear))
-    torch.manual_seed(0)
-    get_peft_model(tower, LoraConfig(target_modules=linear, lora_dropout=0.5, init_lora_weights=False))
-    strategy = BestOfN(Letters(), n=k, processor=processor, images=IMAGES)
-    # top_k=1: what is written does not depend on random numbers, which dropout has used up
-    asked = {"do_sample": True, "top_k": 1, "num_return_sequences": k, "max_new_tokens": 6}
-    asked |= {"return_dict_in_generate": True, "output_logits": True}
-
-    def write():
-        output = model.generate(**inputs, custom_generate=strategy, **asked)
-        return output.sequences.tolist(), torch.stack(output.logits).tolist()
-
-    model.train()
-    model.gradient_checkpointing_enable()
-    check_as_in_eval_mode(model, write)
-    captioner.cache_clear()

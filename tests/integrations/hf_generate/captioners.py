@@ -1,0 +1,91 @@
+"""Tiny captioners with random weights, each with its inputs for two prompts of different length or images."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from peft import PrefixTuningConfig, PromptTuningConfig, get_peft_model
+from PIL import Image
+from transformers import (
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GitConfig,
+    GitForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3_5ForCausalLM,
+    Qwen3_5TextConfig,
+)
+
+from tests import toy_captioners
+from tests.toy_models import ENCODER, text_sizes
+
+IMAGES = [Image.new("RGB", (32, 32), "red"), Image.effect_noise((32, 32), 99).convert("RGB")]
+PIXELS = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+KINDS = ["llava", "qwen2_vl", "gemma3", "git", "blip", "vit_bert", "prefix", "prompt", "lfm2", "qwen3_5"]
+
+
+def gemma3(tokens):
+    image = tokens.convert_tokens_to_ids("<image>")
+    text = {**text_sizes(tokens, layers=2), "head_dim": 8, "sliding_window": 4}
+    vision = {**ENCODER, "image_size": 32, "patch_size": 8}
+    ends = {"image_token_index": image, "boi_token_index": 4, "eoi_token_index": 5}
+    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, **ends)
+    return Gemma3ForConditionalGeneration(config)
+
+
+def tuned(kind, tokens):
+    """A decoder with learned vectors before its prompt."""
+    model = toy_captioners._ready(LlamaForCausalLM(LlamaConfig(**text_sizes(tokens, layers=2))), tokens)
+    config = PrefixTuningConfig if kind == "prefix" else PromptTuningConfig
+    learned = get_peft_model(model, config(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    for parameter in learned.prompt_encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return learned.eval()
+
+
+def decoder(kind, tokens):
+    sizes = text_sizes(tokens, layers=2)
+    if kind == "lfm2":
+        return Lfm2ForCausalLM(Lfm2Config(**sizes, layer_types=["conv", "full_attention"], block_multiple_of=8))
+    linear = {"linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8}
+    linear |= {"linear_value_head_dim": 8, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
+    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **linear))
+
+
+@lru_cache
+def captioner(kind):
+    """A model, what decodes its output, its inputs for two prompts, and the length of the prompt in the output."""
+    tokens = toy_captioners.tokenizer("<image>")
+    if kind == "llava":
+        model, processor = toy_captioners.llava()
+        inputs = toy_captioners.llava_inputs(processor, IMAGES, ["Describe it", "Describe"])  # the second is padded
+        return model, processor, inputs, inputs["input_ids"].shape[1]
+    if kind == "qwen2_vl":  # one image of one size, and two of two
+        model, tokens = toy_captioners.qwen2_vl()
+        inputs = toy_captioners.qwen2_vl_inputs(tokens, [[1], [1, 2]])
+        return model, tokens, inputs, inputs["input_ids"].shape[1]
+    if kind == "vit_bert":
+        model, tokens = toy_captioners.vit_bert()
+        return model, tokens, {"pixel_values": PIXELS}, 1
+    if kind == "blip":
+        return toy_captioners.blip()[0], toy_captioners.tokenizer(), {"pixel_values": PIXELS}, 1
+    if kind == "git":
+        sizes = {**ENCODER, "vocab_size": len(tokens), "max_position_embeddings": 64}
+        vision = {**ENCODER, "image_size": 32, "patch_size": 16}
+        model = toy_captioners._ready(GitForCausalLM(GitConfig(**sizes, vision_config=vision)), tokens)
+        return model, tokens, {"pixel_values": PIXELS, "input_ids": torch.full((2, 1), tokens.bos_token_id)}, 1
+    if kind == "gemma3":
+        model = toy_captioners._ready(gemma3(tokens), tokens)
+        texts = ["<image> " * 4 + "Describe it", "<image> " * 4 + "Describe"]
+        encoded = tokens(texts, padding=True, return_tensors="pt", return_token_type_ids=False)
+        is_image = (encoded["input_ids"] == model.config.image_token_id).int()
+        inputs = {**encoded, "pixel_values": PIXELS, "token_type_ids": is_image}
+        return model, tokens, inputs, encoded["input_ids"].shape[1]
+    tuned_kind = kind in ("prefix", "prompt")
+    model = tuned(kind, tokens) if tuned_kind else toy_captioners._ready(decoder(kind, tokens), tokens)
+    inputs = tokens(["Describe it", "Describe"], padding=True, return_tensors="pt", return_token_type_ids=False)
+    return model, tokens, dict(inputs), inputs["input_ids"].shape[1]
