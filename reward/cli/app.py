@@ -14,8 +14,6 @@ import reward
 from reward.cli.help import Command, Group
 from reward.cli.options import with_groups
 
-__all__ = ["COMMANDS", "app"]
-
 # {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
 # Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
 COMMANDS = {
@@ -28,8 +26,6 @@ COMMANDS = {
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",
     "corrupt": "reward.cli.corrupt:corrupt",
-    "pairs-benchmark": "reward.cli.corrupt:pairs_benchmark",
-    "judge": "reward.cli.judge:judge",
     "battle": "reward.cli.battle:battle",
     "caparena-auto": "reward.cli.battle:caparena_auto",
     "audit": "reward.cli.audit:audit",

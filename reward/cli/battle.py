@@ -2,22 +2,70 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import judge_options, options
+from reward.cli import options
+from reward.cli.judges import JudgeOptions
 from reward.cli.reports import report_battles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reward.judges import Judge
+    from reward.judges.pairwise import PairwiseJudge
     from reward.metaeval.arena.battles import Battle
     from reward.metaeval.arena.judging import BattleSummary
     from reward.metaeval.report import Grid
 
-__all__ = ["battle", "caparena_auto"]
+
+@dataclass(frozen=True, kw_only=True)
+class BattleOptions:
+    """How a judge compares two captions."""
+
+    images: Annotated[Path, typer.Option("--images", "-i", help="Folder of the images.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")]
+    no_reference: Annotated[
+        bool, typer.Option("--no-reference", help="Do not show the judge the reference captions.")
+    ] = False
+    one_order: Annotated[
+        bool,
+        typer.Option(
+            "--one-order",
+            help="Ask once, in the order of the file, instead of in both orders. That costs half as much, but the "
+            "judge's preference for a position does not cancel out.",
+        ),
+    ] = False
+    no_reasons: Annotated[
+        bool,
+        typer.Option(
+            "--no-reasons",
+            help="Read the probabilities of the verdicts instead of having reasons written: much faster. The most "
+            "probable verdict counts, by the mean of both orders.",
+        ),
+    ] = False
+    prompt: options.PromptFile = None
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a written reason and verdict.")] = 512
+    seed: Annotated[int, typer.Option(help="Seed of the order of the two captions of a battle in the file.")] = 0
+
+    def make(self, judge: Judge) -> PairwiseJudge:
+        """Makes the pairwise judge.
+
+        Raises:
+            ConfigError: the prompt file is invalid.
+        """
+        from reward.judges.pairwise import PairwiseJudge
+
+        return PairwiseJudge(
+            judge,
+            reasons=not self.no_reasons,
+            both_orders=not self.one_order,
+            prompt=self.prompt,
+            max_new_tokens=self.max_new_tokens,
+        )
 
 
 def battle(
@@ -28,8 +76,8 @@ def battle(
             "(NAME is the file's name otherwise)."
         ),
     ],
-    judge: judge_options.JudgeOptions,
-    battles: judge_options.BattleOptions,
+    judge: JudgeOptions,
+    battles: BattleOptions,
     run: options.RunOptions,
     references: Annotated[
         Path | None, typer.Option(help="With captions: a file of captions by people, which the judge may rely on.")
@@ -41,7 +89,7 @@ def battle(
 
     ```
     capreward battle old.json new.json --images photos --judge Qwen/Qwen2.5-VL-7B-Instruct --output battles.json
-    capreward battle old.json new.json --images photos --judge MODEL --server http://localhost:8000/v1 -o battles.json
+    capreward battle old.json new.json --images photos --judge http://localhost:8000/v1#MODEL -o battles.json
     ```
 
     Captions are {"1.jpg": "A dog runs.", ...}, or rows with an image and a caption in any form that `capreward score`
@@ -72,8 +120,8 @@ def caparena_auto(
         ),
     ],
     benchmark: Annotated[Path, typer.Option(help="The authors' file caparena_auto_600.json.")],
-    judge: judge_options.JudgeOptions,
-    battles: judge_options.BattleOptions,
+    judge: JudgeOptions,
+    battles: BattleOptions,
     run: options.RunOptions,
     name: Annotated[str | None, typer.Option(help="Name of your model, if it is one; like NAME=FILE.")] = None,
 ) -> None:
@@ -85,9 +133,9 @@ def caparena_auto(
     capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
         --judge Qwen/Qwen2.5-VL-7B-Instruct --output mine.battles.json
     capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
-        --judge MODEL --server http://localhost:8000/v1 --output mine.battles.json
+        --judge http://localhost:8000/v1#MODEL --output mine.battles.json
     capreward caparena-auto mine.json --benchmark caparena_auto_600.json --images all_images \\
-        --judge gpt-4o-2024-08-06 --server openai --cache answers.sqlite --output mine.battles.json
+        --judge https://api.openai.com/v1#gpt-4o-2024-08-06 --judge-set cache=answers.sqlite -o mine.battles.json
     ```
 
     The benchmark and its images come from its authors: see the readme of github.com/njucckevin/CapArena.
@@ -135,8 +183,8 @@ def caparena_auto(
 
 def _judge(
     battles: Sequence[Battle],
-    judge: judge_options.JudgeOptions,
-    how: judge_options.BattleOptions,
+    judge: JudgeOptions,
+    how: BattleOptions,
     run: options.RunOptions,
 ) -> BattleSummary:
     from reward.metaeval.arena.judging import judge_battles

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import judge_options, options, terminal
+from reward.cli import options, terminal
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
+from reward.cli.judges import read_settings
 from reward.cli.reports import print_done, print_usage
 
 if TYPE_CHECKING:
-    from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
+    from reward.decoding.captioners import LocalCaptioner, ServerCaptioner
     from reward.decoding.captioning import CaptioningSummary
-
-__all__ = ["caption"]
-
 
 _FEW = (
     ", so there is little to choose from: raise --temperature. A server of transformers samples only where the model's "
@@ -26,83 +23,17 @@ _FEW = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """Which model writes the captions."""
-
+def caption(
+    images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
+    metrics: MetricOptions,
     model: Annotated[
         str,
         typer.Option(
             help="Folder or Hub id of a vision-language model, `embedded` (small, for trials), or the address of an "
-            "OpenAI-compatible server, such as http://localhost:8000/v1, and #NAME if it has several models. "
-            "Its key is read from $OPENAI_API_KEY."
+            "OpenAI-compatible server, such as http://localhost:8000/v1, and #NAME if it has several models. Its key "
+            "is read from $OPENAI_API_KEY."
         ),
-    ]
-    concurrency: judge_options.Concurrency = None
-    prices: judge_options.Prices = None
-    extra_body: judge_options.ExtraBody = None
-
-    def make(self, device: str | None) -> ServerCaptioner | LocalCaptioner:
-        """Makes the captioner; nothing is loaded or asked yet.
-
-        Raises:
-            typer.BadParameter: options that do not go together.
-        """
-        from reward.decoding.captioners import LocalCaptioner, ServerCaptioner
-        from reward.scoring.readers import is_address
-
-        if not is_address(self.model):
-            given = {name: value for name, value in vars(self).items() if name != "model"}
-            options.refuse(given, "is for a server: give --model its address")
-            return LocalCaptioner(self.model, device=device)
-        if not self.model.startswith(("http://", "https://")):
-            raise typer.BadParameter("an address begins with http:// or https://", param_hint="--model")
-        settings = judge_options.server_settings(self.concurrency, self.prices, self.extra_body)
-        address, _, name = self.model.partition("#")
-        return ServerCaptioner(address, name or None, **settings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingOptions:
-    """How candidates are written."""
-
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            help="What the model is asked; default: Describe the image in detail. `embedded` is asked what it was "
-            "trained on: Describe the picture. It also knows: Describe the picture briefly."
-        ),
-    ] = None
-    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None
-    temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0
-    top_p: Annotated[
-        float,
-        typer.Option(
-            help="Sample from the likeliest tokens with this probability together; at 1, a server does what it does "
-            "by default."
-        ),
-    ] = 1.0
-    max_tokens: Annotated[int, typer.Option(help="Most tokens of a caption.")] = 256
-    seed: Annotated[
-        int | None, typer.Option(help="Makes a model on this machine repeatable; a server may heed it.")
-    ] = None
-    chunk: Annotated[
-        int | None, typer.Option(help="Candidates of an image to ask for, or to sample, at a time; default: all.")
-    ] = None
-
-    def make(self, model: str) -> Sampling:
-        """Settings of sampling from `--model`."""
-        from reward.decoding.captioners import EMBEDDED_PROMPT, Sampling
-
-        default = EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt
-        return Sampling(**vars(self) | {"prompt": default if self.prompt is None else self.prompt})
-
-
-def caption(
-    images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
-    metrics: MetricOptions,
-    model: ModelOptions,
-    sampling: SamplingOptions,
+    ],
     columns: options.InputOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
@@ -116,6 +47,38 @@ def caption(
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
     ] = False,
     weights: Weights = None,
+    model_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model-set",
+            metavar="NAME=VALUE",
+            help="Setting of a server: concurrency, prices (of a million tokens read and written, as in 2.5,10), or "
+            "extra_body, JSON for each request. Repeat it for several.",
+        ),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="What the model is asked; default: Describe the image in detail. `embedded` is asked what it was "
+            "trained on: Describe the picture. It also knows: Describe the picture briefly."
+        ),
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None,
+    temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Sample from the likeliest tokens with this probability together; at 1, a server does what it does "
+            "by default."
+        ),
+    ] = 1.0,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of a caption.")] = 256,
+    seed: Annotated[
+        int | None, typer.Option(help="Makes a model on this machine repeatable; a server may heed it.")
+    ] = None,
+    chunk: Annotated[
+        int | None, typer.Option(help="Candidates of an image to ask for, or to sample, at a time; default: all.")
+    ] = None,
 ) -> None:
     """Caption images: sample candidates from a model, and keep the one that a metric likes best.
 
@@ -138,15 +101,17 @@ def caption(
     continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images without a
     caption are tried again.
     """
+    from reward.decoding.captioners import EMBEDDED_PROMPT, Sampling
     from reward.decoding.captioning import caption_images
     from reward.decoding.photos import read_images
     from reward.scoring.writers import output_beside
 
-    drawn = sampling.make(model.model)
+    prompt = prompt or (EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt)
+    drawn = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed, "chunk": chunk}
+    sampling = Sampling(prompt=prompt, system=system, **drawn)  # type: ignore[arg-type]
     chosen = metrics.chosen()
     scoring = {**vars(device), **speed.given(), "weights": parse_weights(weights)}
-    scoring = {name: value for name, value in scoring.items() if value is not None}
-    captioner = model.make(device.device)
+    captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(
             read_images(images, **vars(columns)),
@@ -154,15 +119,25 @@ def caption(
             output or output_beside(images, "captions").with_suffix(".jsonl"),
             metric=chosen,
             n=n,
-            sampling=drawn,
+            sampling=sampling,
             keep_candidates=keep_candidates,
             overwrite=run.overwrite,
             progress=not run.quiet,
-            **scoring,
+            **{name: value for name, value in scoring.items() if value is not None},
         )
     finally:
         print_usage(captioner.usage, by="model", quiet=run.quiet)
     _report(summary, quiet=run.quiet)
+
+
+def _captioner(model: str, settings: list[str] | None, device: str | None) -> ServerCaptioner | LocalCaptioner:
+    from reward.decoding.captioners import LocalCaptioner, ServerCaptioner
+
+    if not model.startswith(("http://", "https://")):
+        options.refuse({"model_set": settings}, "is for a server: give --model its address")
+        return LocalCaptioner(model, device=device)
+    address, _, name = model.partition("#")
+    return ServerCaptioner(address, name or None, **read_settings(settings))
 
 
 def _report(summary: CaptioningSummary, *, quiet: bool) -> None:

@@ -12,8 +12,6 @@ import typer
 if TYPE_CHECKING:
     from reward.registry import MetricSource
 
-__all__ = ["MetricOptions", "Metrics", "Settings", "Weights", "parse_weights", "read_metrics"]
-
 Metrics = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,11 +50,10 @@ class MetricOptions:
     settings: Settings = None
 
     def chosen(self) -> list[MetricSource]:
-        """The metrics, at least one.
+        """The metrics, at least one; see `read_metrics`.
 
         Raises:
             typer.BadParameter: there is none.
-            ConfigError, UnknownMetricError, CheckpointError: see `read_metrics`.
         """
         if not self.metric:
             raise typer.BadParameter(
@@ -109,15 +106,18 @@ def _setting(text: str, chosen: Sequence[MetricSource]) -> tuple[int, str, Any]:
         takers = [each for each in chosen if takes_option(each.spec, name)] or chosen
         lines = " or ".join(f"--set {each.name}.{name}={value}" for each in takers)
         raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
-    one = chosen[places[0]]
-    check_options(one.loads, [name], own=True)
-    return places[0], name, _value(value)
+    check_options(chosen[places[0]].loads, [name], own=True)
+    return places[0], name, read_value(value)
 
 
-def _value(text: str) -> Any:
+def read_value(text: str) -> Any:
     """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
 
     1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
+
+    Example:
+        >>> [read_value(text) for text in ("5", "1e-3", "true", "[a, b]", "1:5", " Rate it: {caption}")]
+        [5, 0.001, True, ('a', 'b'), '1:5', ' Rate it: {caption}']
     """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
@@ -134,10 +134,7 @@ def _value(text: str) -> Any:
 
 
 def parse_weights(text: str | None) -> dict[str, float] | None:
-    """Reads `desc=1,rel=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
+    """Reads `desc=1,rel=2`; what is not of that form is a wrong line.
 
     Example:
         >>> parse_weights("desc=1, rel=0.5")

@@ -12,8 +12,6 @@ import typer
 from reward.cli import options
 from reward.scoring.summary import ScoringSummary
 
-__all__ = ["EngineOptions"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
@@ -45,7 +43,7 @@ class EngineOptions:
     ] = None
 
     def chosen(self) -> Callable[..., ScoringSummary] | None:
-        """The function of the engine; None to score in this process.
+        """The function of the engine, with its own options; None to score in this process.
 
         Raises:
             typer.BadParameter: no such engine, or an option of engines without one.
@@ -55,30 +53,26 @@ class EngineOptions:
             return None
         engines = {point.name: point for point in entry_points(group="capreward.engines")}
         if self.engine not in engines:
-            raise typer.BadParameter(
-                f"no engine is named {self.engine!r}; there are: {', '.join(sorted(engines))}", param_hint="--engine"
+            known = ", ".join(sorted(engines))
+            message = f"no engine is named {self.engine!r}; there are: {known}"
+            raise typer.BadParameter(message, param_hint="--engine")
+        columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
+        own: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
+        own |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
+        run: Callable[..., ScoringSummary] = engines[self.engine].load()
+
+        def score(data: Any, output: Any, **arguments: Any) -> ScoringSummary:
+            on_cpu = arguments.get("device") in (None, "cpu")
+            wanted = {} if on_cpu else {"device": arguments["device"]}
+            options.refuse(wanted, "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker")
+            options.refuse(
+                {"split": arguments.pop("split")}, "is for data sets of `datasets`; give an engine the files"
             )
-        engine: Callable[..., ScoringSummary] = engines[self.engine].load()
-        return engine
+            ours = {name: arguments.pop(name, None) for name in ("annotations", "devices", "cache", "context_columns")}
+            options.refuse(ours, "is for one machine; leave it out with an engine")
+            if output is None:
+                raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
+            own_given = {name: value for name, value in own.items() if value is not None}
+            return run(data=data, output=output, **arguments, **own_given)
 
-    def settings(self) -> dict[str, Any]:
-        """Arguments of the engine's function."""
-        given = {
-            "address": self.address,
-            "workers": self.workers,
-            "cpus": self.cpus_per_worker,
-            "gpus": self.gpus_per_worker,
-            "columns": None if self.columns is None else [name.strip() for name in self.columns.split(",")],
-        }
-        return {name: value for name, value in given.items() if value is not None}
-
-    def check(self, *, split: str | None, device: str | None, **speed: Any) -> None:
-        """Refuses options of one machine with an engine.
-
-        Raises:
-            typer.BadParameter: such an option is given.
-        """
-        options.refuse({"split": split}, "is for data sets of `datasets`; give an engine the files")
-        options.refuse(speed, "is for one machine; leave it out with an engine")
-        wanted = {"device": None if device == "cpu" else device}
-        options.refuse(wanted, "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker")
+        return score

@@ -1,17 +1,17 @@
-"""What people type in place of an option that is there: the error names the option, or is the line to type."""
+"""What people type in place of what is there: the error names it, or is the line to type."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
-from reward.cli.once import OnceCommand
 from reward.errors import CapRewardError, nearest
-
-__all__ = ["GuessingCommand"]
 
 _UsageError: Any = typer.BadParameter.__base__  # of the click that this typer brings along, or of click's own
 
@@ -30,19 +30,26 @@ _MEANT = {
     "-n": "--num --num-candidates --num-samples --num-return-sequences --best-of",
     "--quiet": "--silent --no-progress",
     "--judge": "--model",
+    "--judge ADDRESS#NAME": "--server",
+    "--model ADDRESS#NAME": "--served-model --server",
     "--set": "--option --options --param --kwargs --metric-args",
 }
 _DATA = ("--data", "--input", "--file", "--images", "--dataset", "-d", "-i")
 _CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
+_SEVERAL = ("weights", "devices", "columns", "words", "rewrite")  # options of one text that holds several, with commas
+_MOVED = {"battle": "arena", "caparena-auto": "arena", "pairs-benchmark": "corrupt --benchmark", "match": "score"}
 
 
-class GuessingCommand(OnceCommand):
+class GuessingCommand(TyperCommand):
     """A command that answers a wrong line in one line: what is wrong, and what to write."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """See click; an unknown option names the one that is meant."""
+        """See click, which would keep the last value of an option that is given twice, and say nothing."""
         given = list(args)
         try:
+            for option in () if ctx.resilient_parsing else self.params:
+                if isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                    _check_once(option, list(dict.fromkeys(_values(given, option.opts))))
             return super().parse_args(ctx, args)
         except _UsageError as error:
             if hasattr(error, "possibilities"):
@@ -62,11 +69,55 @@ class GuessingCommand(OnceCommand):
             raise
 
 
-def _names(command: OnceCommand) -> list[str]:
+@contextmanager
+def instead_of_command(args: Sequence[str]) -> Iterator[None]:
+    """Adds to the error of a command that is not there what to write."""
+    try:
+        yield
+    except _UsageError as error:
+        if args[:1] == ["judge"]:
+            error.message += f" Write capreward score {_as_score(args[1:])}"
+        elif args[0] in _MOVED:
+            error.message += f" Write capreward {_MOVED[args[0]]} (capreward {_MOVED[args[0]].split()[0]} --help)"
+        error.ctx = None
+        raise
+
+
+def _as_score(args: Sequence[str]) -> str:
+    """The arguments of `capreward judge`, which is gone, as those of `score`."""
+    kept, taken, settings = list[str](), dict[str, str](), list[str]()
+    own = {"-m": "metric", "--metric": "metric", "-j": "judge", "--judge": "judge", "--server": "server"}
+    names = {"--explain": "explanation", "--criterion": "criteria", "--no-references": "use_references=false"}
+    same = "-o --output -w --weights --overwrite -q --quiet --cache --device --dtype --prefix --split --image-root"
+    words = iter([part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg])])
+    for word in words:
+        if word in own:
+            taken[own[word]] = next(words, "")
+        elif not word.startswith("-") or word in same.split() or word.endswith(("-column", "-thinking")):
+            kept.append(word)
+        elif word in ("--no-references", "--pad-images"):
+            settings.append(names.get(word, "pad_images=true"))
+        else:
+            settings.append(f"{names.get(word, word.strip('-').replace('-', '_'))}={next(words, '')}")
+    server = "https://api.openai.com/v1" if taken.get("server") == "openai" else taken.get("server")
+    judge = "#".join(filter(None, (server, taken.get("judge", "MODEL"))))
+    line = [*kept[:1], "-m", f"{taken.get('metric', 'METRIC')}={judge}", *kept[1:]]
+    return shlex.join([*line, *(word for setting in settings for word in ("--set", setting))])
+
+
+def _check_once(option: Any, values: list[str]) -> None:
+    if len(values) > 1:
+        name = max(option.opts, key=len)
+        way = f"write {name} {shlex.quote(','.join(values))}" if option.name in _SEVERAL else "leave out all but one"
+        told = " and ".join(map(shlex.quote, values))
+        raise typer.BadParameter(f"takes one value, got {told}; {way}", param_hint=name)
+
+
+def _names(command: TyperCommand) -> list[str]:
     return [name for parameter in command.params for name in parameter.opts if name.startswith("-")]
 
 
-def _instead(command: OnceCommand, name: str, args: Sequence[str]) -> str:
+def _instead(command: TyperCommand, name: str, args: Sequence[str]) -> str:
     """What to write in place of an option that is not there."""
     options, place = _names(command), [each.name for each in command.params if each.param_type_name == "argument"]
     meant = [option for option, others in _MEANT.items() if name in others.split() and option.split()[0] in options]
@@ -77,8 +128,10 @@ def _instead(command: OnceCommand, name: str, args: Sequence[str]) -> str:
         metric, value = metrics[0] if len(metrics) == 1 else "NAME", values[0] if values else "CHECKPOINT"
         line = f"{metric}@{value}" if name == "--revision" else f"{metric.partition('=')[0]}={value}"
         return f". Write -m {line}"
-    if "--set" in options and _is_setting(own := name.strip("-").replace("-", "_"), metrics):
-        return f". Write --set {own}={values[0] if values else 'VALUE'}"
+    own = name.strip("-").replace("-", "_")
+    for option, is_setting in (("--set", _is_setting), ("--judge-set", _is_judge_setting)):
+        if option in options and is_setting(own, metrics):
+            return f". Write {option} {own}={values[0] if values else 'VALUE'}"
     if place and name in _DATA:
         return f". Write capreward {command.name} {str(place[0]).upper()}, without an option"
     close = nearest(name.strip("-"), [option.strip("-") for option in options if option.startswith("--")])
@@ -94,6 +147,10 @@ def _is_setting(name: str, metrics: Sequence[str]) -> bool:
         return any(name in metric_options(MetricSource.parse(each).loads) for each in metrics)
     except CapRewardError:
         return False
+
+
+def _is_judge_setting(name: str, metrics: Sequence[str]) -> bool:
+    return name in ("concurrency", "cache", "prices", "extra_body", "device", "dtype", "batch_size", "revision")
 
 
 def _as_metrics(words: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Help that fits a terminal of 80 columns: docstrings as click prints them, and names that are never cut or broken."""
+"""Help that fits a terminal of 80 columns: docstrings as click prints them, and names that are never broken."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from reward.cli.guesses import GuessingCommand
+from reward.cli.guesses import GuessingCommand, instead_of_command
 
-__all__ = ["Command", "Group", "shown"]
-
-_CODE_WIDTH = 74  # with two indents of 2, the 78 columns that click fills
 _NO_BREAK = "\N{NON-BREAKING HYPHEN}"  # in place of hyphens until lines are broken
 
 
@@ -39,39 +36,18 @@ class Command(_WholeNames, GuessingCommand):
 class Group(_WholeNames, TyperGroup):
     """The command `capreward` itself."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See click; a command that is not there any more is answered with the line to type."""
+        with instead_of_command(args):
+            return super().resolve_command(ctx, args)
+
 
 def shown(text: str) -> str:
-    """A docstring in Markdown as click prints it in 80 columns.
-
-    Lists keep their items apart. Code keeps its lines; those that are too long are broken between words, and commands
-    so that they can still be pasted.
-    """
+    """A docstring in Markdown as click prints it: lists keep their items apart, code its lines."""
     parts = re.split(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     for number, part in enumerate(parts):
         if number % 2:
-            lines = [piece for line in part.splitlines() for piece in _code_lines(line)]
-            parts[number] = "\n".join(["\b", *(f"  {line}" for line in lines)])  # click leaves what follows \b as it is
+            parts[number] = "\n".join(["\b", *(f"  {line}" for line in part.splitlines())])  # \b: leave it as it is
         else:
             parts[number] = re.sub(r"\n(?=\* )", "\n\n", part)
     return "".join(parts)
-
-
-def _code_lines(line: str) -> list[str]:
-    if len(line) <= _CODE_WIDTH:
-        return [line]
-    words: list[str] = []
-    for word in re.findall(r'(?:"[^"]*"|[^" ])+', line):  # nothing within quotes is broken
-        if words and re.fullmatch("-[^ ]*", words[-1]) and not word.startswith("-"):
-            words[-1] += f" {word}"  # an option stays with its value
-        else:
-            words.append(word)
-    going_on = " \\" if words[0].startswith(("capreward", "-")) else ""
-    indent = " " * (len(line) - len(line.lstrip()))
-    lines = [indent + words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + 1 + len(word) <= _CODE_WIDTH - len(going_on):
-            lines[-1] += f" {word}"
-        else:
-            lines[-1] += going_on
-            lines.append(f"{indent or '    '}{word}")
-    return lines

@@ -11,8 +11,6 @@ from typing import NoReturn
 
 # Everything else is imported inside `main`, where Ctrl-C in the middle of an import ends the command in one line, too.
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Runs the command of `sys.argv`; errors of this library are printed in one line, all others as usual."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from reward.metrics.base import MetricSpec
     from reward.metrics.published import CheckpointFacts
 
-__all__ = ["metrics"]
-
 _WHICH = ("metric", "captions", "needs", "cannot see")
 _CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a caption")
 
@@ -36,7 +34,6 @@ def metrics(
         typer.Option("--for", help="Only the metrics that can score photos, and the checkpoints to score them with."),
     ] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="With --for: print Markdown.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="With --size: print JSON.")] = False,
 ) -> None:
     """List the metrics, or show one: aspects, what it needs, range, checkpoints, paper and how to cite it.
 
@@ -58,12 +55,10 @@ def metrics(
 
     if markdown and purpose is None:
         raise typer.BadParameter("it needs --for photos", param_hint="--markdown")
-    if json and not size:
-        raise typer.BadParameter("it needs --size", param_hint="--json")
     if names and purpose is not None:
         raise typer.BadParameter(f"leave out the metric {names[0]!r} or --for", param_hint="--for")
     if size:
-        _show_sizes(names or [], json=json)
+        _show_sizes(names or [])
     elif names:
         if len(names) > 1:
             raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
@@ -144,7 +139,7 @@ def _show(spec: MetricSpec) -> None:
         console.print(f"\n@{where}{{{spec.name},\n{fields}}}")
 
 
-def _show_sizes(names: Sequence[str], *, json: bool) -> None:
+def _show_sizes(names: Sequence[str]) -> None:
     """How large the networks of metrics are, and how much work they do for one caption."""
     from reward.cli.sizes import measure_size
 
@@ -152,9 +147,6 @@ def _show_sizes(names: Sequence[str], *, json: bool) -> None:
         raise typer.BadParameter("it needs the name of a metric", param_hint="--size")
     with terminal.stdout_kept_clean():
         sizes = {name: measure_size(name) for name in names}
-    if json:
-        terminal.print_json({name: vars(size) for name, size in sizes.items()})
-        return
     rows = [
         [name, f"{size.parameters / 1e6:,.2f}", f"{size.layers / 1e9:,.2f}", f"{size.attention / 1e9:,.2f}"]
         for name, size in sizes.items()

@@ -15,28 +15,6 @@ import typer
 if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
 
-__all__ = [
-    "Annotations",
-    "AsJson",
-    "BenchmarkOptions",
-    "CandidateColumn",
-    "ColumnOptions",
-    "Data",
-    "DeviceOptions",
-    "FigureOptions",
-    "InputOptions",
-    "PromptFile",
-    "QuietFigures",
-    "RunOptions",
-    "ScoresFile",
-    "SpeedOptions",
-    "StripThinking",
-    "read_benchmarks",
-    "read_by",
-    "refuse",
-    "with_groups",
-]
-
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Gives typer a command whose parameters that are dataclasses are replaced by their fields.
@@ -140,7 +118,6 @@ Device = Annotated[
     ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; default: the model's own.")]
-Revision = Annotated[str | None, typer.Option(help="Revision of a Hub id: branch, tag or commit.")]
 Data = Annotated[
     Path,
     typer.Argument(

@@ -212,8 +212,11 @@ def _battle_notes(summary: BattleSummary) -> Iterator[str]:
         )
 
 
-def print_usage(usage: Usage, *, by: str = "judge", quiet: bool) -> None:
-    """Says what a judge, or whoever else was asked, has done; nothing if it was not asked."""
+def print_usage(usage: Usage | None = None, *, by: str = "judge", quiet: bool) -> None:
+    """Says what a model that was asked has done, by default all judges together; nothing if none was asked."""
+    from reward.judges.sources import take_usage
+
+    usage = take_usage() if usage is None else usage
     if not quiet and usage.answered + usage.cached:
         terminal.console(stderr=True).print(usage_line(usage, by))
 

@@ -10,9 +10,7 @@ import typer
 from reward.cli import options
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
-from reward.cli.reports import report_scores
-
-__all__ = ["GroupColumn", "rerank", "score"]
+from reward.cli.reports import print_usage, report_scores
 
 DataOrAddress = Annotated[
     str,
@@ -57,36 +55,56 @@ def score(
     annotations: options.Annotations = None,
     weights: Weights = None,
     candidate_column: options.CandidateColumn = None,
+    question_column: Annotated[
+        str | None, typer.Option(help="Column of the questions that the captions answer; default: question.")
+    ] = None,
+    task_column: Annotated[
+        str | None,
+        typer.Option(help="Column of each row's task for harmoniceval, as for --set task=, or IC, VQA, REG, VDU."),
+    ] = None,
+    box_column: Annotated[
+        str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
+    ] = None,
     strip_thinking: options.StripThinking = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
     ```
     capreward score captions.csv -m clipscore=ViT-L-14:openai
-    capreward score captions.jsonl -m vela=my-vela -m clipscore=ViT-L-14:openai \\
-        -o scores.parquet
+    capreward score captions.jsonl -m vela=my-vela \\
+        -m clipscore=ViT-L-14:openai -o scores.parquet
     ```
 
     Several metrics read each image once. Each has columns of its own: METRIC_ASPECT, METRIC_reward and
     METRIC_truncated. A caption that one of them cannot score keeps the scores of the others, and `error` says which
     failed and why. With `--weights vela=0.7,clipscore=0.3`, `reward` is their weighted mean.
 
+    A vision-language model judges, here or behind a server, and no answer in --cache is paid for twice:
+
+    ```
+    capreward score captions.jsonl -m fleur=llava-hf/llava-1.5-7b-hf
+    capreward score captions.jsonl -m judge=http://localhost:8000/v1#MODEL \\
+        --set prompt=mine.yaml --set concurrency=32 --cache answers.sqlite
+    ```
+
     A line of captions.jsonl, with `references` if there are any:
 
     ```
-    {"image": "photos/1.jpg", "candidate": "A dog runs.", "references": ["A dog is running."]}
+    {"image": "photos/1.jpg", "candidate": "A dog.", "references": ["A dog."]}
     ```
 
     Other forms of data:
 
     ```
-    captions.csv              also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
-    captions.json             {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog runs.", "A dog."]}
-    results.json --annotations captions_val2014.json   COCO's [{"image_id": 1, "caption": "A dog."}]
-    chats.jsonl               messages or conversations, whose last answer is the caption
-    photos/                   images with metadata.jsonl, metadata.csv or captions.json, or with 1.txt beside 1.jpg
-    saved/ --split test       any folder that load_dataset reads
-    owner/name --split test   on the Hub; also owner/name:subset
+    captions.csv      also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
+    captions.json     {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog.", "Dogs."]}
+    results.json      COCO's [{"image_id": 1, "caption": "A dog."}], with
+                      --annotations captions_val2014.json
+    chats.jsonl       messages or conversations; the last answer is the caption
+    photos/           images with metadata.jsonl, metadata.csv or captions.json,
+                      or with 1.txt beside 1.jpg
+    saved/            any folder that load_dataset reads, with --split test
+    owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
     A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
@@ -100,33 +118,33 @@ def score(
     only what is missing:
 
     ```
-    capreward score "s3://bucket/captions/*.parquet" -m vela=my-vela -o s3://bucket/scores \\
-        --engine ray --address auto --gpus-per-worker 0.5
+    capreward score "s3://bucket/captions/*.parquet" -m vela=my-vela \\
+        -o s3://bucket/scores --engine ray --address auto --gpus-per-worker 0.5
     ```
     """
     from reward.scoring.dataset import score_dataset
 
-    score_on = scale.chosen()
+    context = {"question": question_column, "task": task_column, "box": box_column}
+    given = {what: column for what, column in context.items() if column is not None}
     arguments = {**vars(layout), **vars(device), **speed.given()}
+    arguments |= {"context_columns": given} if given else {}
+    score_on = scale.chosen()
     if score_on is None:
         arguments |= {"output": _output(output, data, "scores"), **_joined(data, annotations, layout)}
     else:
-        if output is None:
-            raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
-        options.refuse({"annotations": annotations}, "is for files on this machine; leave it out with an engine")
-        arguments |= {"data": data, "output": output}
-        scale.check(split=layout.split, device=device.device, devices=speed.devices, cache=speed.cache)
-        del arguments["split"]
-        arguments |= scale.settings()
-    summary = (score_on or score_dataset)(
-        scorer=metrics.chosen(),
-        weights=parse_weights(weights),
-        candidate_column=candidate_column,
-        strip_thinking=strip_thinking,
-        overwrite=run.overwrite,
-        progress=not run.quiet,
-        **arguments,
-    )
+        arguments |= {"data": data, "output": output, "annotations": annotations}
+    try:
+        summary = (score_on or score_dataset)(
+            scorer=metrics.chosen(),
+            weights=parse_weights(weights),
+            candidate_column=candidate_column,
+            strip_thinking=strip_thinking,
+            overwrite=run.overwrite,
+            progress=not run.quiet,
+            **arguments,
+        )
+    finally:
+        print_usage(quiet=run.quiet)
     report_scores(summary, quiet=run.quiet, what="scored", shows_rows=output is None)
 
 
@@ -148,8 +166,8 @@ def rerank(
 
     ```
     capreward rerank candidates.jsonl -m clipscore=ViT-L-14:openai -o best.jsonl
-    capreward rerank candidates.jsonl -m vela=my-vela -m beitscore=my-beitscore \\
-        --weights vela=0.7,beitscore=0.3 -o best.jsonl
+    capreward rerank candidates.jsonl -m vela=my-vela \\
+        -m beitscore=my-beitscore --weights vela=0.7,beitscore=0.3 -o best.jsonl
     ```
 
     Several metrics order by the weighted mean of their rewards; a candidate that one of them cannot score comes last.
@@ -167,7 +185,7 @@ def rerank(
 
     ```
     {"image": "photos/1.jpg", "candidate": "A dog.", "model": "small"}
-    {"image": "photos/1.jpg", "candidate": "A dog runs on grass.", "model": "large"}
+    {"image": "photos/1.jpg", "candidate": "A dog runs.", "model": "large"}
     ```
 
     The output then has the same rows with the columns of `capreward score` and `rank`, which is 1 for the best.
@@ -177,17 +195,20 @@ def rerank(
     from reward.scoring.dataset import rerank_dataset
 
     arguments = {**vars(columns), **vars(device), **speed.given(), **_joined(data, annotations, columns)}
-    summary = rerank_dataset(
-        scorer=metrics.chosen(),
-        output=_output(output, data, "ranked"),
-        weights=parse_weights(weights),
-        candidates_column=candidates_column,
-        group_column=group_column,
-        strip_thinking=strip_thinking,
-        overwrite=run.overwrite,
-        progress=not run.quiet,
-        **arguments,
-    )
+    try:
+        summary = rerank_dataset(
+            scorer=metrics.chosen(),
+            output=_output(output, data, "ranked"),
+            weights=parse_weights(weights),
+            candidates_column=candidates_column,
+            group_column=group_column,
+            strip_thinking=strip_thinking,
+            overwrite=run.overwrite,
+            progress=not run.quiet,
+            **arguments,
+        )
+    finally:
+        print_usage(quiet=run.quiet)
     report_scores(summary, quiet=run.quiet, what="reranked", shows_rows=output is None)
 
 

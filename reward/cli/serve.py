@@ -12,8 +12,6 @@ from reward.cli import terminal
 from reward.cli.chosen import MetricOptions
 from reward.cli.options import Dtype
 
-__all__ = ["serve"]
-
 TOKEN = "CAPREWARD_TOKEN"
 
 

@@ -12,16 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = [
-    "command_line",
-    "console",
-    "plain",
-    "print_json",
-    "print_table",
-    "stdout_kept_clean",
-    "warnings_in_one_line",
-]
-
 # Control characters but line breaks and tabs, and the marks that turn the direction of writing: with them the content
 # of a file or the answer of a server could move the cursor, set colours, or show other text than it holds.
 _STEERING = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]

@@ -9,8 +9,6 @@ import typer
 
 from reward.cli import terminal
 
-__all__ = ["train"]
-
 
 def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],

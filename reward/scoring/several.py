@@ -71,8 +71,7 @@ class Metrics:
             return scorer
         if not isinstance(scorer, (list, tuple)):
             is_text = isinstance(scorer, (str, os.PathLike))
-            one: Any = MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer
-            metrics = cls([_known(one, options)], weights, options)
+            parts: list[Any] = [MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer]
         elif source != "embedded" or options.get("revision") is not None:
             raise ConfigError(
                 "source= and revision= are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"
@@ -80,8 +79,10 @@ class Metrics:
         elif not scorer:
             raise ConfigError("an empty list of metrics scores nothing: name at least one")
         else:
-            each = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
-            metrics = cls([_known(part, options) for part in each], weights, options)
+            parts = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
+        if "cache" in options and not any(isinstance(part, MetricSource) for part in parts):
+            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
+        metrics = cls([_known(part, options) for part in parts], weights, options)
         metrics._check()
         return metrics
 
@@ -92,8 +93,6 @@ class Metrics:
                 f"metric {twice[0]!r} is there twice, and its columns would have one name: score each checkpoint into "
                 f"a file of its own; the second may take the first as its data, with --prefix (prefix=)"
             )
-        if not named and "cache" in self.options:
-            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
         for name in self.options:
             if named and not any(takes_option(part.spec, name) for part in named):
                 check_options(named[0].spec, [name])

@@ -62,7 +62,7 @@ def differences(server: EngineServer, photos: Path, model: Any, processor: Any) 
 
 def check_killed(captions: EngineServer, photos: Path, start: Run, tmp_path: Path) -> None:
     """The server is killed in the middle of a command and started again: nothing is lost, and nothing asked twice."""
-    line = [*asking(captions, photos, tmp_path / "c.jsonl"), "--concurrency", 1]
+    line = [*asking(captions, photos, tmp_path / "c.jsonl"), "--model-set", "concurrency=1"]
     file = tmp_path / "c.jsonl.partial"
     command = start(*line)
     limit = time.monotonic() + 120

@@ -104,7 +104,7 @@ def test_what_is_not_as_elsewhere(captions: EngineServer, photos: Path, start: R
     told = told_by(code=1)
     assert "Value must be between 1 <= value <= 8, but got 9); if these are too many at once, give a smaller" in told
     every = '{"top_k": 0, "top_p": 1, "min_p": 0}'  # else it samples from a part of the tokens
-    told = told_by("--chunk", SLOTS, "--extra-body", every)
+    told = told_by("--chunk", SLOTS, "--model-set", f"extra_body={every}")
     assert "captioned 12 of 12 images from 108 candidates" in told
 
 

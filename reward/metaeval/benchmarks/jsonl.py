@@ -20,7 +20,7 @@ _PUBLISHED = {"cand", "mt", "caption", "correct", "candidates", "caption_0"}
 # Other numbers are score columns.
 _RATED_FIELDS = {"image", "candidate", "references", "ratings", "category", "question", "box", "item", "best"}
 
-_ORIGIN = "you; capreward judge and capreward score add columns to such a file, which --score-column names"
+_ORIGIN = "you; capreward score adds columns to such a file, which --score-column names"
 _OWN: dict[str, Any] = {"origin": _ORIGIN, "licence": "yours"}
 SPECS = (
     BenchmarkSpec(

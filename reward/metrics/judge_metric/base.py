@@ -17,6 +17,7 @@ from reward.errors import CheckpointError, ConfigError
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import fingerprint_code, split_sources
 from reward.judges.base import Judge
+from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, pad_to_square
 from reward.metrics.groups import Group, windows
 from reward.metrics.scorer import CandidateScores, CaptionScorer
@@ -99,6 +100,8 @@ class JudgedScorer(CaptionScorer):
         judge: Judge | None = None,
         cache: str | os.PathLike[str] | None = None,
         concurrency: int | None = None,
+        prices: Sequence[float] | None = None,
+        extra_body: Any = None,
         **settings: Any,
     ) -> Self:
         """Loads the scorer with a judge on this machine, or behind a server.
@@ -111,7 +114,7 @@ class JudgedScorer(CaptionScorer):
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            cache, concurrency: for a server, see `ServerJudge`.
+            cache, concurrency, prices, extra_body: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
 
         Raises:
@@ -138,9 +141,12 @@ class JudgedScorer(CaptionScorer):
                     f"{place!r} was saved with a judge that cannot be loaded from files; give one: "
                     f"{cls.__name__}.from_pretrained({place!r}, judge=...)"
                 )
-            server = {name: value for name, value in (("cache", cache), ("concurrency", concurrency)) if value}
+            server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
-            told = [_load_judge(each, local, server) for each in split_sources(origin["source"])]
+            told = [
+                load_judge(each, **server | ({} if is_server(each) else local))
+                for each in split_sources(origin["source"])
+            ]
         scorer = cls(told, **settings)
         if origin:
             places = split_sources(origin["source"])
@@ -227,22 +233,3 @@ class JudgedScorer(CaptionScorer):
             told = "%s: %d of %d samples got no score from the judge, such as: %s"
             logger.warning(told, self.spec.name, len(failed), count, failed[min(failed)])
         super()._warn(count, failed, truncated)
-
-
-def _load_judge(place: str, local: dict[str, Any], server: dict[str, Any]) -> Judge:
-    """The judge of one source: at an address, by the model behind `#` or the only one there, else on this machine."""
-    from reward.judges import LocalJudge, ServerJudge
-
-    if not place.startswith(("http://", "https://")):
-        if server:
-            raise ConfigError(
-                f"{', '.join(server)} is for a judge behind a server, as in http://localhost:8000/v1#{place}"
-            )
-        return LocalJudge.from_pretrained(place, **local)
-    address, _, model = place.partition("#")
-    if not model:
-        models = ServerJudge("", address, **server).models()
-        if len(models) != 1:
-            raise ConfigError(f"name the model behind {place}, as in {place}#{(models or ['name/model'])[0]}")
-        (model,) = models
-    return ServerJudge(model, address, **server)

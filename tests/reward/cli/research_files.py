@@ -23,7 +23,7 @@ from tests.loopback_judge import LoopbackJudge
 from tests.rating_judges import save_rating_judge
 from tests.reward.cli.test_arena import TABLE_8, WORDS
 from tests.reward.cli.test_corrupt import LONG
-from tests.reward.cli.test_judge import BASELINES
+from tests.reward.cli.test_judged import BASELINES
 from tests.reward.metaeval.benchmarks import test_contrast as contrast
 from tests.reward.metaeval.benchmarks import test_flickr8k as flickr8k
 from tests.reward.metaeval.benchmarks import test_pascal50s, test_rated_tables, test_winoground

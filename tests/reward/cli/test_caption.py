@@ -100,7 +100,7 @@ def test_a_model_on_this_machine(run: Run, photos: Path, tmp_path: Path) -> None
 
 
 def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
-    line = ("caption", "--model", server.endpoint, photos, *ASK, "--prices", "10,20", "--top-p", "0.9")
+    line = ("caption", "--model", server.endpoint, photos, *ASK, "--model-set", "prices=10,20", "--top-p", "0.9")
     output = tmp_path / "captions.jsonl"
     _, err = run(*line, "--prompt", "What is it?", "--keep-candidates", "-o", output)
     assert "5 questions answered by the model" in err
@@ -121,13 +121,12 @@ def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, 
 
 def test_further_fields_of_a_request(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
     line = ("caption", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model", server.endpoint)
-    run(*line, "--extra-body", '{"top_k": 0, "min_p": 0}')
+    run(*line, "--model-set", 'extra_body={"top_k": 0, "min_p": 0}')
     assert {(body["top_k"], body["min_p"], "top_p" in body) for body in server.requests} == {(0, 0, False)}
-    _, err = run(*line, "--extra-body", '{"top_k": 5}', code=1)
+    _, err = run(*line, "--model-set", 'extra_body={"top_k": 5}', code=1)
     assert "settings); nothing was asked" in err  # candidates of other settings are others
-    for wrong in ("top_k=0", "[1]"):
-        _, err = run(*line, "--extra-body", wrong, code=2)
-        assert "is no JSON object, as in" in err
+    for wrong in ("extra_body=top_k", "prices=2"):
+        assert "is not " in run(*line, "--model-set", wrong, code=2)[1]
 
 
 def test_one_choice_a_reply(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ class Process:
 
     def __init__(self, server: LoopbackJudge, photos: Path, output: Path) -> None:
         server.delay = 0.3
-        self.line = ["caption", "--model", server.endpoint, str(photos), *ASK, "--concurrency", "1"]
+        self.line = ["caption", "--model", server.endpoint, str(photos), *ASK, "--model-set", "concurrency=1"]
         self.line += ["-o", str(output)]
         self.kept = output.with_name(output.name + ".partial")
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}

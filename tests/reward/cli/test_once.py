@@ -21,9 +21,6 @@ def test_every_option_of_one_value_is_refused_when_repeated(run: Run, name: str)
     for option in single:
         _, err = run(name, option.opts[0], "first", option.opts[-1], "second", code=2)
         assert f"Invalid value for {max(option.opts, key=len)}: takes one value, got first and second; " in err
-    for option in (option for option in OPTIONS[name] if option.is_flag and option.secondary_opts):
-        _, err = run(name, option.opts[0], option.secondary_opts[0], code=2)
-        assert f"is given and taken back by {option.secondary_opts[0]}" in err
 
 
 @pytest.mark.parametrize(

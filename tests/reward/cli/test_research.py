@@ -118,9 +118,9 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "winoground": ("Winoground: group x 100", "text", "image"),
     "longcapvlcp": ("LongCapVLCP: accuracy x 100", "counting", "report: "),
     "genai-bench": ("GenAI-Bench: tau-c x 100",),
-    "judge flickr8k.jsonl": ("judged 6 rows",),
-    "judge foil.jsonl": ("judged 4 rows",),
-    "judge mmhe.jsonl": ("judged 12 rows",),
+    "score flickr8k.jsonl": ("scored 6 rows",),
+    "score foil.jsonl": ("scored 4 rows",),
+    "score mmhe.jsonl": ("scored 12 rows",),
     "capreward battle": ("judged 24 battles",),
     "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias"),
     "--annotator": ("annotator", "level 4"),
@@ -129,8 +129,8 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "capreward caparena-auto": ("CapArena-Auto: ",),
     "data/caparena_auto": ("CapArena-Auto by judge", "mean words"),
     "--size": ("222.32", "83.85", "674.74", "296.96"),
-    "capreward corrupt": ("noun_attribute: ", "shuffle_words: "),
-    "pairs-benchmark": ("action",),
+    "--words shuffle_words": ("noun_attribute: ", "shuffle_words: "),
+    "corrupt captions.jsonl --benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
     "scenes-pairs": ("pairs of the synthetic scenes (short): accuracy x 100", "(long)"),
@@ -209,7 +209,7 @@ def test_each_command_does_what_its_row_promises(
     here.mkdir()
     monkeypatch.chdir(here)
     for command in commands:
-        words = words_of(command.replace("http://localhost:8000/v1", online), here, models)
+        words = words_of(re.sub(r"https?://(localhost:8000|api\.openai\.com)/v1", online, command), here, models)
         said = " ".join(run(*words[1:]))
         named = re.findall(r"(?:--metric|--score-column) (\w+)", command) if " bench " in command else []
         for text in [*(text for key, texts in PROMISES.items() if key in command for text in texts), *named]:

@@ -328,5 +328,5 @@ def test_an_address_is_a_judge_behind_a_server_and_several_give_their_mean(folde
         )
         with pytest.raises(ConfigError, match="asks one judge, got 2"):
             load_scorer("fleur", f"{server.endpoint}#a,{server.endpoint}#b")
-    with pytest.raises(ConfigError, match="concurrency is for a judge behind a server"):
+    with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):
         load_scorer("rubric", folder, concurrency=2)

@@ -1,4 +1,4 @@
-"""`capreward judge`, `battle` and `caparena-auto` with a tiny model on this machine and behind a server."""
+"""`capreward score`, `battle` and `caparena-auto` with a tiny judge on this machine and behind a server."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("metric", ["fleur", "harmoniceval"])
 def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str, Path], metric: str) -> None:
     here, there = data.with_name("here.jsonl"), data.with_name("there.jsonl")
-    _, err = run("judge", data, "-m", metric, "--judge", models[metric], "--device", "cpu", "-o", here)
-    assert "judged 4 rows" in err
+    _, err = run("score", data, "-m", f"{metric}={models[metric]}", "--device", "cpu", "-o", here)
+    assert "scored 4 rows" in err
     assert "1 not scored (candidate)" in err
     assert "1 not scored (image)" in err or "1 not scored (metric)" in err
     questions = 2 if metric == "fleur" else 10
@@ -62,9 +62,8 @@ def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str
     assert scored[0]["reward"] != scored[1]["reward"]
 
     with loopback_judge(*strict_llava(FIRST[metric])) as server:
-        arguments = ["judge", data, "-m", metric, "--judge", "tiny", "--server", server.endpoint]
-        arguments += ["--cache", data.with_name("answers.db"), "--prices", "2,8"]
-        assert "cost 0.0" in run(*arguments, "-o", there)[1]
+        arguments = ["score", data, "-m", f"{metric}={server.endpoint}#tiny", "--cache", data.with_name("answers.db")]
+        assert "cost 0.0" in run(*arguments, "--set", "prices=[2,8]", "-o", there)[1]
         asked = len(server.requests)
         assert asked == questions + 2  # whether system messages arrive
         run(*arguments, "-o", data.with_name("again.jsonl"))
@@ -75,28 +74,28 @@ def test_a_model_here_and_behind_a_server(run: Run, data: Path, models: dict[str
             assert other["reward"] == pytest.approx(row["reward"], abs=1e-4)
 
 
-def test_a_finished_run_is_known_again(run: Run, data: Path, models: dict[str, Path]) -> None:
+def test_settings_are_part_of_the_run_and_reach_the_metric(run: Run, data: Path, models: dict[str, Path]) -> None:
     output = data.with_name("scores.jsonl")
-    arguments = ["judge", data, "-m", "fleur", "--judge", models["fleur"], "--device", "cpu", "-o", output]
+    arguments = ["score", data, "-m", f"fleur={models['fleur']}", "--device", "cpu", "-o", output]
     run(*arguments)
     before = output.read_text()
     _, err = run(*arguments)
     assert "is complete already" in err
     assert "questions answered" not in err
-    for other in (["--no-references"], ["--second-decimal", "written"], ["--pad-images"]):
-        assert "not of this run (other input, metric or settings)" in run(*arguments, *other, code=1)[1]
+    for other in ("use_references=false", "second_decimal=written", "pad_images=true"):
+        assert "not of this run (other input, metric or settings)" in run(*arguments, "--set", other, code=1)[1]
     assert output.read_text() == before
     values = {**FleurPrompt.of().to_json(), "version": "mine", "references": "Theirs:\n{reference_captions}"}
     data.with_name("mine.yaml").write_text(yaml.safe_dump(values))
-    run(*arguments, "--prompt", data.with_name("mine.yaml"), "--overwrite", "--quiet")
+    run(*arguments, "--set", f"prompt={data.with_name('mine.yaml')}", "--overwrite", "--quiet")
     assert output.read_text() != before
+    run(*arguments, "--set", "explanation=before", "--set", "draws=3", "--overwrite")
+    rows = read_lines(output)
+    assert [bool(row["explanation"]) for row in rows] == [True, True, False, False]
+    assert [row["reward"] for row in rows] == [row["sampled"] for row in rows]
 
-
-def test_weights_and_gamma_reach_the_metric(run: Run, data: Path, models: dict[str, Path]) -> None:
-    output = data.with_name("scores.jsonl")
-    arguments = ["judge", data, "-m", "harmoniceval", "--judge", models["harmoniceval"], "--device", "cpu"]
-    arguments += ["--gamma", "1", "--task", "referring", "-w", "fluency=1", "-o", output]
-    run(*arguments)
+    arguments = ["score", data, "-m", f"harmoniceval={models['harmoniceval']}", "--device", "cpu", "--overwrite"]
+    run(*arguments, "--set", "gamma=1", "--set", "task=referring", "-w", "fluency=1", "-o", output)
     row = read_lines(output)[0]
     assert row["reward"] == pytest.approx(row["fluency"])
     criteria = ("correctness", "completeness", "clarity", "fluency", "conciseness")
@@ -110,8 +109,8 @@ def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -
     data = write_lines(tmp_path / "mixed.jsonl", [{"image": "a.png", "candidate": "A wall.", **row} for row in rows])
     output = tmp_path / "scores.jsonl"
     with loopback_judge(*strict_llava("12345")) as server:
-        line = ["judge", data, "-m", "harmoniceval", "-j", "tiny", "--server", server.endpoint, "-o", output]
-        line += ["--criterion", "correctness", "--overwrite"]
+        line = ["score", data, "-m", f"harmoniceval={server.endpoint}", "-o", output]
+        line += ["--set", "criteria=[correctness]", "--overwrite"]
         columns = ["--question-column", "ask", "--task-column", "kind", "--box-column", "bbox"]
         run(*line, *columns)
         assert "is complete already" in run(*line[:-1], *columns)[1]
@@ -123,19 +122,17 @@ def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -
         scored = read_lines(output)
         assert [row["reward"] is None for row in scored] == [False, False, True]
         assert "inside the image of 32 x 32" in scored[2]["error"]
-        assert "needs a column with the question" in run(*line, "--task", "documents", code=1)[1]
+        assert "needs a column with the question" in run(*line, "--set", "task=documents", code=1)[1]
 
 
-def test_fleur_explains_and_samples(run: Run, data: Path, models: dict[str, Path]) -> None:
-    output = data.with_name("scores.jsonl")
-    line = ["judge", data, "-m", "fleur", "-j", models["fleur"], "--device", "cpu", "-o", output, "--overwrite"]
-    run(*line, "--explain", "before", "--draws", "3")
-    rows = read_lines(output)
-    assert [bool(row["explanation"]) for row in rows] == [True, True, False, False]
-    assert [row["reward"] for row in rows] == [row["sampled"] for row in rows]
-    assert rows[0]["sampled"] != rows[1]["sampled"]
-    for option, value in {"--temperature": "0.5", "--question-column": "x", "--criterion": "clarity"}.items():
-        assert f"Invalid value for {option}" in run(*line, option, value, code=2)[1]
+def test_what_was_judge_is_answered_with_the_line_to_type(run: Run) -> None:
+    line = "judge data.jsonl --metric fleur --judge M --server http://x/v1 --explain after --no-references -o s.jsonl"
+    told = "capreward score data.jsonl -m 'fleur=http://x/v1#M' -o s.jsonl"
+    _, err = run(*line.split(), code=2)
+    assert err.endswith(f"Write {told} --set explanation=after --set use_references=false")
+    _, err = run("judge", "d.jsonl", "-m", "fleur", "-j", "gpt", "--server=openai", code=2)
+    assert err.endswith("Write capreward score d.jsonl -m 'fleur=https://api.openai.com/v1#gpt'")
+    assert "Write capreward corrupt --benchmark" in run("pairs-benchmark", "d.jsonl", code=2)[1]
 
 
 # battle and caparena-auto
@@ -172,7 +169,7 @@ def records(path: Path) -> Any:
 def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
     output = folder / "battles.json"
     arguments = ["battle", folder / "old.json", f"fresh={folder / 'new.json'}", "-i", folder / "images"]
-    arguments += ["--judge", model, "--no-reasons", "--device", "cpu", "-o", output]
+    arguments += ["--judge", model, "--no-reasons", "--judge-set", "device=cpu", "-o", output]
     _, err = run(*arguments)
     assert "judged 6 battles" in err
     assert "the caption shown first won" in err
@@ -225,8 +222,9 @@ def test_caparena_auto_of_many_models_is_a_leaderboard(run: Run, folder: Path, m
 def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with loopback_judge(*choosing_llava()) as server:
-        arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--judge", "tiny"]
-        arguments += ["--server", server.endpoint, "--no-reasons", "--prices", "2,8", "--cache", folder / "answers.db"]
+        arguments = ["battle", folder / "old.json", folder / "new.json", "-i", folder / "images", "--no-reasons"]
+        arguments += ["--judge", f"{server.endpoint}#tiny", "--judge-set", "prices=2,8"]
+        arguments += ["--judge-set", f"cache={folder / 'answers.db'}"]
         assert "cost" in run(*arguments, "-o", folder / "one.json")[1]
         asked = len(server.requests)
         assert asked == 12 + 2  # whether system messages arrive

@@ -1,0 +1,89 @@
+"""The judge that a text names: a model on this machine, or one behind a server as `ADDRESS#NAME`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from reward.errors import ConfigError
+from reward.judges.base import Judge, Usage
+
+_NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
+_usages: list[Usage] = []
+
+
+def load_judge(
+    source: str, load: Callable[..., Judge] | None = None, *, lazily: bool = False, **settings: Any
+) -> Judge:
+    """The judge of a source.
+
+    Args:
+        source: folder or Hub id of a vision-language model; or the address of an OpenAI-compatible server and, if it
+            has several models, the name of one, as in `"http://localhost:8000/v1#name/model"`.
+        load: loads a model of this machine, called with its name and settings; None loads a vision-language model.
+        lazily: load a model of this machine at its first question.
+        settings: of `ServerJudge`, such as `concurrency`, or of `LocalJudge.from_pretrained`, such as `dtype`;
+            None counts as not given.
+
+    Raises:
+        ConfigError: no such setting, one that is out of range, or a server with several models and no name.
+        JudgeError: no name is given, and the server does not tell which models it has.
+    """
+    from reward.judges import LocalJudge, ServerJudge
+    from reward.judges.lazy import LazyJudge
+
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(settings.get("extra_body"), str):  # as --set has it
+        settings["extra_body"] = _read_json(settings["extra_body"])
+    if is_server(source):
+        _check(settings, ServerJudge, "a server")
+        address, _, model = source.partition("#")
+        if not model:
+            models = ServerJudge("", address, **settings).models()
+            if len(models) != 1:
+                raise ConfigError(f"name the model behind {source}, as in {source}#{(models or ['name/model'])[0]}")
+            (model,) = models
+        return _counted(ServerJudge(model, address, **settings))
+    _check(settings, LocalJudge.from_pretrained, "a model on this machine")
+    load = load or LocalJudge.from_pretrained
+    return LazyJudge(partial(_load, load, source, settings), source) if lazily else _load(load, source, settings)
+
+
+def is_server(source: str) -> bool:
+    """Whether a source is the address of a server."""
+    return source.startswith(("http://", "https://"))
+
+
+def take_usage() -> Usage:
+    """What all judges together have done that were loaded since the last call."""
+    total = Usage()
+    while _usages:
+        for name, value in vars(_usages.pop()).items():
+            setattr(total, name, getattr(total, name) + value)
+    return total
+
+
+def _load(load: Callable[..., Judge], source: str, settings: dict[str, Any]) -> Judge:
+    return _counted(load(source, **settings))
+
+
+def _counted(judge: Judge) -> Judge:
+    _usages.append(judge.usage)
+    return judge
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ConfigError(f'extra_body must be JSON, as in {{"top_k": 0}}, got {text!r:.80}') from None
+
+
+def _check(settings: dict[str, Any], function: Any, what: str) -> None:
+    known = [name for name in inspect.signature(function).parameters if name not in _NO_SETTINGS]
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"{what} has no setting {name!r}; it has {', '.join(known)}")
