@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.file_run import FileRun
-from reward.scoring.several import Metrics
 from reward.scoring.summary import ScoringSummary
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def score_dataset(
         DataError: the data cannot be read, is empty, or lacks a column.
         OutputError: the output cannot be written, is there already, or belongs to another run.
         ConfigError, WeightsError: a metric twice, weights of some metrics only, or bad weights.
-        WorkerError: the process of a device died twice over the same rows.
+        WorkerError: the process of a device died.
         ScoringInterrupted: Ctrl-C.
 
     Example:
@@ -111,7 +110,7 @@ def score_dataset(
         (2, 1, {'candidate': 1})
     """
     columns = {"candidate": candidate_column, "image": image_column, "references": references_column}
-    return _run(
+    run = FileRun(
         data,
         scorer,
         output,
@@ -123,11 +122,10 @@ def score_dataset(
         prefix=prefix,
         batch_size=batch_size,
         part_rows=part_rows,
-        overwrite=overwrite,
-        progress=progress,
         devices=devices,
         **options,
     )
+    return run(overwrite=overwrite, progress=progress)
 
 
 def rerank_dataset(
@@ -140,6 +138,8 @@ def rerank_dataset(
     references_column: str | None = None,
     group_column: str | None = None,
     strip_thinking: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
     **settings: Any,
 ) -> ScoringSummary:
     """Orders the candidates of every row by reward, best first, and writes the rows.
@@ -155,7 +155,8 @@ def rerank_dataset(
     `weights={"vela": 0.7, "beitscore": 0.3}`.
 
     Args:
-        data, scorer, output, image_column, references_column, strip_thinking: as for `score_dataset`.
+        data, scorer, output, image_column, references_column, strip_thinking, overwrite, progress: as for
+            `score_dataset`.
         candidates_column: holds a list of captions a row; None finds candidates, cands or captions.
         group_column: says that each row has one candidate, and holds what those of one image share; None takes the
             image's column, if there is a column for one candidate only.
@@ -173,28 +174,5 @@ def rerank_dataset(
     """
     columns: dict[str, Any] = {"candidate": candidates_column, "image": image_column, "references": references_column}
     columns |= {"group": group_column, "strip_thinking": strip_thinking}
-    return _run(data, scorer, output, columns, is_ranked=True, **settings)
-
-
-def _run(
-    data: Any,
-    scorer: Any,
-    output: str | os.PathLike[str],
-    columns: dict[str, Any],
-    *,
-    is_ranked: bool = False,
-    source: str | os.PathLike[str] = "embedded",
-    weights: Mapping[str, float] | None = None,
-    image_root: str | os.PathLike[str] | None = None,
-    split: str | None = None,
-    prefix: str = "",
-    batch_size: int | None = None,
-    part_rows: int | None = None,
-    overwrite: bool = False,
-    progress: bool = False,
-    devices: str | Sequence[str] | None = None,
-    **options: Any,
-) -> ScoringSummary:
-    metrics = Metrics.of(scorer, source, weights=weights, **options)
-    run = FileRun(data, metrics, output, columns, is_ranked, split, image_root, prefix, devices)
-    return run(batch_size, part_rows, overwrite=overwrite, progress=progress)
+    run = FileRun(data, scorer, output, columns, is_ranked=True, **settings)
+    return run(overwrite=overwrite, progress=progress)

@@ -7,13 +7,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints import warn_embedded
 from reward.errors import ConfigError, WorkerError
+from reward.registry import MetricSource
 from reward.scoring.parts import rows_of
 
 if TYPE_CHECKING:
@@ -59,127 +61,83 @@ def cpu_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class DevicePool:
-    """A process for each device, which loads the metrics and scores blocks of rows.
+@contextmanager
+def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[range]], Iterator[Progress]]]:
+    """A process for each device, which loads the metrics; gives a function that has them score blocks of rows.
 
-    A process that dies is started again and goes on with its blocks; if it dies over the same rows once more, the run
-    stops with the reason. The processes end with their parent, also when that is killed.
+    The processes end with their parent, also when that is killed.
 
     Args:
         devices: see `parse_devices`.
-        job: what they do; the metrics are given by name.
+        job: what they do, see `Job.work`; the metrics are given by name.
 
     Raises:
-        WorkerError: a process died while it loaded the metrics, or twice over the same rows.
-        Exception: whatever loading the metrics, or a part, raised.
+        WorkerError: a process died; what it wrote before is saved.
+        Exception: whatever loading the metrics, or scoring, raised.
     """
+    import dill  # transforms of data sets may be functions that only dill can send
 
-    def __init__(self, devices: Sequence[str], job: Job) -> None:
-        self._workers = [_Worker(device, job, max(1, cpu_threads() // len(devices))) for device in devices]
+    if any(isinstance(part, MetricSource) and part.knows_drawings_only for part in job.metrics.parts):
+        warn_embedded()  # here, once for all processes
+    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
+    packed, threads = dill.dumps(job), max(1, cpu_threads() // len(devices))
+    started: dict[Any, tuple[str, Any]] = {}
+    try:
+        for device in devices:
+            pipe, theirs = spawn.Pipe()
+            process = spawn.Process(target=_serve, args=(theirs, packed, device, threads), daemon=True)
+            process.start()
+            theirs.close()
+            started[pipe] = device, process
+        for pipe, (device, process) in started.items():
+            _received(
+                pipe,
+                process,
+                device,
+                "while it loaded the metric: perhaps memory was short (name fewer devices). "
+                "A script that scores on several devices must do it below "
+                'if __name__ == "__main__":, since its processes import the script',
+            )
+        yield partial(_shared_out, started)
+    finally:
+        for pipe, (_, process) in started.items():
+            process.terminate()
+            process.join()
+            pipe.close()
 
-    def __enter__(self) -> DevicePool:
-        if self._workers[0].job.metrics.knows_drawings_only:
-            warn_embedded()  # here, once for all processes
-        try:
-            for worker in self._workers:
-                worker.start()
-            for worker in self._workers:
-                worker.wait_until_loaded()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        for worker in self._workers:
-            worker.end()
-
-    def work(self, blocks: Sequence[range]) -> Iterator[Progress]:
-        """What the processes do of some blocks, as it is done; see `Job.work`."""
-        for place, worker in enumerate(self._workers):
-            worker.give([*blocks[place :: len(self._workers)]])
-        while busy := {worker.pipe: worker for worker in self._workers if worker.left}:
-            for pipe in wait(list(busy)):
-                yield from busy[pipe].take()  # type: ignore[index]
+def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range]) -> Iterator[Progress]:
+    """Gives every nth block to a process, and what they do as it is done."""
+    left = {pipe: [*blocks[place :: len(started)]] for place, pipe in enumerate(started)}
+    for pipe, own in left.items():
+        with suppress(OSError):  # it died, which is found below
+            pipe.send(own)
+    while busy := [pipe for pipe, own in left.items() if own]:
+        for pipe in wait(busy):
+            (device, process), (first, *others) = started[pipe], left[pipe]  # type: ignore[index]
+            progress: Progress = _received(
+                pipe,
+                process,
+                device,
+                f"over rows {first.start + 1} to {first.stop}: perhaps memory was short "
+                "(lower batch_size, --batch-size), or an image crashed its decoder. The parts that are done are saved; "
+                "run the same again to go on",
+            )
+            rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
+            left[pipe] = [rest, *others] if rest else others  # type: ignore[index]
+            yield progress
 
 
-class _Worker:
-    """A process, and the blocks that it has still to do."""
-
-    def __init__(self, device: str, job: Job, threads: int) -> None:
-        self.device, self.job, self._threads = device, job, threads
-        self.left: list[range] = []
-        self._died_over: range | None = None
-        self.process: Any = None
-        self.pipe: Connection
-
-    def start(self) -> None:
-        import dill  # transforms of data sets may be functions that only dill can send
-
-        spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
-        self.pipe, theirs = spawn.Pipe()
-        self.process = spawn.Process(
-            target=_serve, args=(theirs, dill.dumps(self.job), self.device, self._threads), daemon=True
-        )
-        self.process.start()
-        theirs.close()
-
-    def wait_until_loaded(self) -> None:
-        try:
-            self._received()
-        except EOFError:
-            raise WorkerError(
-                f"the process of device {self.device!r} died{self._exit_code()} while it loaded the metric: perhaps "
-                "memory was short (name fewer devices). A script that scores on several devices must do it below "
-                'if __name__ == "__main__":, since its processes import the script'
-            ) from None
-
-    def give(self, blocks: list[range]) -> None:
-        """Has it do some blocks."""
-        self.left = blocks
-        with suppress(OSError):  # it died, which `take` will find
-            self.pipe.send(blocks)
-
-    def take(self) -> Iterator[Progress]:
-        """What it tells; if it died, it is started again."""
-        first = self.left[0]
-        try:
-            progress: Progress = self._received()
-        except EOFError:
-            code = self._exit_code()
-            if first == self._died_over:
-                raise WorkerError(
-                    f"the process of device {self.device!r} died twice{code} over rows {first.start + 1} to "
-                    f"{first.stop}: perhaps memory was short (lower batch_size, --batch-size), or an image crashed its "
-                    "decoder. The parts that are done are saved; run the same again to go on"
-                ) from None
-            self._died_over = first
-            self.start()
-            self.wait_until_loaded()
-            self.give(self.left)
-            return
-        rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
-        self.left = [*([rest] if rest else []), *self.left[1:]]
-        yield progress
-
-    def end(self) -> None:
-        if self.process is not None:
-            self.process.terminate()
-            self.process.join()
-            self.pipe.close()
-
-    def _received(self) -> Any:
-        try:
-            message = self.pipe.recv()
-        except OSError as error:
-            raise EOFError from error
-        if isinstance(message, BaseException):
-            raise message
-        return message
-
-    def _exit_code(self) -> str:
-        self.process.join()
-        return f" (exit code {self.process.exitcode})"
+def _received(pipe: Any, process: Any, device: str, told: str) -> Any:
+    """What a process sends; raises what it raised, or says when it died."""
+    try:
+        message = pipe.recv()
+    except (EOFError, OSError):
+        process.join()
+        raise WorkerError(f"the process of device {device!r} died (exit code {process.exitcode}) {told}") from None
+    if isinstance(message, BaseException):
+        raise message
+    return message
 
 
 def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -16,9 +16,9 @@ import reward
 from reward.errors import ConfigError, InvalidSampleError, OutputError
 from reward.samples import read_references
 from reward.scoring.columns import find_columns
-from reward.scoring.devices import DevicePool, parse_devices
+from reward.scoring.devices import parse_devices, processes
 from reward.scoring.image_root import image_root as find_root
-from reward.scoring.job import Job
+from reward.scoring.job import Job, Progress
 from reward.scoring.parts import Part, PartFolder, rows_of
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import BadRow, open_source
@@ -35,43 +35,48 @@ class FileRun:
     """Scores or ranks the rows of a data set; the arguments are checked before a model is loaded.
 
     Args:
-        data, output, split, image_root, prefix, devices: see `score_dataset`.
-        metrics: not loaded yet.
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options: see
+            `score_dataset`.
     """
 
     def __init__(
         self,
         data: Any,
-        metrics: Metrics,
+        scorer: Any,
         output: str | os.PathLike[str],
         columns: dict[str, Any],
-        is_ranked: bool,
-        split: str | None,
-        image_root: str | os.PathLike[str] | None,
-        prefix: str,
-        devices: str | Sequence[str] | None,
+        *,
+        is_ranked: bool = False,
+        source: str | os.PathLike[str] = "embedded",
+        weights: Mapping[str, float] | None = None,
+        image_root: str | os.PathLike[str] | None = None,
+        split: str | None = None,
+        prefix: str = "",
+        batch_size: int | None = None,
+        part_rows: int | None = None,
+        devices: str | Sequence[str] | None = None,
+        **options: Any,
     ) -> None:
-        if not isinstance(prefix, str):
-            raise ConfigError(f"prefix must be a text, got {prefix!r}")
-        for name, value in (("output", output), ("image_root", image_root or "")):
-            if not isinstance(value, (str, os.PathLike)):
-                raise ConfigError(f"{name} must be a path, got {value!r}")
+        metrics = Metrics.of(scorer, source, weights=weights, **options)
         if is_ranked:
             metrics.check_one_number()
         self.metrics, self.output = metrics, Path(output)
         self.devices = self._check_devices(parse_devices(devices))
         names = (*columns.values(), *(columns.get("context") or {}).values())
-        source = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
-        ranked = source if is_ranked else None
-        plan = find_columns(source.columns, metrics.specs, **columns, ranked=ranked, is_csv=source.is_csv)
-        self.job = Job(source, plan, metrics, Path(), Path(), prefix, None, 1)
+        rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        ranked = rows if is_ranked else None
+        plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
+        root = find_root(rows, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
+        folder = self.output.with_name(self.output.name + ".partial")
+        self.job = Job(
+            rows, plan, metrics, root, folder, prefix, batch_size, part_rows or self._part_rows(rows.num_rows)
+        )
         if metrics.knows_aspects:
             self.job.columns(metrics)
-        self.job.root = find_root(source, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
-        content = source.fingerprint()
+        content = rows.fingerprint()
         self.manifest = {  # what the results depend on
             "capreward": reward.__version__,
             "task": "rerank" if is_ranked else "score",
@@ -81,15 +86,13 @@ class FileRun:
             "context": dict(plan.context),
             "strip_thinking": plan.strip_thinking,
             "corpus": content if metrics.needs_corpus else None,
-            "image_root": None if self.job.root == source.folder else os.path.abspath(self.job.root),
+            "image_root": None if root == rows.folder else os.path.abspath(root),
             "prefix": prefix,
         }
 
     def _check_devices(self, devices: list[str]) -> list[str]:
         """Devices of the processes; empty when this process does all. A single device becomes an option."""
         metrics = self.metrics
-        if devices and metrics.options.get("device") is not None:
-            raise ConfigError("give device= (--device) or devices= (--devices), not both")
         if devices and not metrics.is_named:
             raise ConfigError(
                 f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
@@ -104,13 +107,8 @@ class FileRun:
             metrics.options["device"] = devices[0]
         return devices if len(devices) > 1 else []
 
-    def __call__(
-        self, batch_size: int | None, part_rows: int | None, *, overwrite: bool, progress: bool
-    ) -> ScoringSummary:
+    def __call__(self, *, overwrite: bool, progress: bool) -> ScoringSummary:
         """Does what is missing."""
-        for name, value in (("batch_size", batch_size), ("part_rows", part_rows)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
         run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
         before = run.finished(
             lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
@@ -125,8 +123,6 @@ class FileRun:
             return replace(before[0], already_done=True)
         folder = PartFolder(run.partial, self.manifest, overwrite=overwrite)
         try:
-            self.job.folder, self.job.batch_size = folder.path, batch_size
-            self.job.part_rows = part_rows or self._part_rows()
             summary, images = self._make(folder, progress)
             run.finish({"summary": summary.to_json(), "images": images})
             folder.delete()
@@ -134,11 +130,11 @@ class FileRun:
             folder.close()
         return summary
 
-    def _part_rows(self) -> int:
+    def _part_rows(self, rows: int) -> int:
         """Fewer where a judge is asked, which takes long or has to be paid, and as each of several devices has some."""
         if any(spec.sources == "judge" for spec in self.metrics.specs):
             return JUDGED_ROWS
-        share = -(-self.job.source.num_rows // (8 * len(self.devices))) if self.devices else ROWS
+        share = -(-rows // (8 * len(self.devices))) if self.devices else ROWS
         return min(ROWS, max(JUDGED_ROWS, share))
 
     def _make(self, folder: PartFolder, progress: bool) -> tuple[ScoringSummary, str | None]:
@@ -164,8 +160,9 @@ class FileRun:
         missing = [range(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
         try:
             with ExitStack() as stack:
+                work: Callable[[Sequence[range]], Iterator[Progress]]
                 if self.devices:
-                    work = stack.enter_context(DevicePool(self.devices, job)).work
+                    work = stack.enter_context(processes(self.devices, job))
                     starts = ((gap, range(gap.start, gap.stop, job.part_rows)) for gap in missing)
                     missing = [range(at, min(at + job.part_rows, gap.stop)) for gap, each in starts for at in each]
                 else:

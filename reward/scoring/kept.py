@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from reward.errors import OutputError
@@ -23,6 +22,8 @@ CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, answer BLOB NOT 
 
 class Kept:
     """JSON values in the order in which they came, each on the disk once `add` returns.
+
+    As a context it makes of Ctrl-C a `ScoringInterrupted`, which says what is kept.
 
     Args:
         path: the file; made if absent, continued if it holds the same run.
@@ -45,19 +46,12 @@ class Kept:
         self.path, self.what = path, what
         self._lock_path = path.with_name(path.name + ".lock")
         self._lock = lock(self._lock_path, path)
+        self._rows = sqlite3.connect(":memory:")
         try:
-            with self._explained("cannot write"):
+            with self._explained("write"):
                 self._rows = sqlite3.connect(path)
-            try:
                 self._rows.executescript(_TABLES)
                 found = self._rows.execute("SELECT facts FROM run").fetchone()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
-                    raise OutputError(f"cannot write {path}: {error}; make room and run the same again") from error
-                raise OtherRunError(
-                    f"{path} is there, but holds no answers of a run by this version, or is damaged ({error}); move "
-                    "it away"
-                ) from error
             if found is None or overwrite or not len(self):
                 self._start(run)
             else:
@@ -70,51 +64,39 @@ class Kept:
     def __enter__(self) -> Kept:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Closes the file. Ctrl-C becomes `ScoringInterrupted`, which says what is kept."""
-        count = len(self) if self._rows is not None else 0
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        is_open = not self._lock.closed
+        count = len(self) if is_open else 0
         self._close()
-        if error is not None and not count:
+        if error is not None and is_open and not count:
             self.path.unlink(missing_ok=True)
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, ScoringInterrupted):
             raise ScoringInterrupted(count, self.path, self.what) from None
 
     def __len__(self) -> int:
-        with self._explained("cannot read"):
+        with self._explained("read"):
             count: int = self._rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
         return count
 
     def __iter__(self) -> Iterator[Any]:
         """The answers; those that were damaged on the disk are left out, and will be asked for again."""
-        with self._explained("cannot read"):
+        with self._explained("read"):
             rows = self._rows.execute("SELECT answer, sum FROM answers ORDER BY number").fetchall()
         sound = [text for text, number in rows if zlib.crc32(text) == number]
-        if len(sound) < len(rows):
-            warnings.warn(
-                f"{self.path}: {len(rows) - len(sound)} {self.what} are damaged, and made again", stacklevel=3
-            )
+        if damaged := len(rows) - len(sound):
+            warnings.warn(f"{self.path}: {damaged} {self.what} are damaged, and made again", stacklevel=3)
         return map(json.loads, sound)
 
     def add(self, answers: Iterable[Any]) -> None:
-        """Keeps answers: all of them, or none.
-
-        Raises:
-            OutputError: they cannot be written.
-        """
+        """Keeps answers: all of them, or none."""
         texts = [json.dumps(answer).encode() for answer in answers]
-        with self._explained("cannot write"), self._rows:
+        with self._explained("write"), self._rows:
             self._rows.executemany(
                 "INSERT INTO answers (answer, sum) VALUES (?, ?)", [(text, zlib.crc32(text)) for text in texts]
             )
 
     def describe(self, name: str, value: Any) -> None:
-        """Adds a fact about the run that was not known at its beginning.
-
-        Raises:
-            OutputError: the answers before were given under another value.
-        """
+        """Adds a fact about the run that was not known at its beginning; the answers before must have it, too."""
         if len(self):
             check_same_run(self.path, self.run, {name: value})
         else:
@@ -127,24 +109,26 @@ class Kept:
 
     def _start(self, run: dict[str, Any]) -> None:
         self.run = run
-        with self._explained("cannot write"), self._rows:
-            for statement in ("DELETE FROM answers", "DELETE FROM run"):
-                self._rows.execute(statement)
+        with self._explained("write"), self._rows:
+            self._rows.execute("DELETE FROM answers")
+            self._rows.execute("DELETE FROM run")
             self._rows.execute("INSERT INTO run VALUES (?)", [json.dumps(run)])
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise OutputError(
-                f"{what} {self.path}: {error}. What came before is saved; run the same again to go on"
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
+                raise OutputError(
+                    f"cannot {what} {self.path}: {error}. What came before is saved; make room and run the same again"
+                ) from error
+            raise OtherRunError(
+                f"{self.path} holds no answers of a run by this version, or is damaged ({error}); move it away"
             ) from error
 
     def _close(self) -> None:
-        if getattr(self, "_rows", None) is not None:
-            self._rows.close()
-        self._rows = None  # type: ignore[assignment]
+        self._rows.close()
         if not self._lock.closed:
             self._lock_path.unlink(missing_ok=True)
             self._lock.close()

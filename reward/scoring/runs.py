@@ -6,7 +6,7 @@ import gc
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -77,22 +77,20 @@ class ResumableRun:
         """
         if not self.output.exists() or self.partial.exists() or self.overwrite:
             return None
-        try:
+        found = None
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, another tool's
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
-            same = record["run"] == self.manifest and not record.get("unfinished")
             if not record.get("summary", {}).get("scored", 1):  # say the images were not found: nothing is lost
                 return None
-            result = read(record)
-            facts = {"bytes": int(record["output"]["bytes"]), "sha256": str(record["output"]["sha256"])}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, or another tool's file
-            same = False
-        if not same:
+            if record["run"] == self.manifest and not record.get("unfinished"):
+                found = read(record), record["output"]
+        if found is None:
             raise OtherRunError(
                 f"{self.output} exists already and is not of this run {message}. Choose another output, or replace it "
                 "with --overwrite (overwrite=True)."
             )
-        check_undamaged(self.output, facts)
-        return result
+        check_undamaged(self.output, found[1])
+        return found[0]
 
     def finish(self, facts: dict[str, Any], *, unfinished: bool = False) -> None:
         """Writes the summary beside the output."""

@@ -143,11 +143,6 @@ class Metrics:
         return all(isinstance(part, MetricSource) for part in self.parts)
 
     @property
-    def knows_drawings_only(self) -> bool:
-        """Whether the weights of one are the small ones that ship with the package."""
-        return any(isinstance(part, MetricSource) and part.knows_drawings_only for part in self.parts)
-
-    @property
     def knows_aspects(self) -> bool:
         """Whether their aspects are known: other checkpoints than those that ship may have aspects of their own."""
         return all(not isinstance(part, MetricSource) or part.source == "embedded" for part in self.parts)
