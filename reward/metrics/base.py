@@ -36,6 +36,7 @@ class MetricSpec:
         aspects: names of the score columns.
         aliases: {short name: aspect}, accepted wherever an aspect is named.
         needs_image, needs_references: whether a sample without it gets an error instead of a score.
+        model_decides: whether only the loaded model says if it needs images or references.
         needs_corpus: whether the scorer weighs words by a corpus of references and has none yet. It cannot score until
             it is fitted, see `fitted`, or loaded from the folder of a fitted scorer.
         range: lowest and highest possible score.
@@ -65,6 +66,7 @@ class MetricSpec:
     aliases: Mapping[str, str] = field(default_factory=dict)
     needs_image: bool = True
     needs_references: bool = False
+    model_decides: bool = False
     needs_corpus: bool = False
     range: tuple[float, float] = (0.0, 1.0)
     paper: str = ""

@@ -216,7 +216,7 @@ def find_columns(
         return find_column(role, columns, given, option=option or f"--{role}-column", needed_by=by)
 
     def needing(what: str) -> list[str]:
-        return [spec.name for spec in specs if getattr(spec, what)]
+        return [spec.name for spec in specs if getattr(spec, what) and not spec.model_decides]
 
     read = {what: found(what, column) for what, column in (context or {}).items()}
     for role in _further(specs):
@@ -229,7 +229,7 @@ def find_columns(
         warnings.warn(
             f"metric {name!r} does not read the column 'question', and takes answers for captions", stacklevel=2
         )
-    if needing("needs_image") or image is not None:
+    if any(spec.needs_image for spec in specs) or image is not None:
         image = found("image", image, needing("needs_image"))
     references = found("references", references, needing("needs_references"))
     roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]

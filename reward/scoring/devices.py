@@ -114,7 +114,7 @@ def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range])
             pipe.send(own)
     while busy := [pipe for pipe, own in left.items() if own]:
         for pipe in wait(busy):
-            (device, process), (first, *others) = started[pipe], left[pipe]  # type: ignore[index]
+            (device, process), (first, *others) = started[pipe], left[pipe]
             progress: Progress = _received(
                 pipe,
                 process,
@@ -124,7 +124,7 @@ def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range])
                 "run the same again to go on",
             )
             rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
-            left[pipe] = [rest, *others] if rest else others  # type: ignore[index]
+            left[pipe] = [rest, *others] if rest else others
             yield progress
 
 

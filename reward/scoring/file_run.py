@@ -68,13 +68,13 @@ class FileRun:
         rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
         folder = self.output.with_name(self.output.name + ".partial")
-        self.job = Job(
-            rows, plan, metrics, root, folder, prefix, batch_size, part_rows or self._part_rows(rows.num_rows)
-        )
+        most = part_rows or self._part_rows(rows.num_rows)
+        self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
         if metrics.knows_aspects:
             self.job.columns(metrics)
+        root = find_root(rows, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
+        self.job.root = root
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
         self.manifest = {  # what the results depend on

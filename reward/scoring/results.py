@@ -101,7 +101,7 @@ class AddedColumns:
         scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.scorers]
         tables = [table for table, _ in scored]
         numbers = self._numbers(tables)
-        problems = self._joined([each for _, each in scored])
+        problems, errors = self._told([each for _, each in scored])
         has_reward = np.any([np.isfinite(numbers[name]) for name in self.metrics.rewards], axis=0)
         is_cut = np.any([table.truncated for table in tables], axis=0)
         summary.count(
@@ -116,7 +116,6 @@ class AddedColumns:
                 summary.add_error(kind, message, task.row)
         for name, values in numbers.items():
             summary.add_numbers(name, values)
-        errors = [self._message(own) for own in problems]
         if self.caption is not None:
             return self._lists(tasks, numbers, problems, errors, is_cut, summary)
         columns: dict[str, list[Any]] = {name: _nullable(column) for name, column in numbers.items()}
@@ -133,22 +132,22 @@ class AddedColumns:
             rewards.append(weighted_mean(np.stack(rewards, axis=1), self.metrics.shares))
         return dict(zip(self.numbers, [*(each for table in tables for each in table.scores.T), *rewards], strict=True))
 
-    def _joined(self, found: Sequence[Sequence[Problem | None]]) -> list[list[Problem]]:
-        """What is wrong with each caption. Where it is no matter of the metrics it is said once, else for each."""
-        joined: list[list[Problem]] = []
-        for each in zip(*found, strict=True):
-            first = each[0]
-            if first is None or len(each) == 1 or first[0] == "metric" or any(problem != first for problem in each):
-                names = self.metrics.names
-                joined.append([(n if len(each) > 1 else p[0], p[1]) for n, p in zip(names, each, strict=True) if p])
-            else:
-                joined.append([first])
-        return joined
+    def _told(self, found: Sequence[Sequence[Problem | None]]) -> tuple[list[list[Problem]], list[str | None]]:
+        """What is wrong with each caption, as problems and as a text.
 
-    def _message(self, problems: Sequence[Problem]) -> str | None:
-        """Why a caption has no score; of several metrics, which of them have none, and why."""
-        names = self.metrics.names if len(self.metrics.parts) > 1 else []
-        return "; ".join(f"{kind}: {why}" if kind in names else why for kind, why in problems) or None
+        Where it is no matter of the metrics it is said once, else with the names of those of several that failed.
+        """
+        problems, errors, names = list[list[Problem]](), list[str | None](), self.metrics.names
+        for each in zip(*found, strict=True):
+            own = [problem for problem in each if problem is not None]
+            if len(names) > 1 and own and (len({*each}) > 1 or own[0][0] == "metric"):
+                own = [(name, problem[1]) for name, problem in zip(names, each, strict=True) if problem is not None]
+                errors.append("; ".join(f"{name}: {why}" for name, why in own))
+            else:
+                own = own[:1]
+                errors.append(own[0][1] if own else None)
+            problems.append(own)
+        return problems, errors
 
     def _lists(
         self,

@@ -13,6 +13,7 @@ SPEC = MetricSpec(
     name="crossencoder",
     scorer="reward.metrics.crossencoder.scorer:CrossEncoderScorer",
     sources="model",
+    model_decides=True,  # one of texts alone compares with references
     # what sentence-transformers 5.4 and newer writes, and the architectures of rerankers that older versions wrote
     model_types=(
         "CrossEncoder",

@@ -26,6 +26,7 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError, MissingExtraError
 from reward.metrics.crossencoder.scorer import CrossEncoderScorer
 from reward.registry import metric_of
+from reward.scoring import score_dataset
 from tests import toy_judges
 from tests.contract import ScorerContract
 from tests.loopback_hub import LoopbackHub
@@ -143,6 +144,14 @@ def test_a_saved_cross_encoder_needs_no_name_and_its_activation_can_be_chosen(tm
     assert 1 / (1 + np.exp(-bare.score(SAMPLES).scores)) == pytest.approx(share, abs=1e-6)
     with pytest.raises(ConfigError, match="activation must be one of sigmoid, none, got 'tanh'"):
         load_scorer("crossencoder", tmp_path, device="cpu", activation="tanh")
+
+
+def test_a_reranker_of_texts_wants_no_column_of_images(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"caption": "a dog runs", "references": ["a dog is running"]}\n')
+    text_classes(tmp_path / "model")
+    summary = score_dataset(data, f"crossencoder={tmp_path / 'model'}", tmp_path / "out.jsonl", device="cpu")
+    assert (summary.scored, summary.columns["image"]) == (1, None)
 
 
 def test_modules_of_a_hub_id_are_fetched_with_it(tmp_path: Path, hub: LoopbackHub) -> None:

@@ -119,14 +119,7 @@ def test_references_of_late_rows_are_seen(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        *[
-            ({name: bad}, f"{name} must be a whole number of at least 1, got {bad!r}")
-            for name, bad in (("batch_size", "4"), ("batch_size", 0), ("batch_size", True), ("part_rows", 2.5))
-        ],
         ({"scorer": None}, "a metric, a scorer, a function, or a list of them, got NoneType"),
-        ({"output": None}, "output must be a path, got None"),
-        ({"prefix": 5}, "prefix must be a text, got 5"),
-        ({"image_root": 5}, "image_root must be a path, got 5"),
         ({"candidate_column": 5}, "--candidate-column names 5, which is no column"),
         *[({"weights": bad}, "weights must") for bad in ("length", 1.0)],
         ({"split": "train"}, "is one table, which has no split 'train'"),
