@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 from pathlib import Path
@@ -16,8 +17,11 @@ from PIL import Image
 
 from reward.errors import CapRewardError, DataError, OutputError
 from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.readers import open_source
 from tests.json_lines import read_lines
 from tests.picture_scorer import PictureScorer
+
+GOOD = '{"image": "good.png", "candidate": "a b"}'
 
 
 @pytest.fixture
@@ -36,42 +40,41 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.registry.load_scorer", refuse)
 
 
-GOOD = '{"image": "good.png", "candidate": "a b"}'
+BAD_ROWS = [  # (line, kind of its error, part of the message)
+    ('{"image": "good.png", "candidate": "cut of', "row", "line 2 is not valid JSON: Unterminated string"),
+    ('["good.png", "a"]', "row", "line 3 is not a JSON object but list"),
+    ('{"image": "good.png"}', "candidate", "candidate must be a string, got NoneType"),
+    ('{"image": "good.png", "candidate": " \\n\\t"}', "candidate", "candidate is empty"),
+    ('{"image": "good.png", "candidate": 5}', "candidate", "candidate must be a string, got int: 5"),
+    ('{"image": "missing.png", "candidate": "a"}', "image", "does not exist"),
+    ('{"image": null, "candidate": "a"}', "image", "the row has no image in column 'image'"),
+    ('{"image": " ", "candidate": "a"}', "image", "the row has no image in column 'image'"),
+    ('{"image": 5, "candidate": "a"}', "image", "does not exist"),
+    ('{"image": "torn.jpg", "candidate": "a"}', "image", "torn.jpg"),
+    ('{"image": "text.png", "candidate": "a"}', "image", "is not an image"),
+    ('{"image": "bomb.png", "candidate": "a"}', "image", "pixels"),
+    ('{"image": "good.png", "candidate": "fail"}', "metric", "the caption says fail"),
+]
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "message"),
-    [
-        ('{"image": "good.png", "candidate": "cut of', "row", "line 2 is not valid JSON: Unterminated string"),
-        ('["good.png", "a"]', "row", "line 2 is not a JSON object but list"),
-        ('{"image": "good.png"}', "candidate", "candidate must be a string, got NoneType"),
-        ('{"image": "good.png", "candidate": " \\n\\t"}', "candidate", "candidate is empty"),
-        ('{"image": "good.png", "candidate": 5}', "candidate", "candidate must be a string, got int: 5"),
-        ('{"image": "missing.png", "candidate": "a"}', "image", "does not exist"),
-        ('{"image": null, "candidate": "a"}', "image", "the row has no image in column 'image'"),
-        ('{"image": " ", "candidate": "a"}', "image", "the row has no image in column 'image'"),
-        ('{"image": 5, "candidate": "a"}', "image", "does not exist"),
-        ('{"image": "torn.jpg", "candidate": "a"}', "image", "torn.jpg"),
-        ('{"image": "text.png", "candidate": "a"}', "image", "is not an image"),
-        ('{"image": "bomb.png", "candidate": "a"}', "image", "pixels"),
-        ('{"image": "good.png", "candidate": "fail"}', "metric", "the caption says fail"),
-    ],
-)
-def test_bad_row_keeps_its_place_and_the_others_are_scored(line: str, kind: str, message: str, folder: Path) -> None:
+def test_bad_rows_keep_their_places_and_the_others_are_scored(folder: Path) -> None:
     Image.effect_noise((64, 64), 50).save(folder / "whole.jpg")
     whole = (folder / "whole.jpg").read_bytes()
     (folder / "torn.jpg").write_bytes(whole[: len(whole) // 2])
     (folder / "text.png").write_text("no image at all")
     Image.new("1", (9_000, 9_000)).save(folder / "bomb.png")
-    (folder / "data.jsonl").write_text("\n".join([GOOD, line, GOOD]), encoding="utf-8")
+    lines = [GOOD, *(line for line, _, _ in BAD_ROWS), GOOD]
+    (folder / "data.jsonl").write_text("\n".join(lines), encoding="utf-8")
     summary = score_dataset(folder / "data.jsonl", PictureScorer(), folder / "out.jsonl")
-    rows = read_lines(folder / "out.jsonl")
-    assert [row["error"] is None for row in rows] == [True, False, True]
-    assert message in rows[1]["error"]
-    assert (rows[1]["reward"], rows[1]["brightness"]) == (None, None)
-    assert rows[0]["reward"] == rows[2]["reward"] is not None
-    assert summary.errors == {kind: 1}
-    assert summary.examples[kind] == f"row 2: {rows[1]['error']}"
+    first, *bad, last = read_lines(folder / "out.jsonl")
+    assert (first["error"], last["error"]) == (None, None)
+    assert first["reward"] == last["reward"] is not None
+    for row, (_, _, message) in zip(bad, BAD_ROWS, strict=True):
+        assert message in row["error"]
+        assert (row["reward"], row["brightness"]) == (None, None)
+    kinds = [kind for _, kind, _ in BAD_ROWS]
+    assert summary.errors == {kind: kinds.count(kind) for kind in kinds}
+    assert summary.examples["row"] == f"row 2: {bad[0]['error']}"
 
 
 LONG = b"word " * 40_000  # more than the csv module allows by itself
@@ -143,6 +146,8 @@ def parquet(*columns: pa.Array) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+GREY = io.BytesIO()
+Image.new("L", (4, 4)).save(GREY, "PNG")
 OPEN_QUOTE = "is not closed as it should be: the text up to line"
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
@@ -171,27 +176,28 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
     "torn.parquet": (parquet(pa.array(["a"] * 1000))[:-20], "cannot be read as Parquet"),
     "text.parquet": ("no parquet", "cannot be read as Parquet"),
     "kind.xlsx": ("table", "is not of a kind that can be read: .jsonl, .ndjson, .jsonlines, .json, .csv, .tsv,"),
+    "sheet.xlsx": (b"PK", "save the sheet as CSV UTF-8"),
+    "latin.csv": (
+        "id,bünd\n1,a\n".encode("cp1252"),
+        "latin.csv is not UTF-8: if a program for Windows wrote it",
+    ),
+    "data.csv": ("1.png,a,5\n", "begins with data: put a line with the names of its columns in front"),
+    "photos/1.png": (GREY.getvalue(), "holds pictures and no captions: put "),
     "list/dataset_dict.json": ("[]", "cannot be read as a data set: TypeError: "),
     "text/dataset_dict.json": ("no JSON", "cannot be read as a data set: JSONDecodeError: "),
     "plain/notes": ("", "is no folder of a data set: "),
 }
 
 
-def check_refused(data: Any, message: str, folder: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(message)):
-        score_dataset(data, "length", folder / "out.jsonl")
-    assert not list(folder.glob("out*"))
-
-
-@pytest.mark.usefixtures("no_model")
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files_are_refused_before_a_model_is_loaded(name: str, folder: Path) -> None:
+def test_bad_files_are_refused_with_the_way_out(name: str, folder: Path) -> None:
     content, message = BAD_FILES[name]
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
+    path = folder / "data" / name
+    path.parent.mkdir(parents=True)
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    check_refused(path if path.parent == folder else path.parent, message, folder)
+    with pytest.raises(DataError, match=re.escape(message)):
+        open_source(path.parent if "/" in name else path)
 
 
 def test_a_metric_that_takes_answers_for_captions_is_warned_of(folder: Path) -> None:
@@ -200,13 +206,15 @@ def test_a_metric_that_takes_answers_for_captions_is_warned_of(folder: Path) -> 
         score_dataset(rows, "length", folder / "scores.jsonl")
 
 
-@pytest.mark.usefixtures("no_model")
-def test_bad_objects_are_refused_before_a_model_is_loaded(folder: Path) -> None:
-    table = datasets.Dataset.from_dict({"candidate": ["a"]})
-    check_refused(table.select([]), "holds no rows", folder)
-    check_refused([{"candidate": "a"}], "data must be a path, a datasets.Dataset or a DatasetDict, got list", folder)
-    for address in ("s3://bucket/data.jsonl", "https://a.org/data.jsonl", "file:///data.jsonl"):
-        check_refused(address, f"{address} is an address; nothing is fetched from there", folder)
+def test_bad_objects_are_refused() -> None:
+    addresses = ("s3://bucket/data.jsonl", "https://a.org/data.jsonl", "file:///data.jsonl")
+    for data, message in (
+        (datasets.Dataset.from_dict({"candidate": ["a"]}).select([]), "holds no rows"),
+        ([{"candidate": "a"}], "data must be a path, a datasets.Dataset or a DatasetDict, got list"),
+        *((address, f"{address} is an address; nothing is fetched from there") for address in addresses),
+    ):
+        with pytest.raises(DataError, match=re.escape(message)):
+            open_source(data)
 
 
 @pytest.mark.usefixtures("no_model")
