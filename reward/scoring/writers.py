@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from reward.errors import OutputError
 from reward.fingerprints import hash_file
 from reward.scoring.readers import is_address, written
-from reward.scoring.schemas import CHUNK_ROWS, schema_of, typed_table
 from reward.scoring.sources import BadRow, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+CHUNK_ROWS = 4096
 Added = Callable[[list[Any]], dict[str, list[Any]]]  # from the next rows of the input to the columns they get
 
 
@@ -121,6 +121,8 @@ def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str
         types: {column: see `arrow_type`} of those that `added` gives.
         needs: columns of the input that `added` looks at.
     """
+    from reward.scoring.schemas import schema_of  # which loads pyarrow
+
     kind, rows = Path(path.stem).suffix.lower(), rows_with(source, added, needs)
     if kind == ".parquet":
         write_parquet(path, rows, schema_of(source, types))
@@ -143,6 +145,8 @@ def write_parquet(
 ) -> None:
     """One Parquet file of rows, with some facts in its footer."""
     import pyarrow.parquet as pq
+
+    from reward.scoring.schemas import typed_table
 
     with pq.ParquetWriter(path, schema) as writer:
         while chunk := list(islice(rows, CHUNK_ROWS)):
