@@ -14,7 +14,7 @@ from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
-    from reward.metaeval.bench_table import BenchTable
+    from reward.metaeval.bench import BenchTable
     from reward.metaeval.benchmarks import Benchmark
     from reward.registry import MetricSource
 
@@ -25,6 +25,7 @@ EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoin
 
 _CHECKED = {
     "schema": "ran only on small files written in the documented form",
+    "published": "ran on the files of its authors",
     "own": "data of this project",
 }
 
@@ -69,7 +70,12 @@ def bench(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Folder for bench.json, .md and .html with plots, or one such file."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for bench.json, .md and .html with plots, and for the scores, which are read again where "
+            "nothing has changed; or one such file.",
+        ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
 ) -> None:
@@ -89,7 +95,7 @@ def bench(
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
     is compared with each of them, and the best row is the one with the highest mean over the aspects. Every row is
-    tested against the best.
+    tested against the best, on the data that made it best.
 
     For ratings of your own there are Kendall's tau-b and tau-c, Spearman's and Pearson's correlation with the mean
     rating, and for ratings of 0 and 1 also AUROC and average precision (AP). Two columns of captions, such as caption_a
@@ -99,9 +105,14 @@ def bench(
         _print_list(figures.json)
         return
     from reward.metaeval.bench import run_bench
-    from reward.metaeval.report import check_report
+    from reward.metaeval.report import check_report, is_file
 
-    say = _printer(figures.quiet)
+    console = terminal.console(stderr=True)
+
+    def say(line: str) -> None:
+        if not figures.quiet:
+            console.print(line)
+
     if output is not None:
         check_report(output)  # before hours of scoring
     with terminal.stdout_kept_clean():
@@ -125,13 +136,14 @@ def bench(
             resamples=selection.resamples,
             seed=selection.seed,
             say=say,
+            folder=None if output is None or is_file(output) else output / "scores",
             **figures.scoring(device),
         )
     _print(tables, selection, figures, output)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
-        terminal.console(stderr=True).print(message, style="red")
+        console.print(message, style="red")
         raise typer.Exit(1)
 
 
@@ -153,12 +165,6 @@ def _own_ratings(
         limit=selection.limit,
         **{**vars(columns), "image_root": columns.image_root or selection.images},
     )
-
-
-def _printer(quiet: bool) -> Callable[[str], None]:
-    """Prints remarks on stderr, unless the user wants none."""
-    console = terminal.console(stderr=True)
-    return lambda line: None if quiet else console.print(line)
 
 
 def _metric_sources(

@@ -61,7 +61,11 @@ def compare(
         drawn = {"resamples": resamples, "seed": seed}
         found = list(compare_captioners(sides, metrics, progress=not quiet, **vars(device), **drawn))
     names, command = list(named), terminal.command_line()
-    rows = [{**vars(each), "items": len(each.items), "scores": each.scores.mean(axis=1).tolist()} for each in found]
+    rows = [
+        {"metric": each.metric, "items": len(each.images), "scores": each.scores.mean(axis=1).tolist()}
+        | {"difference": each.difference, "win_rate": each.win_rate, "note": each.note}
+        for each in found
+    ]
     write = None if output is None else partial(write_comparison, output, names, found, command, examples)
     notes = [] if quiet else [f"{each.metric}: {each.note}" for each in found]
     figures = plain({"command": command, "captioners": names, **drawn, "rows": rows})

@@ -54,7 +54,7 @@ def report(
     """
     from reward.metaeval.scored import write_scored_report
 
-    shown = write_scored_report(
+    *remarks, done = write_scored_report(
         scored,
         output,
         command=terminal.command_line(),
@@ -67,6 +67,6 @@ def report(
     )
     if not run.quiet:
         console = terminal.console(stderr=True)
-        for line in shown.notes():
+        for line in remarks:
             console.print(line, style="yellow")
-        console.print(f"report on {shown.rows:,} rows -> {output}", style="green")
+        console.print(done, style="green")

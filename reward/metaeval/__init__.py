@@ -11,24 +11,20 @@ Example:
     >>> agreement = evaluate(scenes, unigram, resamples=100)
     >>> agreement.headline, list(agreement.estimates)
     ('mean', ['descriptiveness', 'relevance', 'fluency', 'mean'])
-    >>> compare(scenes, unigram, length, resamples=100, permutations=100).p_values["relevance"] < 0.05
+    >>> compare(scenes, unigram, length, resamples=100).p_values["relevance"] < 0.05
     True
 """
 
-from reward.backbones.clip_tokens import first_different_token
 from reward.metaeval.agreement import Comparison, compare_metrics, compare_with_raters
-from reward.metaeval.bench import run_bench
-from reward.metaeval.bench_table import BenchTable
+from reward.metaeval.bench import BenchTable, run_bench
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
-from reward.metaeval.benchmarks.longcapvlcp import PairBuild, build_pairs, write_pairs
 from reward.metaeval.benchmarks.own_ratings import load_ratings
-from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval, percentile_interval
-from reward.metaeval.classification import roc_auc, tie_threshold, verdicts, winoground_scores
+from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval
+from reward.metaeval.classification import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
-from reward.registry import MetricSource
 
 __all__ = [
     "BenchTable",
@@ -38,16 +34,13 @@ __all__ = [
     "Difference",
     "Evaluation",
     "Interval",
-    "MetricSource",
-    "PairBuild",
+    "average_precision",
     "benchmark_spec",
     "bootstrap_weights",
-    "build_pairs",
     "compare",
     "compare_metrics",
     "compare_with_raters",
     "evaluate",
-    "first_different_token",
     "holm",
     "kendall_tau",
     "list_benchmarks",
@@ -57,7 +50,6 @@ __all__ = [
     "mean_difference",
     "mean_interval",
     "pearson",
-    "percentile_interval",
     "roc_auc",
     "run_bench",
     "score_benchmark",
@@ -65,5 +57,4 @@ __all__ = [
     "tie_threshold",
     "verdicts",
     "winoground_scores",
-    "write_pairs",
 ]

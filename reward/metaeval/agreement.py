@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from reward.metaeval.bootstrap import Interval, whole_first, with_mean
-from reward.metaeval.correlation import Variant, resampled_tau
-
-__all__ = ["RATER", "Comparison", "compare_metrics", "compare_with_raters"]
+from reward.metaeval.bootstrap import Interval, resampled, with_mean
+from reward.metaeval.correlation import Variant, kendall_tau
 
 RATER = "single rater"  # the name of the row for a person
 
@@ -43,10 +42,6 @@ def compare_metrics(
         weights: (R, N), see `bootstrap_weights`.
         subjects: metrics to compare with all others, by paired differences.
 
-    Raises:
-        ValueError: a score is not finite, or shapes differ.
-        KeyError: a metric lacks an aspect, or a subject has no scores.
-
     Example:
         >>> from reward.metaeval import bootstrap_weights
         >>> ratings = {"relevance": np.arange(9.0)}
@@ -55,9 +50,8 @@ def compare_metrics(
         >>> compared.agreement["good"]["relevance"].value, compared.differences["good"]["bad"]["mean"].value
         (1.0, 2.0)
     """
-    weights = whole_first(weights)
     taus = {
-        name: {aspect: resampled_tau(row[aspect], ratings[aspect], weights) for aspect in ratings}
+        name: {aspect: resampled(kendall_tau, (row[aspect], ratings[aspect]), weights) for aspect in ratings}
         for name, row in scores.items()
     }
     return _comparison(taus, {name: [other for other in scores if other != name] for name in subjects})
@@ -83,26 +77,19 @@ def compare_with_raters(
     Returns:
         Agreement of "single rater" and of each metric, and the paired difference of each metric from "single rater".
 
-    Raises:
-        ValueError: fewer than two raters, a number that is not finite, or shapes differ.
-
     Example:
         >>> from reward.metaeval import bootstrap_weights
         >>> raters = {"fluency": np.array([[1, 1, 2], [3, 2, 3], [4, 5, 5], [2, 2, 1]])}
         >>> compare_with_raters(raters, {}, bootstrap_weights(4)).agreement["single rater"]["fluency"].value > 0.5
         True
     """
-    weights = whole_first(weights)
+    tau = partial(kendall_tau, variant=variant)
     taus: dict[str, dict[str, np.ndarray]] = {name: {} for name in (RATER, *scores)}
     for aspect, ratings in raters.items():
-        ratings = np.asarray(ratings, dtype=np.float64)
-        if ratings.ndim != 2 or ratings.shape[1] < 2:
-            raise ValueError(f"ratings of {aspect!r} must have shape (N, K) with K >= 2 raters, got {ratings.shape}")
         others = [np.delete(ratings, rater, axis=1).mean(axis=1) for rater in range(ratings.shape[1])]
         for name, row in taus.items():
             own = ratings.T if name == RATER else [scores[name][aspect]] * len(others)
-            pairs = zip(own, others, strict=True)
-            row[aspect] = np.mean([resampled_tau(*pair, weights, variant=variant) for pair in pairs], axis=0)
+            row[aspect] = np.mean([resampled(tau, pair, weights) for pair in zip(own, others, strict=True)], axis=0)
     return _comparison(taus, {name: [RATER] for name in scores})
 
 

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reward.errors import DataError, MissingExtraError
-from reward.metaeval.bench_table import BenchRow, BenchTable
+from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.evaluation import compare, evaluate, holm
+from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.people import check_people, single_rater
-from reward.metaeval.scoring import check_needs, score_benchmark
+from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
 from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
 
-__all__ = [
-    "column_scores",
-    "default_metrics",
-    "run_bench",
-    "score_row",
-    "title_of",
-]
+
+@dataclass(eq=False)
+class BenchRow:
+    """A metric or a score column on one benchmark.
+
+    Args:
+        metric: the metric or score column.
+        captions: number of captions of the benchmark.
+        scores: (N, K) or {aspect: (N, K)}; None if nothing could be scored.
+        evaluation: agreement with the judgments; None if nothing could be scored.
+        errors: number of captions without a score.
+        problem: the first error, or why there is no evaluation.
+        left_out: whether the benchmark lacks what the metric needs: the column, or references.
+        run: of a metric, what `score_benchmark` gave.
+        p: of the difference from the best row in the headline column; None for the best row.
+        p_adjusted: p with Holm's correction for the number of rows.
+    """
+
+    metric: MetricSource
+    captions: int
+    scores: Any = None
+    evaluation: Evaluation | None = None
+    errors: int = 0
+    problem: str = ""
+    left_out: bool = False
+    run: BenchmarkScores | None = None
+    p: float | None = None
+    p_adjusted: float | None = None
+
+
+@dataclass(eq=False)
+class BenchTable:
+    """All rows on one benchmark.
+
+    Args:
+        benchmark: the benchmark.
+        data: its path as it was given.
+        rows: one a metric, in the order given; of one's own ratings the best first.
+        columns: aspects, categories, or parts of a score, and their mean.
+        headline: the column by which rows are ranked.
+        best: the row with the largest value in it; None if no row has one.
+        raters, threshold: one rater against the others, and distance of failures; None without them.
+    """
+
+    benchmark: Benchmark
+    data: str | None
+    rows: list[BenchRow]
+    columns: tuple[str, ...] = ()
+    headline: str = ""
+    best: BenchRow | None = None
+    raters: Comparison | None = None
+    threshold: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Name of the benchmark with its part."""
+        return title_of(self.benchmark)
 
 
 def run_bench(
@@ -34,10 +85,7 @@ def run_bench(
     resamples: int = 1000,
     seed: int = 0,
     say: Callable[[str], None] = lambda line: None,
-    batch_size: int | None = None,
-    progress: bool = False,
-    device: str | None = None,
-    dtype: str | None = None,
+    **scoring: Any,
 ) -> list[BenchTable]:
     """Scores and evaluates every metric on every benchmark, and tests each against the best one.
 
@@ -48,9 +96,9 @@ def run_bench(
         metrics: metrics and columns.
         references: False withholds the references from the metrics.
         raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
-        resamples, seed: of the bootstrap and the permutations.
+        resamples, seed: of the bootstrap.
         say: called with a line about each run.
-        batch_size, progress, device, dtype: see `score_benchmark`.
+        scoring: batch_size, progress, device, dtype and folder of `score_benchmark`.
 
     Raises:
         DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` that one lacks.
@@ -58,7 +106,7 @@ def run_bench(
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
         >>> metrics = [MetricSource("unigram"), MetricSource("length")]
-        >>> [table] = run_bench([(load_benchmark("scenes", limit=30), None)], metrics)
+        >>> [table] = run_bench([(load_benchmark("scenes", limit=30), None)], metrics, resamples=100)
         >>> table.headline in table.columns, table.best.metric.name in ("unigram", "length")
         (True, True)
     """
@@ -66,12 +114,12 @@ def run_bench(
     for benchmark in every:
         check_people(benchmark, raters=raters, threshold=threshold)
     problems = {metric: _missing(metric, every, references) for metric in metrics}
-    scoring = {"batch_size": batch_size, "progress": progress, "device": device, "dtype": dtype}
+    drawn = {"resamples": resamples, "seed": seed}
     tables = []
     for number, (benchmark, data) in enumerate(benchmarks):
         rows = []
         for metric in metrics:
-            row = BenchRow(metric, len(benchmark.items) * benchmark.captions_per_item)
+            row = BenchRow(metric, int(np.prod(benchmark.shape)))
             rows.append(row)
             if number in problems[metric]:
                 row.problem, row.left_out = problems[metric][number], True
@@ -82,13 +130,14 @@ def run_bench(
                 row.errors, row.problem = row.captions, str(error)
             if row.scores is not None:
                 try:
-                    row.evaluation = evaluate(benchmark, row.scores, resamples=resamples, seed=seed)
+                    row.evaluation = evaluate(benchmark, row.scores, **drawn)
                 except ValueError as error:  # too few scores for this statistic
                     row.scores, row.problem = None, row.problem or str(error)
         table = BenchTable(benchmark, data, rows, threshold=threshold)
-        _rank(table, resamples, seed)
+        _rank(table, **drawn)
         if raters:
-            table.raters = single_rater(table, resamples=resamples, seed=seed)
+            known = {row.metric.label: row.scores for row in rows if row.scores is not None}
+            table.raters = single_rater(benchmark, known, **drawn)
         tables.append(table)
     return tables
 
@@ -97,18 +146,13 @@ def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
     """Scores (N, K) that came with the data.
 
     Raises:
-        DataError: no such column, or not in every item; the message lists the columns.
+        DataError: no such column; the message lists the columns.
     """
-    if name not in benchmark.column_names:
-        known = ", ".join(benchmark.column_names) or "none"
-        having = sum(name in item.columns for item in benchmark.items)
-        some = f" ({having} of {len(benchmark.items)} rows have it, and all must)" if having else ""
-        if having == len(benchmark.items):
-            some = " with a number in it: all rows have null there"
+    if name not in benchmark.columns:
+        known = ", ".join(benchmark.columns) or "none"
         known += ". Ratings are named by --rating-column" if benchmark.spec.statistics else ""
-        raise DataError(f"{benchmark.spec.name} has no score column {name!r}{some}; its score columns: {known}")
-    rows: list[Any] = [item.columns[name] for item in benchmark.items]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), benchmark.captions_per_item)
+        raise DataError(f"{benchmark.spec.name} has no score column {name!r}; its score columns: {known}")
+    return benchmark.columns[name]
 
 
 def title_of(benchmark: Benchmark) -> str:
@@ -150,8 +194,7 @@ def _missing(metric: MetricSource, benchmarks: Sequence[Benchmark], references: 
     Raises:
         DataError: all of them lack it.
     """
-    problems: dict[int, str] = {}
-    last: DataError | None = None
+    problems: dict[int, DataError] = {}
     for number, benchmark in enumerate(benchmarks):
         try:
             if metric.is_column:
@@ -159,55 +202,53 @@ def _missing(metric: MetricSource, benchmarks: Sequence[Benchmark], references: 
             elif metric.source == "embedded":  # another checkpoint may have other needs
                 check_needs(metric_spec(metric.name), benchmark, benchmark.samples(references=references))
         except DataError as error:
-            problems[number], last = str(error), error
-    if last is not None and len(problems) == len(benchmarks):
-        raise last
-    return problems
+            problems[number] = error
+    if problems and len(problems) == len(benchmarks):
+        raise problems[0]
+    return {number: str(error) for number, error in problems.items()}
 
 
 def score_row(
-    row: BenchRow, benchmark: Benchmark, *, say: Callable[[str], None] = lambda line: None, **options: Any
+    row: BenchRow, benchmark: Benchmark, *, say: Callable[[str], None] = lambda line: None, **scoring: Any
 ) -> None:
-    """Fills in the scores of a row; `options` are those of `score_benchmark`."""
+    """Fills in the scores of a row; `scoring` are options of `score_benchmark`."""
     metric = row.metric
     if metric.is_column:
         row.scores = column_scores(benchmark, metric.name)
         return
     say(f"{metric.label} on {title_of(benchmark)}, {row.captions} captions")
-    row.run = score_benchmark(
-        benchmark, metric.name, metric.source, revision=metric.revision, **dict(metric.options), **options
-    )
+    own = {"revision": metric.revision, **dict(metric.options)}
+    row.run = score_benchmark(benchmark, metric.name, metric.source, **own, **scoring)
     row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
     if len(row.run.errors) < row.captions:
         row.scores = row.run.for_aspects(benchmark)
 
 
-def _rank(table: BenchTable, permutations: int, seed: int) -> None:
+def _rank(table: BenchTable, *, resamples: int, seed: int) -> None:
     """Sets columns, headline and the best row, and tests the other rows against it."""
-    evaluations = {row.metric.label: row.evaluation for row in table.rows if row.evaluation is not None}
-    if not evaluations:
+    known = [(row, row.evaluation) for row in table.rows if row.evaluation is not None]
+    if not known:
         return
-    table.columns = tuple(dict.fromkeys(name for each in evaluations.values() for name in each.estimates))
-    table.headline = next(iter(evaluations.values())).headline
-    values = {label: each.estimates[table.headline].value for label, each in evaluations.items()}
-    best = max(values, key=lambda label: -np.inf if np.isnan(values[label]) else values[label])
-    rows = {row.metric.label: row for row in table.rows}
-    table.best = rows[best]
+    table.columns = tuple(dict.fromkeys(name for _, each in known for name in each.estimates))
+    table.headline = known[0][1].headline
+    values = {row.metric.label: each.estimates[table.headline].value for row, each in known}
+    ranked = {label: -np.inf if np.isnan(value) else value for label, value in values.items()}
+    table.best, best = max(known, key=lambda each: ranked[each[0].metric.label])
     p_values: dict[str, float] = {}
-    for label in evaluations:
-        if label == best or np.isnan(values[label]):
+    for row, each in known:
+        if row is table.best or np.isnan(values[row.metric.label]):
             continue
-        try:
-            compared = compare(
-                *(table.benchmark, table.best.scores, rows[label].scores),
-                resamples=1,
-                permutations=permutations,
-                seed=seed,
-            )
-        except ValueError:  # no item that both have scored
-            continue
-        p_values[label] = compared.p_values[compared.headline]
-    for label, adjusted in holm(p_values).items():
-        rows[label].p, rows[label].p_adjusted = p_values[label], adjusted
+        if np.array_equal(best.counted, each.counted):
+            compared = Difference.of(best, each)
+        else:
+            try:
+                compared = compare(table.benchmark, table.best.scores, row.scores, resamples=resamples, seed=seed)
+            except ValueError:  # no item that both have scored
+                continue
+        row.p = compared.p_values[compared.headline]
+        p_values[row.metric.label] = 1.0 if np.isnan(row.p) else row.p
+    adjusted = holm(p_values)
+    for row, _ in known:
+        row.p_adjusted = adjusted.get(row.metric.label)
     if table.benchmark.spec.statistics:  # one's own ratings: best first, without a figure last
-        table.rows.sort(key=lambda row: np.nan_to_num(-values.get(row.metric.label, np.nan), nan=np.inf))
+        table.rows.sort(key=lambda row: -ranked.get(row.metric.label, -np.inf))

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from reward.metaeval.bench import title_of
-from reward.metaeval.bench_table import BenchRow, BenchTable
-from reward.metaeval.benchmarks import BenchmarkSpec, PreferencePair, RatedCaption
+from reward.metaeval.bench import BenchRow, BenchTable
+from reward.metaeval.benchmarks import BenchmarkSpec
+from reward.metaeval.benchmarks.items import PAIRS, RATINGS
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.people import failure_grids, failures, rater_grid
 from reward.metaeval.report import (
@@ -26,8 +26,6 @@ from reward.metaeval.report import (
     versions,
     write_pages,
 )
-
-__all__ = ["detail_grid", "grids", "notes", "overview", "table_grid", "to_json", "write_report"]
 
 # What the JSON of a row has without an evaluation.
 _NO_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
@@ -47,7 +45,7 @@ def table_grid(table: BenchTable) -> Grid:
     statistic = "agreement" if table.benchmark.spec.statistics else None
     statistics = [f"{statistic or row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
     figures = statistics[0] if statistics else "no figures"
-    title = f"{title_of(table.benchmark)}: {figures}, {len(table.benchmark.items)} items"
+    title = f"{table.title}: {figures}, {len(table.benchmark.rows)} items"
     test = f"p ({table.headline})" if table.headline else "p"
     heads = ("", *table.columns, "scored", "errors", "ms/caption", test)
     return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
@@ -58,12 +56,16 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
     shown = [overview(tables)] if len(tables) > 1 else []
     for table in tables:
         shown.append(table_grid(table))
-        shown += [] if table.raters is None else [rater_grid(title_of(table.benchmark), table.raters)]
+        shown += [] if table.raters is None else [rater_grid(table.title, table.raters)]
         if table.threshold is not None:
-            shown += failure_grids(title_of(table.benchmark), table, table.threshold, listed=details)
+            shown += failure_grids(table.title, table.benchmark, _scores(table), table.threshold, listed=details)
         if details and (other := detail_grid(table)) is not None:
             shown.append(other)
     return shown
+
+
+def _scores(table: BenchTable) -> dict[str, Any]:
+    return {row.metric.label: row.scores for row in table.rows if row.scores is not None}
 
 
 def detail_grid(table: BenchTable) -> Grid | None:
@@ -79,12 +81,12 @@ def detail_grid(table: BenchTable) -> Grid | None:
     heads = [(f"{name} " if len(columns) > 1 else "") + kind.replace("_", "-") for name, kind in kinds]
     rows = [(label, *(f"{100 * values[name][kind]:.1f}" for name, kind in kinds)) for label, values in ranked]
     whole = "" if table.benchmark.aspects else f" of {columns[0]}"
-    return Grid(f"{title_of(table.benchmark)}: all statistics{whole} x 100", ("", *heads), tuple(rows))
+    return Grid(f"{table.title}: all statistics{whole} x 100", ("", *heads), tuple(rows))
 
 
 def overview(tables: Sequence[BenchTable]) -> Grid:
     """All benchmarks side by side, each by its headline column."""
-    heads = ["", *(f"{title_of(table.benchmark)} ({table.headline or '-'})" for table in tables), "ms/caption"]
+    heads = ["", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption"]
     rows = []
     for number, first in enumerate(tables[0].rows):
         cells = []
@@ -102,8 +104,8 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     """Remarks below the tables: how to read them, and what went wrong."""
     yield (
-        f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: permutation test of the "
-        f"difference from the best row, by Holm's correction for the rows; * is below {SIGNIFICANT}."
+        f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: of the difference "
+        f"from the best row in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
     )
     for table in tables:
         yield from _rules(table)
@@ -114,14 +116,14 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
     for table in tables:
         for row in table.rows:
-            where = f"{row.metric.label} on {title_of(table.benchmark)}"
+            where = f"{row.metric.label} on {table.title}"
             if row.evaluation is not None and math.isnan(row.evaluation.estimates[table.headline].value):
                 yield f"{where}: no figures, because all scores or all ratings are equal"
             if row.left_out:
                 yield f"{where}: left out, because {row.problem}"
             elif row.errors:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
-            answers = sum(getattr(item, "question", None) is not None for item in table.benchmark.items)
+            answers = int(table.benchmark.rows["question"].notna().sum())
             if row.run is not None and answers and not row.metric.spec.reads_questions:
                 yield f"{where}: it does not read the questions of {answers} items, and takes answers for captions"
             if row.run is not None and row.run.truncated:
@@ -135,12 +137,12 @@ def _rules(table: BenchTable) -> Iterator[str]:
         return
     spec = table.benchmark.spec
     several = {
-        RatedCaption: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
+        RATINGS: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
         "compared with each of them",
-        PreferencePair: "is the mean over the categories",
+        PAIRS: "is the mean over the categories",
     }
     rules = []
-    if spec.form is RatedCaption:
+    if spec.form == RATINGS:
         of_one = "every rating of a caption counts by itself, with its score repeated"
         rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
     if spec.judged_by != BenchmarkSpec.judged_by:
@@ -149,19 +151,19 @@ def _rules(table: BenchTable) -> Iterator[str]:
         rules.append(f"{MEAN!r} {several[spec.form]}")
     if len(evaluation.estimates) > 1:
         rules.append(f"rows are ranked by {evaluation.headline!r}")
-    yield f"{title_of(table.benchmark)}: {'; '.join([*rules, evaluation.tie_rule])}."
+    yield f"{table.title}: {'; '.join([*rules, evaluation.tie_rule])}."
 
 
 def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
     """Reasons to trust the intervals and tests of a table less."""
-    name = title_of(table.benchmark)
+    name = table.title
     evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
     tests = sum(row.p is not None for row in table.rows)
-    least = tests / (1 + resamples)
+    least = 2 * tests / (1 + resamples)
     if least >= SIGNIFICANT:
         yield (
             f"{name}: with {resamples} resamples and {tests} rows tested, no p can be below {min(least, 1):.2g}: for "
-            f"significance, give --resamples {math.ceil(2 * tests / SIGNIFICANT)} or more."
+            f"significance, give --resamples {math.ceil(4 * tests / SIGNIFICANT)} or more."
         )
     if len({each.scored for each in evaluations}) > 1:
         yield (
@@ -194,15 +196,19 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "title": benchmark.spec.title,
         "part": benchmark.part,
         "data": table.data,
-        "items": len(benchmark.items),
-        "captions_per_item": benchmark.captions_per_item,
+        "items": len(benchmark.rows),
+        "captions_per_item": benchmark.shape[1],
         "statistic": benchmark.spec.statistic,
         "columns": list(table.columns),
         "headline": table.headline,
         "best": None if table.best is None else table.best.metric.label,
         "rows": [_row_json(row) for row in table.rows],
         **({} if table.raters is None else {"raters": plain(table.raters.agreement)}),
-        **({} if table.threshold is None else {"failures": plain(failures(table, table.threshold))}),
+        **(
+            {}
+            if table.threshold is None
+            else {"failures": plain(failures(table.benchmark, _scores(table), table.threshold))}
+        ),
     }
 
 
@@ -259,7 +265,7 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
     """
     check_report(folder)
     shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
-    sections = [] if folder.suffix == ".json" else [(title_of(table.benchmark), _bars(table)) for table in tables]
+    sections = [] if folder.suffix == ".json" else [(table.title, _bars(table)) for table in tables]
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
     return write_pages(folder, "bench", f"Agreement with {' and '.join(judged_by)}", figures, shown, remarks, sections)
 

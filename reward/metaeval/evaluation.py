@@ -2,19 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import compress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
-from reward.metaeval.benchmarks.items import Benchmark, RatedCaption
-from reward.metaeval.bootstrap import RESAMPLES, Interval, draw_clusters, whole_first, with_mean
-from reward.metaeval.columns import Scores, Table, check_scores, judged_rows, make_table, tie_rule
+from reward.metaeval.benchmarks.items import OVERALL, PAIRS, QUADRUPLES, RATINGS, Benchmark
+from reward.metaeval.bootstrap import (
+    MEAN,
+    RESAMPLES,
+    Interval,
+    bootstrap_weights,
+    number_clusters,
+    p_value,
+    resampled,
+    with_mean,
+)
+from reward.metaeval.classification import average_precision, roc_auc, winoground_scores
+from reward.metaeval.correlation import kendall_tau, pearson, spearman
 
-__all__ = ["Difference", "Evaluation", "compare", "evaluate", "holm"]
+Scores: TypeAlias = "np.ndarray | Mapping[str, np.ndarray]"
 
-_ROUNDING = 1e-12  # differences this close count as equal
+_CORRELATIONS: dict[str, Callable[..., float]] = {
+    "tau-c": kendall_tau,
+    "tau-b": partial(kendall_tau, variant="b"),
+    "spearman": spearman,
+    "pearson": pearson,
+}
+_OF_RATINGS = {**_CORRELATIONS, "auc": roc_auc, "ap": average_precision}
+
+
+def _share(right: np.ndarray, *_: np.ndarray) -> float:
+    return float(right.mean())
+
+
+def _of_captions(
+    value: Callable[..., float], right: np.ndarray, first: np.ndarray, second: np.ndarray, better: np.ndarray
+) -> float:
+    """A statistic of the captions of all pairs together, the correct ones and the others."""
+    return value(np.concatenate([first, second]), np.concatenate([better == 1, better == -1]).astype(float))
+
+
+_OF_PAIRS: dict[str, Callable[..., float]] = {
+    "accuracy": _share,
+    "auc": partial(_of_captions, roc_auc),
+    "ap": partial(_of_captions, average_precision),
+}
+_TIE_RULES = {
+    "tau-b": "tied pairs are neither concordant nor discordant, and tau-b leaves them out of the denominator",
+    "tau-c": "tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c",
+    "spearman": "equal values share the mean of their ranks",
+    "pearson": "ties need no rule",
+    "auc": "equal scores count half",
+    "group": "comparisons are strict: equal scores are wrong",
+    "half": "equal scores count half",
+    "wrong": "equal scores are wrong",
+}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What one column of a table is computed from.
+
+    Args:
+        statistic: the benchmark's own, a function of the arrays.
+        details: {name: function of the arrays} of all that papers report.
+        arrays: each (n,): scores and ratings, or whether a metric is right.
+        items: place of the item that each row is of, (n,).
+        ties: share of ties.
+    """
+
+    statistic: Callable[..., float]
+    details: Mapping[str, Callable[..., float]]
+    arrays: tuple[np.ndarray, ...]
+    items: np.ndarray
+    ties: float
 
 
 @dataclass(frozen=True)
@@ -24,22 +88,21 @@ class Evaluation:
     For rated captions there is a column for each aspect and, if there are several, the headline column "mean", the mean
     of their statistics. A metric with a single score is compared with each aspect. For pairs there is a column for each
     category and, if there are several, "mean" (over the categories) and "overall" (all pairs, also those without a
-    category); an arena has no "mean". For quadruples the columns are "text", "image" and "group".
+    category). For quadruples the columns are "text", "image" and "group".
 
     Args:
         statistic: name of the statistic.
         estimates: {column: estimate with its 95 % interval; NaN to NaN if all items are of one image}.
         headline: the column to rank metrics by.
-        scored: number of items that count: those with all their scores.
-        items: number of items of the benchmark.
+        counted: whether each item of the benchmark counts, because it has all its scores, (N,).
         images: number of distinct images of the items that count; the bootstrap draws images.
         counts: {column: judgments, pairs or quadruples}; "mean" has none.
         ties: {column: share of ties, 0 to 1}. For rated captions, pairs of captions with equal scores; for pairs and
-            quadruples, items with an equal comparison; for battles, those that the metric calls a tie. "mean" has none.
+            quadruples, items with an equal comparison. "mean" has none.
         tie_rule: how ties count, in words.
         details: {column: {statistic: value}}: tau_b, tau_c, spearman, pearson; or accuracy, auc, ap. "mean" has none.
-        replicates: {column: the statistic on each resample (R,)}, NaN where a resample has nothing of a column. Two
-            evaluations of the same items with the same seed use the same resamples.
+        replicates: {column: the statistic, and its values on each resample (1 + R,)}, NaN where a resample has nothing
+            of a column. Two evaluations of the same items with the same seed use the same resamples.
         by_category: {category: evaluation of its captions alone}, for rated captions of several categories, such as
             tasks or sources. Categories with too few scores are left out. For pairs, categories are columns.
     """
@@ -47,8 +110,7 @@ class Evaluation:
     statistic: str
     estimates: dict[str, Interval]
     headline: str
-    scored: int
-    items: int
+    counted: np.ndarray = field(repr=False)
     images: int
     counts: dict[str, int]
     ties: dict[str, float]
@@ -57,78 +119,178 @@ class Evaluation:
     replicates: dict[str, np.ndarray] = field(repr=False)
     by_category: dict[str, Evaluation] = field(default_factory=dict, repr=False)
 
+    @property
+    def scored(self) -> int:
+        """Number of items that count."""
+        return int(self.counted.sum())
 
-def evaluate(
-    benchmark: Benchmark,
-    scores: Scores,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Evaluation:
+
+def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES, seed: int = 0) -> Evaluation:
     """Agreement of a metric's scores with the human judgments of a benchmark.
 
     For rated captions, `BenchmarkSpec.judgments` says whether each rating counts by itself, with the caption's score
-    repeated, or the mean of the ratings counts. Pairs of a correct and an incorrect caption that people call a tie do
-    not count. In an arena, battles against the source `human` do not count, and the threshold for ties is set once, on
-    all battles.
+    repeated, or the mean of the ratings counts. Pairs that people call a tie do not count.
+
+    Every resample computes the statistic anew by scipy: 1,000 resamples of 17,000 ratings take about 6 seconds.
 
     Args:
         benchmark: the items; see `load_benchmark`.
         scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
-        resamples: number of bootstrap resamples of whole images, see `draw_clusters`.
+        resamples: number R of bootstrap resamples of whole images.
         seed: of the bootstrap.
 
     Raises:
-        ValueError: scores of another shape, infinite, or too few; or resamples below 1.
+        ValueError: scores of another shape, infinite, or too few.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
         >>> scenes = load_benchmark("scenes", limit=20)
-        >>> words = [[len(item.candidate.split())] for item in scenes.items]
+        >>> words = [len(captions[0].split()) for captions in scenes.rows["captions"]]
         >>> by_length = evaluate(scenes, np.array(words), resamples=100)
         >>> list(by_length.estimates), by_length.headline
         (['descriptiveness', 'relevance', 'fluency', 'mean'], 'mean')
     """
-    checked = check_scores(benchmark, scores)
-    table = make_table(benchmark, checked)
-    draws = draw_clusters(table.strata, resamples=resamples, seed=seed)
-    weights = whole_first(draws)
-    values = table.resampled(weights)
+    given = _checked(benchmark, scores)
+    columns, averaged = {RATINGS: _rated, PAIRS: _paired, QUADRUPLES: _four}[benchmark.spec.form](benchmark, given)
+    every = np.concatenate([column.items for column in columns.values()])
+    counted = np.isin(np.arange(len(benchmark.rows)), every)
+    images = np.full(len(counted), -1)
+    images[counted] = number_clusters([name or (place,) for place, name in benchmark.rows["image_id"][counted].items()])
+    count = int(images.max()) + 1
+    weights = bootstrap_weights(count, resamples=resamples, seed=seed) * (count > 1)  # one image says no more
+    shown = {name: (column, column.statistic) for name, column in columns.items()}
+    if benchmark.spec.statistics and len(columns) == 1:  # several statistics of one column
+        (one,) = columns.values()
+        shown = {name: (one, _OF_RATINGS[kind]) for name, kind in benchmark.spec.statistics.items()}
+        headline = next(iter(shown))
+    else:
+        headline = benchmark.spec.headline if averaged else list(shown)[-1]
+    replicates, single = {}, set()
+    for name, (column, statistic) in shown.items():
+        clusters = images[column.items]
+        replicates[name] = resampled(statistic, column.arrays, weights, clusters)
+        single |= {name} if len(np.unique(clusters)) == 1 else set()
+    replicates = with_mean(replicates, averaged)
     return Evaluation(
         statistic=benchmark.spec.statistic,
-        estimates=table.intervals(values),
-        headline=table.headline,
-        scored=table.scored,
-        items=len(benchmark.items),
-        images=len(table.strata),
-        counts=table.counts,
-        ties=table.ties,
-        tie_rule=tie_rule(benchmark),
+        estimates={name: Interval.of(values[:1] if name in single else values) for name, values in replicates.items()},
+        headline=headline,
+        counted=counted,
+        images=count,
+        counts={name: len(column.items) for name, column in columns.items()},
+        ties={name: column.ties for name, column in columns.items()},
+        tie_rule=_TIE_RULES[
+            benchmark.spec.ties if benchmark.spec.statistic == "accuracy" else benchmark.spec.statistic
+        ],
         details={
-            name: {kind.replace("-", "_"): float(rows.resampled(weights[:1])[0]) for kind, rows in kinds.items()}
-            for name, kinds in table.details.items()
+            name: {kind.replace("-", "_"): float(value(*column.arrays)) for kind, value in column.details.items()}
+            for name, column in columns.items()
         },
-        replicates={name: column[1:] for name, column in values.items()},
-        by_category={
-            name: evaluate(part, own, resamples=resamples, seed=seed)
-            for name, part, own in _categories(benchmark, checked)
-        },
+        replicates=replicates,
+        by_category=_by_category(benchmark, given, resamples=resamples, seed=seed),
     )
 
 
-def _categories(
-    benchmark: Benchmark, scores: dict[str, np.ndarray]
-) -> Iterator[tuple[str, Benchmark, dict[str, np.ndarray]]]:
-    """If rated captions have several categories, the name, items and scores of each with enough scores."""
-    categories = [item.category for item in benchmark.items]
-    if benchmark.spec.form is not RatedCaption or len(set(categories)) == 1:
-        return
-    for name in sorted(set(categories) - {""}):
-        members = np.array([category == name for category in categories])
-        part = replace(benchmark, items=list(compress(benchmark.items, members)))
-        own = {aspect: scores[aspect][members] for aspect in part.aspects}
-        if all(rows.sum() >= 2 for rows in judged_rows(part, own).values()):
-            yield name, part, own
+def _checked(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
+    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN means no score."""
+    aspects = benchmark.aspects or (OVERALL,)
+    given = scores if isinstance(scores, Mapping) else dict.fromkeys(aspects, scores)
+    if missing := [name for name in aspects if name not in given]:
+        raise ValueError(f"scores lack the aspect {missing[0]!r}; they have: {', '.join(given) or 'none'}")
+    arrays = {}
+    for name in aspects:
+        array = np.asarray(given[name], dtype=np.float64)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.shape != benchmark.shape:
+            raise ValueError(
+                f"scores must have shape {benchmark.shape}: a row per item, a column per caption; got {array.shape}"
+            )
+        if np.isinf(array).any():
+            raise ValueError(f"scores hold {int(np.isinf(array).sum())} infinite numbers; use NaN for no score")
+        arrays[name] = array
+    return arrays
+
+
+def _rated(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+    """A column for each aspect, and which of them the mean is of."""
+    statistic, columns = _OF_RATINGS[benchmark.spec.statistic], {}
+    for aspect, given in scores.items():
+        rated = np.array([aspect in each for each in benchmark.rows["ratings"]])
+        places = np.flatnonzero(np.isfinite(given[:, 0]) & rated)
+        if len(places) < 2:
+            raise ValueError(
+                f"{len(places)} captions of {benchmark.spec.title} have a score and a rating of {aspect!r}; "
+                "a correlation needs at least 2"
+            )
+        ratings = [each[aspect] for each in benchmark.rows["ratings"][places]]
+        counts = np.unique(given[places, 0], return_counts=True)[1].astype(np.float64)
+        ties = float((counts**2 - counts).sum() / (len(places) ** 2 - len(places)))
+        if benchmark.spec.judgments == "mean":
+            targets = np.array([np.mean(each) for each in ratings])
+        else:  # each rating is a judgment of its own, and the score is repeated
+            places, targets = np.repeat(places, [len(each) for each in ratings]), np.concatenate(ratings)
+        columns[aspect] = _Column(statistic, _CORRELATIONS, (given[places, 0], targets), places, ties)
+    if MEAN in columns and len(columns) > 1:
+        raise ValueError(f"no aspect may be named {MEAN!r}: the mean over the aspects has that name")
+    return columns, list(columns) if len(columns) > 1 else []
+
+
+def _paired(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+    """A column for each category and for all pairs together, and which of them the mean is of."""
+    both, labels, title = scores[OVERALL], benchmark.rows["label"].to_numpy(), benchmark.spec.title
+    judged = ~np.isnan(labels)
+    kept, names = judged & np.isfinite(both).all(axis=1), benchmark.rows["category"].to_numpy()
+    if not kept.any():
+        raise ValueError(f"no pair of {title} that counts has both its scores")
+    every, categories = set(names[judged]), sorted({*names[kept]} - {""})
+    lost = sorted(every - {*categories, ""})
+    if lost:  # a mean over fewer categories would stand beside that of other metrics
+        raise ValueError(f"no pair of the category {lost[0]!r} of {title} has both its scores")
+    if reserved := {MEAN, OVERALL}.intersection(categories):
+        raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
+    items, both, names = np.flatnonzero(kept), both[kept], names[kept]
+    better, signs = 1 - 2 * labels[kept], np.sign(both[:, 0] - both[:, 1])
+    right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better)
+    groups = {name: np.flatnonzero(names == name) for name in categories}
+    # Which columns there are is the same for all metrics, whatever they have scored.
+    parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
+    arrays, columns = (right, both[:, 0], both[:, 1], better), {}
+    for name, rows in parts.items():
+        ties = float((signs[rows] == 0).mean())
+        columns[name] = _Column(_share, _OF_PAIRS, tuple(each[rows] for each in arrays), items[rows], ties)
+    return columns, list(groups) if len(groups) > 1 else []
+
+
+def _four(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+    kept = np.flatnonzero(np.isfinite(scores[OVERALL]).all(axis=1))
+    if not len(kept):
+        raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
+    four = scores[OVERALL][kept]
+    text = (four[:, 0] == four[:, 1]) | (four[:, 2] == four[:, 3])
+    image = (four[:, 0] == four[:, 2]) | (four[:, 1] == four[:, 3])
+    ties = {"text": text, "image": image, "group": text | image}
+    right = winoground_scores(four)
+    columns = {
+        name: _Column(_share, {name: _share}, (right[name],), kept, float(tied.mean())) for name, tied in ties.items()
+    }
+    return columns, []
+
+
+def _by_category(
+    benchmark: Benchmark, scores: Mapping[str, np.ndarray], *, resamples: int, seed: int
+) -> dict[str, Evaluation]:
+    """If rated captions have several categories, the evaluation of each with enough scores."""
+    names = benchmark.rows["category"].to_numpy()
+    found: dict[str, Evaluation] = {}
+    for name in sorted({*names} - {""}) if benchmark.spec.form == RATINGS and len({*names}) > 1 else ():
+        members = names == name
+        part = benchmark.part_of(members)
+        try:
+            own = {aspect: scores[aspect][members] for aspect in part.aspects}
+            found[name] = evaluate(part, own, resamples=resamples, seed=seed)
+        except ValueError:  # too few scores
+            continue
+    return found
 
 
 @dataclass(frozen=True)
@@ -136,91 +298,58 @@ class Difference:
     """Difference between two metrics, as `compare` returns it; the columns are those of `Evaluation.estimates`.
 
     Args:
-        statistic: name of the statistic.
-        first, second: {column: the metric's value}, on the items that both have scored.
         differences: {column: first minus second, with the 95 % interval of the paired bootstrap}.
-        p_values: {column: two-sided p of the paired permutation test}.
+        p_values: {column: two-sided p, see `reward.metaeval.bootstrap.p_value`}; NaN without an interval.
         headline: the column to rank metrics by.
         scored: number of items that count and that both have scored.
-        items: number of items of the benchmark.
-        images: number of distinct images of the items that count. The bootstrap draws images, the test swaps them.
     """
 
-    statistic: str
-    first: dict[str, float]
-    second: dict[str, float]
     differences: dict[str, Interval]
     p_values: dict[str, float]
     headline: str
     scored: int
-    items: int
-    images: int
+
+    @classmethod
+    def of(cls, first: Evaluation, second: Evaluation) -> Difference:
+        """Of two evaluations of the same items with the same seed."""
+        both = {name: values - second.replicates[name] for name, values in first.replicates.items()}
+        return cls(
+            {name: Interval.of(values) for name, values in both.items()},
+            {name: p_value(values) for name, values in both.items()},
+            first.headline,
+            first.scored,
+        )
 
 
 def compare(
-    benchmark: Benchmark,
-    first_scores: Scores,
-    second_scores: Scores,
-    *,
-    resamples: int = RESAMPLES,
-    permutations: int = RESAMPLES,
-    seed: int = 0,
+    benchmark: Benchmark, first_scores: Scores, second_scores: Scores, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Difference:
     """Difference between two metrics on a benchmark, on the items that both have scored.
 
-    The paired bootstrap draws whole images, the same for both metrics. The paired permutation test swaps the two
-    metrics' scores of each image with probability 1/2 and counts how often the difference becomes at least as large as
-    the observed one. Scores are first put on one scale: ranks, or z-scores for Pearson's correlation. Where an item is
-    right or wrong (accuracy, Winoground), right and wrong are swapped instead.
+    The paired bootstrap draws whole images, the same for both metrics.
 
     Args:
         benchmark: as for `evaluate`.
         first_scores, second_scores: of two metrics, as for `evaluate`.
-        resamples: number of bootstrap resamples.
-        permutations: number R of permutations; p is (1 + number at least as large) / (1 + R).
-        seed: of both.
+        resamples, seed: of the bootstrap.
 
     Raises:
         ValueError: as for `evaluate`, or too few items have scores of both.
 
-    Source: Deutsch, Dror, Roth, "A Statistical Analysis of Summarization Evaluation Metrics Using Resampling Methods",
-        2021, for permutations of standardised scores.
-
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
         >>> scenes = load_benchmark("scenes", limit=40)
-        >>> human = {name: np.array([[sum(item.ratings[name])] for item in scenes.items]) for name in scenes.aspects}
+        >>> human = {name: np.array([sum(each[name]) for each in scenes.rows["ratings"]]) for name in scenes.aspects}
         >>> chance = np.random.default_rng(0).normal(size=(40, 1))
-        >>> compare(scenes, human, chance, resamples=99, permutations=99).p_values["mean"]
-        0.01
+        >>> compare(scenes, human, chance, resamples=99).p_values["mean"]
+        0.02
     """
-    benchmark = replace(benchmark, spec=replace(benchmark.spec, statistics={}))  # a test has one statistic
-    if permutations < 1:
-        raise ValueError(f"permutations must be at least 1, got {permutations}")
-    given = [
-        check_scores(benchmark, first_scores, "the first metric's scores"),
-        check_scores(benchmark, second_scores, "the second metric's scores"),
-    ]
+    given = [_checked(benchmark, scores) for scores in (first_scores, second_scores)]
     for name in given[0]:
-        lost = np.logical_or(*(np.isnan(scores[name]).any(axis=1, keepdims=True) for scores in given))
+        lost = np.any([np.isnan(scores[name]).any(axis=1) for scores in given], axis=0)
         for scores in given:
-            scores[name] = _on_one_scale(np.where(lost, np.nan, scores[name]), benchmark.spec.statistic)
-    first, second = (make_table(benchmark, scores) for scores in given)
-    weights = whole_first(draw_clusters(first.strata, resamples=resamples, seed=seed))
-    values = [table.resampled(weights) for table in (first, second)]
-    differences = {name: values[0][name] - values[1][name] for name in values[0]}
-    permuted = _permuted_differences(first, second, permutations, seed)
-    return Difference(
-        statistic=benchmark.spec.statistic,
-        first={name: float(column[0]) for name, column in values[0].items()},
-        second={name: float(column[0]) for name, column in values[1].items()},
-        differences=first.intervals(differences),
-        p_values={name: _p_value(column[0], permuted[name]) for name, column in differences.items()},
-        headline=first.headline,
-        scored=first.scored,
-        items=len(benchmark.items),
-        images=len(first.strata),
-    )
+            scores[name] = np.where(lost[:, None], np.nan, scores[name])
+    return Difference.of(*(evaluate(benchmark, scores, resamples=resamples, seed=seed) for scores in given))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
@@ -232,53 +361,14 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     Returns:
         {comparison: corrected p}, in the same order.
 
-    Raises:
-        ValueError: a value outside [0, 1].
-
     Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.
 
     Example:
         >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
         {'a': 0.03, 'b': 0.06, 'c': 0.06}
     """
-    for name, p in p_values.items():
-        if not 0 <= p <= 1:
-            raise ValueError(f"the p-value of {name!r} must be in [0, 1], got {p}")
     corrected, largest = {}, 0.0
     for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         largest = min(1.0, max(largest, (len(p_values) - place) * p_values[name]))
         corrected[name] = largest
     return {name: corrected[name] for name in p_values}
-
-
-def _permuted_differences(first: Table, second: Table, permutations: int, seed: int) -> dict[str, np.ndarray]:
-    """{column: difference under each permutation (R,)}.
-
-    The rows of both metrics are joined, those of the second in clusters of their own. A permutation gives weight 1 to
-    one of the two clusters of each image for the first metric, and to the other one for the second; no row is moved.
-    """
-    clusters = len(first.strata)
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))  # independent of the bootstrap's
-    swapped = rng.integers(0, 2, (permutations, clusters), dtype=np.int8)
-    one, other = np.hstack([1 - swapped, swapped]), np.hstack([swapped, 1 - swapped])
-    differences = {}
-    for name, column in first.columns.items():
-        both = column.joined(second.columns[name], clusters)
-        differences[name] = both.resampled(one) - both.resampled(other)
-    return with_mean(differences, first.averaged)
-
-
-def _p_value(difference: float, permuted: np.ndarray) -> float:
-    as_large = np.abs(permuted) >= abs(difference) - _ROUNDING
-    return float((1 + as_large.sum()) / (1 + len(permuted)))
-
-
-def _on_one_scale(scores: np.ndarray, statistic: str) -> np.ndarray:
-    """Scores on the scale on which two metrics are swapped; each metric's own statistic stays the same."""
-    from scipy.stats import rankdata
-
-    if statistic == "pearson":
-        return (scores - np.nanmean(scores)) / (np.nanstd(scores) or 1)
-    if statistic in ("tau-b", "tau-c", "spearman", "auc", "ap"):
-        return rankdata(scores, axis=None, nan_policy="omit").reshape(scores.shape)
-    return scores

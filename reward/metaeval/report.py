@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import math
@@ -15,35 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import OutputError
+from reward.errors import ImageError, InvalidSampleError, OutputError
+from reward.images import load_image
 from reward.metaeval.bootstrap import Interval
 from reward.optional import installed_versions, require
+from reward.samples import one_image
 from reward.scoring.writers import refuse_address, write_text
 
-__all__ = [
-    "BEST",
-    "FEW_IMAGES",
-    "INK",
-    "PLAIN",
-    "SIGNIFICANT",
-    "SOFT",
-    "Grid",
-    "bar_plot",
-    "blank_figure",
-    "check_report",
-    "few_images",
-    "markdown_table",
-    "milliseconds",
-    "page_html",
-    "page_svg",
-    "percent",
-    "plain",
-    "star",
-    "versions",
-    "write_pages",
-]
-
 SIGNIFICANT = 0.05
+_SIDE = 280  # pixels of a picture on a page
 FEW_IMAGES = 10  # with fewer images, resamples are too similar for intervals to be reliable
 _PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
 # The colours of a light page and of files; `page_svg` replaces them by the page's names, which are others in the dark.
@@ -184,9 +165,6 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
         best: label of the bar to highlight.
         unit: below the axis.
 
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-
     Example:
         >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
         True
@@ -208,11 +186,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
 
 
 def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
-    """A figure of that size in inches, and its axes.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
+    """A figure of that size in inches, and its axes; MissingExtraError without matplotlib."""
     require("matplotlib", extra="report", purpose="a plot")
     from matplotlib.figure import Figure  # not pyplot, which looks for a screen
 
@@ -220,29 +194,23 @@ def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _bare(figure: Any) -> None:
-    """Removes the frames, and makes the labels small."""
+def page_svg(figure: Any) -> str:
+    """The figure as text, without frames, in the page's font and colours."""
+    import matplotlib
+
     for axes in figure.axes:
         axes.tick_params(colors=INK, labelsize=8, length=0)
         axes.xaxis.label.set(color=SOFT, fontsize=8)
         axes.yaxis.label.set(color=SOFT, fontsize=8)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-
-
-def page_svg(figure: Any) -> str:
-    """The figure as text, in the page's font and colours."""
-    import matplotlib
-
-    _bare(figure)
+        axes.spines[:].set_visible(False)
     buffer = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
-        figure.savefig(
-            buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        )
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     text = buffer.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="chart" viewBox="\1">', text, count=1)
+    text = re.sub(
+        r'.*?<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="chart" viewBox="\1">', text, count=1, flags=re.S
+    )
     for colour, name in _NAMES.items():
         text = text.replace(colour, name)
     return text
@@ -259,7 +227,7 @@ def check_report(folder: Path) -> None:
     if folder.suffix != ".json":
         require("matplotlib", extra="report", purpose="a report with plots")
     try:
-        place = folder.parent if _is_file(folder) else folder
+        place = folder.parent if is_file(folder) else folder
         place.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=place):
             pass
@@ -295,15 +263,16 @@ def write_pages(
         "md": _markdown(heading, figures, tables, remarks),
         "html": page_html(name, heading, figures, tables, remarks, sections),
     }
-    if _is_file(folder):
+    if is_file(folder):
         texts = {folder.suffix[1:]: texts[folder.suffix[1:]]}
     for ending, text in texts.items():
-        written = folder if _is_file(folder) else folder / f"{name}.{ending}"
+        written = folder if is_file(folder) else folder / f"{name}.{ending}"
         write_text(written, text)
     return written
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether a report is to be one file, and not a folder of them."""
     return path.suffix in (".json", ".md", ".html") and not path.is_dir()
 
 
@@ -330,17 +299,30 @@ def page_html(
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
-    return template.render(
-        name=name,
-        heading=heading,
-        figures=figures,
-        grids=tables,
-        notes=remarks,
-        sections=sections,
-        galleries=galleries,
-        lead=lead,
-        warnings=warnings,
-    )
+    above = {"name": name, "heading": heading, "figures": figures, "lead": lead, "warnings": warnings}
+    return template.render(**above, grids=tables, notes=remarks, sections=sections, galleries=galleries)
+
+
+def picture_card(image: Any, caption: str, figures: Sequence[str] = (), *, root: Path | None = None) -> dict[str, Any]:
+    """A card of `page_html`'s galleries: a small copy of the image, or why there is none, with text below it.
+
+    Args:
+        image: as in a cell of a data set; None for no picture.
+        caption: below it.
+        figures: short texts below the caption.
+        root: where relative paths start.
+    """
+    picture, notes = None, [*figures]
+    if image is not None:
+        try:
+            shown = load_image(one_image(image), root=root).copy()
+            shown.thumbnail((_SIDE, _SIDE))
+            buffer = io.BytesIO()
+            shown.save(buffer, "JPEG", quality=85)
+            picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+        except (ImageError, InvalidSampleError) as error:
+            notes.append(f"no picture: {error}")
+    return {"picture": picture, "caption": caption, "figures": " · ".join(notes)}
 
 
 def _markdown(heading: str, figures: Mapping[str, Any], tables: Sequence[Grid], remarks: Sequence[str]) -> str:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import os
 import re
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
-from reward.images import load_image
-from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, versions
+from reward.errors import DataError, OutputError
+from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
 from reward.optional import require
-from reward.samples import find_column, named, one_image
+from reward.samples import find_column, named
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.schemas import schema_of
@@ -27,16 +25,11 @@ from reward.scoring.sources import BadRow, Source
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_text
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-__all__ = ["ScoredSet", "read_scored", "small_picture", "write_scored_report"]
-
 _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
 _KINDS = 20  # of errors that are shown
+_BATCH = 10_000  # rows that are held at a time, but for their numbers
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_SIDE = 280  # pixels of a picture on the page
 
 
 @dataclass
@@ -48,13 +41,12 @@ class ScoredSet:
         scored_by: {metric: its source}, as far as the summary beside the file says.
         root: where relative paths of images start.
         by: column of the main score.
-        caption, image, error: columns; None where there is none.
+        caption, image: columns; None where there is none.
         rows: rows in all.
-        values: {column: a number for each caption, NaN for null}, the main score first.
-        errors: {kind: (rows, number of the first from 1, its message)}.
-        best, worst: different captions with the highest and lowest main score, best and worst first: caption, image,
-            score, row, and count of rows that are the same. None is among both.
-        unread: why pictures of captions to be shown could not be read.
+        scores: a number for each caption and column of scores, NaN for null, the main score first.
+        errors: messages, one a row that has one, with the number of the row from 1 as index.
+        best, worst: different captions with the highest and lowest main score, best and worst first: score, caption,
+            image, row, and count of rows that are the same. None is among both.
     """
 
     source: Source
@@ -63,34 +55,21 @@ class ScoredSet:
     by: str
     caption: str | None
     image: str | None
-    error: str | None
-    rows: int = 0
-    values: dict[str, array[float]] = field(default_factory=dict)
-    errors: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    best: list[dict[str, Any]] = field(default_factory=list)
-    worst: list[dict[str, Any]] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
-
-    def finite(self, column: str) -> np.ndarray:
-        """The numbers of a column that are there."""
-        values = np.frombuffer(self.values[column], dtype=np.float64)
-        return values[np.isfinite(values)]
+    rows: int
+    scores: pd.DataFrame
+    errors: pd.Series
+    best: pd.DataFrame
+    worst: pd.DataFrame
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the figures."""
-        captions = len(self.values[self.by])
-        lacking = captions - len(self.finite(self.by))
+        lacking = int(self.scores[self.by].isna().sum())
         if lacking:
-            yield f"{lacking:,} of {captions:,} captions have no {self.by}"
+            yield f"{lacking:,} of {len(self.scores):,} captions have no {self.by}"
         if self.caption is None:
             yield "No column of captions was found: name it with --candidate-column."
         if self.image is None:
             yield "No column of images was found, so that there are no pictures: name it with --image-column."
-        if self.unread:
-            yield (
-                f"{len(self.unread):,} pictures are left out, as they could not be read; the first: {self.unread[0]}. "
-                "If the data were moved, name the folder that image paths start from with --image-root."
-            )
 
 
 def read_scored(
@@ -118,19 +97,18 @@ def read_scored(
     """
     source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
     schema = schema_of(source)
-    if by is None:
-        known = [name for name in schema.names if name.endswith(_REWARDS)]
-        if not known:
-            raise DataError(
-                f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
-                f"are: {named(schema.names)}."
-            )
-        by = next((name for name in _REWARDS if name in known), known[0])
+    known = [name for name in schema.names if name.endswith(_REWARDS)]
+    if by is None and not known:
+        raise DataError(
+            f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
+            f"are: {named(schema.names)}."
+        )
+    by = by or next((name for name in _REWARDS if name in known), known[0])
     find_column("score", schema.names, by, option="--by")
-    lists = _is_list(schema.field(by).type)
-    if not _is_number(schema.field(by).type, lists):
-        raise DataError(f"column {by!r} holds {schema.field(by).type}, no scores")
-    scores = [by, *(each.name for each in schema if each.name != by and _is_score(each.type, lists))]
+    kinds = {name: str(schema.field(name).type) for name in schema.names}
+    lists = kinds[by].startswith(("list", "large_list"))
+    if not re.search("int|float|double|null", kinds[by]):
+        raise DataError(f"column {by!r} holds {kinds[by]}, no scores")
 
     def column(role: str, given: str | None, of: str) -> str | None:
         scored = (summary.get("columns") or {}).get(role)
@@ -139,93 +117,60 @@ def read_scored(
         return find_column(of, schema.names, given, option=f"--{role}-column")
 
     caption = column("candidate", candidate_column, "candidates" if lists else "candidate")
-    if caption and candidate_column is None and _is_list(schema.field(caption).type) != lists:
+    if caption and candidate_column is None and kinds[caption].startswith(("list", "large_list")) != lists:
         caption = None  # --by names a score of the whole list
-    prefix = by.removesuffix("s").removesuffix("reward")
-    error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
-    scored_by, image = summary.get("checkpoints") or {}, column("image", image_column, "image")
+    image = column("image", image_column, "image")
     root = source.folder
     with suppress(DataError):  # the page says that the pictures are not there
         root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
-    found = ScoredSet(source, scored_by, root, by, caption, image, error)
-    found.values = {name: array("d") for name in scores}
-    wanted = [*scores, *(name for name in (caption, found.image, error) if name is not None)]
-    for read in source.records():
-        row = {name: None if isinstance(read, BadRow) else read.get(name) for name in wanted}
-        found.rows += 1
-        _add_error(found, row)
-        _add_captions(found, row, lists, examples)
-    if not len(found.finite(by)):
-        reason = next(iter(found.errors.values()))[2] if found.errors else "the column is empty"
+    floats = [
+        n
+        for n, kind in kinds.items()
+        if re.search("float|double", kind) and kind.startswith(("list", "large")) == lists
+    ]
+    prefix = by.removesuffix("s").removesuffix("reward")
+    error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
+    columns = dict.fromkeys([by, *floats])
+    wanted = dict.fromkeys([*columns, *(name for name in (caption, image, error) if name is not None)])
+    rows, scores, errors = 0, [], []
+    best: list[pd.DataFrame] = []
+    worst: list[pd.DataFrame] = []
+    records = ({} if isinstance(read, BadRow) else read for read in source.records())
+    while batch := list(islice(records, _BATCH)):
+        frame = pd.DataFrame(batch, columns=[*wanted], dtype=object)
+        frame.index = pd.RangeIndex(rows + 1, rows + 1 + len(frame), name="row")
+        rows += len(frame)
+        if error is not None:
+            errors.append(frame[error].dropna().astype(str))
+        if lists:
+            try:
+                frame = frame.explode([*columns, *([caption] if caption else [])])
+            except ValueError:
+                raise DataError(f"{by!r} and other columns of {source.name} hold lists of different lengths") from None
+        scores.append(frame[[*columns]].astype(float))
+        shown = {"score": scores[-1][by], "caption": frame[caption] if caption else None}
+        new = pd.DataFrame({**shown, "image": frame[image] if image else None, "count": 1}).dropna(subset="score")
+        best = [_extremes([*best, new.reset_index()], examples, largest=True)]
+        worst = [_extremes([*worst, new.reset_index()], examples, largest=False)]
+    found = pd.concat(errors) if errors else pd.Series(dtype=str)
+    if pd.concat(scores)[by].isna().all():
+        reason = found.iloc[0] if len(found) else "the column is empty"
         raise DataError(f"no row of {source.name} has a score in {by!r}, so there is nothing to report: {reason}")
-    both = [_identity(row) for row in found.best]
-    found.worst = [row for row in found.worst if _identity(row) not in both]
-    return found
+    worst = [worst[0][~worst[0]["key"].isin(best[0]["key"])]]
+    checkpoints = summary.get("checkpoints") or {}
+    joined = pd.concat(scores, ignore_index=True)
+    return ScoredSet(source, checkpoints, root, by, caption, image, rows, joined, found, best[0], worst[0])
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_score(kind: pa.DataType, lists: bool) -> bool:
-    import pyarrow as pa
-
-    return _is_list(kind) == lists and bool(pa.types.is_floating(kind.value_type if lists else kind))
-
-
-def _is_number(kind: pa.DataType, lists: bool) -> bool:
-    import pyarrow as pa
-
-    kind = kind.value_type if lists else kind
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind))
-
-
-def _add_error(found: ScoredSet, row: Mapping[str, Any]) -> None:
-    message = None if found.error is None else row[found.error]
-    if message is not None:
-        kind = _VARIABLE.sub("…", str(message))
-        count, first, told = found.errors.get(kind, (0, found.rows, str(message)))
-        found.errors[kind] = (count + 1, first, told)
-
-
-def _add_captions(found: ScoredSet, row: Mapping[str, Any], lists: bool, examples: int) -> None:
-    """Adds the numbers of a row's captions; a row without a list of candidates counts as one, without scores."""
-    count = max(1, len(row[found.by] or ())) if lists else 1
-    for name, values in found.values.items():
-        cells = (row[name] or [None] * count) if lists else [row[name]]
-        if len(cells) != count:
-            raise DataError(f"columns {found.by!r} and {name!r} of {found.source.name} hold lists of different lengths")
-        values.extend(np.nan if cell is None else float(cell) for cell in cells)
-    captions = row[found.caption] if found.caption else None
-    for place, score in enumerate(found.values[found.by][-count:]):
-        if np.isfinite(score) and examples:
-            text = captions[place] if lists and captions else captions
-            image = row[found.image] if found.image else None
-            one = {"caption": text, "image": image, "score": score, "row": found.rows, "count": 1}
-            _keep(found.best, one, -1, examples)
-            _keep(found.worst, one, 1, examples)
-
-
-def _keep(kept: list[dict[str, Any]], row: dict[str, Any], sign: int, most: int) -> None:
-    """Keeps the first of the different rows in order; one that is not kept now cannot come back."""
-    if len(kept) == most and sign * row["score"] > sign * kept[-1]["score"]:
-        return
-    same = next((one for one in kept if _identity(one) == _identity(row)), None)
-    if same is not None:
-        same["count"] += 1
-        return
-    kept.append(dict(row))
-    kept.sort(key=lambda one: sign * one["score"])  # stable: of equal scores the first row is first
-    del kept[most:]
-
-
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Equal for rows that look alike on a page."""
-    if row["caption"] is None and row["image"] is None:
-        return (row["row"],)
-    return row["score"], str(row["caption"]), str(row["image"])
+def _extremes(parts: Sequence[pd.DataFrame], most: int, *, largest: bool) -> pd.DataFrame:
+    """The first of the different rows in order, with how often each is there; rows alike on a page have one `key`."""
+    rows = pd.concat(parts, ignore_index=True)
+    bare = rows["caption"].isna() & rows["image"].isna()
+    texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + rows["image"].astype(str)
+    rows["key"] = np.where(bare, rows["row"].astype(str), texts)
+    rows["count"] = rows.groupby("key")["count"].transform("sum")
+    rows = rows.drop_duplicates("key")
+    return rows.sort_values("score", ascending=not largest, kind="stable").head(most)
 
 
 def write_scored_report(
@@ -235,7 +180,7 @@ def write_scored_report(
     command: str = "",
     overwrite: bool = False,
     **options: Any,
-) -> ScoredSet:
+) -> list[str]:
     """Writes a page that needs no other file, with plots for light and dark screens.
 
     Args:
@@ -246,7 +191,7 @@ def write_scored_report(
         options: further arguments of `read_scored`.
 
     Returns:
-        The figures.
+        What a reader must know beside the page, and at last how many rows it is on.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -259,62 +204,65 @@ def write_scored_report(
     if target.exists() and not overwrite:
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
     found = read_scored(data, **options)
-    main = found.values[found.by].tobytes()
-    shown = [name for name, values in found.values.items() if name == found.by or values.tobytes() != main]
-    grids = [_scores_grid(found, shown)]
-    if found.errors:
-        grids.append(_error_grid(found))
-    galleries = [
-        {"title": f"{title}, by {found.by}", "cards": [_card(row, found) for row in rows]}
+    same = [n for n in found.scores if n != found.by and found.scores[n].equals(found.scores[found.by])]
+    scores = found.scores.drop(columns=same)
+    galleries: list[dict[str, Any]] = [
+        {"title": f"{title}, by {found.by}", "cards": [_card(row, found) for row in rows.itertuples()]}
         for title, rows in (("Best", found.best), ("Worst", found.worst))
-        if rows
+        if len(rows)
     ]
-    captions = len(found.values[found.by])
+    unread = [card["figures"] for each in galleries for card in each["cards"] if "no picture: " in card["figures"]]
+    warnings = list(found.notes())
+    if unread:
+        warnings.append(
+            f"{len(unread):,} pictures are left out, as they could not be read; the first: "
+            f"{unread[0].partition('no picture: ')[2]}. If the data were moved, name the folder that image paths start "
+            "from with --image-root."
+        )
     sources = found.scored_by.items()
     lead = ", ".join(f"{metric} (checkpoint: {source or 'a Python object'})" for metric, source in sources)
+    captions = f" with {len(scores):,} candidates." if len(scores) != found.rows else "."
     html = page_html(
         "report",
         f"Scores of {found.source.name}",
         {"command": command, "versions": versions()},
-        grids,
-        [
-            f"{found.rows:,} rows" + (f" with {captions:,} candidates." if captions != found.rows else "."),
-            *(f"{name} is not shown: it is the same as {found.by}." for name in found.values if name not in shown),
-        ],
-        [("Distributions", {name: _histogram(name, found) for name in shown})],
+        [_scores_grid(scores), *([_error_grid(found)] if len(found.errors) else [])],
+        [f"{found.rows:,} rows{captions}", *(f"{n} is not shown: it is the same as {found.by}." for n in same)],
+        [("Distributions", {name: _histogram(name, scores[name].dropna()) for name in scores})],
         galleries,
         lead=[f"Scored by {lead}."] if lead else [],
-        warnings=list(found.notes()),
+        warnings=warnings,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     write_text(target, html)
-    return found
+    return [*warnings, f"report on {found.rows:,} rows -> {output}"]
 
 
-def _scores_grid(found: ScoredSet, names: list[str]) -> Grid:
-    rows = []
-    for name in names:
-        values = found.finite(name)
-        numbers = [values.mean(), *np.quantile(values, (0, *_QUANTILES, 1))] if len(values) else [np.nan] * 8
-        rows.append((name, f"{len(values):,}", *(f"{one:.3f}" for one in numbers)))
+def _scores_grid(scores: pd.DataFrame) -> Grid:
+    facts = scores.describe(percentiles=_QUANTILES).drop("std")
+    rows = [(name, f"{int(each.iloc[0]):,}", *(f"{one:.3f}" for one in each.iloc[1:])) for name, each in facts.items()]
     ends = ("min", *(f"{100 * one:g} %" for one in _QUANTILES), "max")
     return Grid("Scores", ("", "captions", "mean", *ends), tuple(rows))
 
 
 def _error_grid(found: ScoredSet) -> Grid:
-    kinds = sorted(found.errors.items(), key=lambda item: -item[1][0])
+    kinds = found.errors.groupby(found.errors.map(lambda message: _VARIABLE.sub("…", message)), sort=False)
     rows = [
-        (f"{kind:.300}", f"{count:,}", f"{100 * count / found.rows:.2f}", f"row {row}: {message:.300}")
-        for kind, (count, row, message) in kinds[:_KINDS]
+        (
+            f"{kind:.300}",
+            f"{len(each):,}",
+            f"{100 * len(each) / found.rows:.2f}",
+            f"row {each.index[0]}: {each.iloc[0]:.300}",
+        )
+        for kind, each in sorted(kinds, key=lambda item: -len(item[1]))[:_KINDS]
     ]
     title = f"Errors: {len(kinds)} kind{'s' * (len(kinds) != 1)}"
     return Grid(title, ("", "rows", "% of all", "the first"), tuple(rows))
 
 
-def _histogram(name: str, found: ScoredSet) -> str:
+def _histogram(name: str, values: pd.Series) -> str:
     """Shares of the captions in 40 bins."""
     figure, axes = blank_figure(2.4, width=4.4)
-    values = found.finite(name)
     axes.hist(values, 40, weights=np.full(len(values), 100 / max(1, len(values))), histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
@@ -322,29 +270,8 @@ def _histogram(name: str, found: ScoredSet) -> str:
     return page_svg(figure)
 
 
-def small_picture(image: Any, root: Path | None = None) -> str:
-    """An image as an address that holds a small JPEG of it, for a page that needs no other file.
-
-    Raises:
-        ImageError, InvalidSampleError: it cannot be read, or there are several.
-    """
-    shown = load_image(one_image(image), root=root).copy()
-    shown.thumbnail((_SIDE, _SIDE))
-    buffer = io.BytesIO()
-    shown.save(buffer, "JPEG", quality=85)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _card(row: Mapping[str, Any], found: ScoredSet) -> dict[str, Any]:
+def _card(row: Any, found: ScoredSet) -> dict[str, Any]:
     """A row on the page; a picture that cannot be read says so in its place."""
-    picture, figures = None, [f"{row['score']:.3f}", f"row {row['row']}"]
-    if row["count"] > 1:
-        figures.append(f"{row['count']} rows alike")
-    if row["image"] is not None:
-        try:
-            picture = small_picture(row["image"], found.root)
-        except (ImageError, InvalidSampleError) as error:
-            figures.append(f"no picture: {error}")
-            found.unread.append(str(error))
-    caption = "(no column of captions)" if found.caption is None else row["caption"]
-    return {"picture": picture, "caption": caption, "figures": " · ".join(figures)}
+    figures = [f"{row.score:.3f}", f"row {row.row}", *([f"{row.count} rows alike"] if row.count > 1 else [])]
+    caption = "(no column of captions)" if found.caption is None else row.caption
+    return picture_card(row.image, caption, figures, root=found.root)

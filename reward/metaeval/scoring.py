@@ -1,27 +1,29 @@
-"""Scores the captions of a benchmark with a metric."""
+"""Scores the captions of a benchmark with a metric, or reads the scores that an earlier run has kept."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import os
 import time
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reward.errors import ConfigError, DataError, ImageError
+from reward.fingerprints import metric_identity
 from reward.images import image_key
 from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
-from reward.samples import CaptionSample, ImageLike
+from reward.samples import CaptionSample
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import score_samples
-
-__all__ = ["BenchmarkScores", "score_benchmark"]
+from reward.scoring.writers import write_text
 
 CHUNK = 256  # captions that are scored at a time, so that the bar moves
 
@@ -53,15 +55,29 @@ class BenchmarkScores:
 
         A rated aspect is compared with the metric's aspect of that name or, if there is none, with the weighted mean.
         """
-        shape = (len(benchmark.items), benchmark.captions_per_item)
         used = self.weights != 0  # an aspect without weight must not spread its NaN
-        mean = (self.scores[:, used] @ self.weights[used]).reshape(shape)
+        mean = (self.scores[:, used] @ self.weights[used]).reshape(benchmark.shape)
         if not set(benchmark.aspects) & set(self.aspects):
             return mean
         return {
-            aspect: self.scores[:, self.aspects.index(aspect)].reshape(shape) if aspect in self.aspects else mean
+            aspect: self.scores[:, self.aspects.index(aspect)].reshape(benchmark.shape)
+            if aspect in self.aspects
+            else mean
             for aspect in benchmark.aspects
         }
+
+    def save(self, path: Path) -> None:
+        """Writes a JSON file, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(asdict(self) | {"scores": self.scores.tolist(), "weights": self.weights.tolist()}))
+
+    @classmethod
+    def read(cls, path: Path) -> BenchmarkScores:
+        """What `save` wrote."""
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept |= {name: np.array(kept[name], dtype=np.float64) for name in ("scores", "weights")}
+        errors = {int(row): error for row, error in kept["errors"].items()}
+        return cls(**kept | {"aspects": tuple(kept["aspects"]), "errors": errors})
 
 
 def score_benchmark(
@@ -74,9 +90,10 @@ def score_benchmark(
     progress: bool = False,
     revision: str | None = None,
     dtype: str | None = None,
+    folder: Path | None = None,
     **options: Any,
 ) -> BenchmarkScores:
-    """Scores every caption of a benchmark.
+    """Scores every caption of a benchmark; equal ones are scored once.
 
     A caption that cannot be scored does not stop the others.
 
@@ -88,6 +105,8 @@ def score_benchmark(
         batch_size: passed to the scorer.
         progress: show a progress bar.
         revision, dtype, options: passed to `load_scorer`.
+        folder: keeps the scores of a metric given by name in a file, which is read where metric, weights, settings and
+            captions are the same.
 
     Raises:
         DataError: the benchmark has no images, or no references, and the metric needs them.
@@ -98,55 +117,56 @@ def score_benchmark(
         >>> scores.scores.shape, scores.aspects, scores.errors
         ((2, 1), ('length',), {})
     """
-    given = {**options, "revision": revision, "dtype": dtype}
-    loading = {name: value for name, value in given.items() if value is not None}
+    loading = {k: v for k, v in {**options, "revision": revision, "dtype": dtype}.items() if v is not None}
     metric = loaded_if_remote(metric, source, **loading)
     load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
     samples = benchmark.samples(references=references)
     check_needs(spec, benchmark, samples)
     keys, errors = _keys(samples, spec)
-    wanted: dict[Hashable, CaptionSample] = {}  # equal samples once
-    for key, sample in zip(keys, samples, strict=True):
-        if key is not None and sample is not None and key not in wanted:
-            wanted[key] = sample if spec.needs_image else replace(sample, image=None)
+    kept = None
+    if folder is not None and isinstance(metric, str):
+        own = {name: value for name, value in options.items() if name != "device"}
+        identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=own)
+        digest = hashlib.sha256(repr((sorted(identity.items()), keys)).encode()).hexdigest()
+        kept = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
+        if kept.is_file():
+            return BenchmarkScores.read(kept)
+    wanted = {key: sample for key, sample in zip(keys, samples, strict=True) if key is not None and sample is not None}
     if not wanted:
         raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {next(iter(errors.values()))}")
     try:
         scorer = fitted(load(), [sample.references for sample in samples if sample is not None and sample.references])
     except ConfigError as error:
         raise DataError(f"{benchmark.spec.name}: {error}") from error
-    found = np.full((len(wanted), len(spec.aspects)), np.nan)
-    cut, problems = np.zeros(len(wanted), dtype=bool), dict[int, str]()
-    seconds: list[float] = []  # of each caption with a score: its share of the time of its chunk
-    order = list(wanted)
-    with progress_bar(progress, done=0, total=len(order)) as advance:
-        for begin in range(0, len(order), CHUNK):
-            chunk, start = order[begin : begin + CHUNK], time.perf_counter()
-            table = score_samples([wanted[key] for key in chunk], scorer, batch_size)
-            found[begin : begin + CHUNK], cut[begin : begin + CHUNK] = table.scores, table.truncated
+    shown = [sample if spec.needs_image else replace(sample, image=None) for sample in wanted.values()]
+    start, places = time.perf_counter(), {key: place for place, key in enumerate(wanted)}
+    found: list[list[float]] = []
+    cut: list[bool] = []
+    problems: dict[Any, str] = {}
+    with progress_bar(progress, done=0, total=len(shown)) as advance:
+        for begin in range(0, len(shown), CHUNK):
+            table = score_samples(shown[begin : begin + CHUNK], scorer, batch_size)
+            found += table.scores.tolist()
+            cut += table.truncated.tolist()
             problems |= {begin + row: message for row, message in table.errors.items()}
-            share = (time.perf_counter() - start) / len(chunk)
-            good = len(chunk) - len(table.errors)
-            seconds += [share] * good
-            advance(len(chunk), len(chunk) - good)
-    places = {key: place for place, key in enumerate(order)}
-    scores, truncated = np.full((len(keys), len(spec.aspects)), np.nan), 0
-    for row, key in enumerate(keys):
-        if key is not None:
-            scores[row] = found[places[key]]
-            if places[key] in problems:
-                errors[row] = problems[places[key]]
-            truncated += bool(places[key] not in problems and cut[places[key]])
-    return BenchmarkScores(
-        scores=scores,
+            advance(len(table), len(table.errors))
+    seconds, good = time.perf_counter() - start, len(shown) - len(problems)
+    rows = [None if key is None else places[key] for key in keys]
+    errors |= {row: problems[place] for row, place in enumerate(rows) if place in problems}
+    nothing = [np.nan] * len(spec.aspects)
+    scores = BenchmarkScores(
+        scores=np.array([nothing if place is None else found[place] for place in rows]),
         aspects=tuple(spec.aspects),
         weights=spec.weigh(),
         errors=dict(sorted(errors.items())),
-        truncated=truncated,
-        seconds=float(np.mean(seconds)) if seconds else float("nan"),
+        truncated=sum(place is not None and place not in problems and cut[place] for place in rows),
+        seconds=seconds / good if good else np.nan,
         device=_device_name(scorer),
     )
+    if kept is not None and good == len(shown):  # what failed is tried again
+        scores.save(kept)
+    return scores
 
 
 def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:
@@ -157,7 +177,7 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
     """
     valid = [sample for sample in samples if sample is not None]
     if spec.needs_references and not any(sample.references for sample in valid):
-        withheld = any(getattr(item, "references", ()) for item in benchmark.items)
+        withheld = any(benchmark.rows["references"])
         raise DataError(
             f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
             + (" to give (--no-references withholds them)" if withheld else "")
@@ -174,39 +194,28 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
         )
 
 
-def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec) -> tuple[list[Hashable | None], dict[int, str]]:
+def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec) -> tuple[list[str | None], dict[int, str]]:
     """What is equal for equal samples, or None; and {row: why there is no key}. Each image is hashed once."""
-    hashes: dict[Any, str | ImageError | None] = {}
-    keys: list[Hashable | None] = [None] * len(samples)
+    hashes: dict[Any, str] = {}
+    keys: list[str | None] = []
     errors: dict[int, str] = {}
     for row, sample in enumerate(samples):
         if sample is None:
             errors[row] = "the caption is empty or not valid text"
+            keys.append(None)
             continue
         image = sample.image if spec.needs_image else None  # the scorer reports a missing image
         name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
-        if name not in hashes:
-            hashes[name] = _image_hash(image)
-        digest = hashes[name]
-        if isinstance(digest, ImageError):
-            errors[row] = str(digest)
-        else:
-            keys[row] = (
-                sample.candidate,
-                tuple(sample.references),
-                digest,
-                sample.question,
-                sample.task,
-                repr(sample.columns),
-            )
+        try:
+            if name not in hashes:
+                hashes[name] = "" if image is None else image_key(image)
+        except ImageError as error:
+            errors[row] = str(error)
+            keys.append(None)
+            continue
+        context = (sample.candidate, tuple(sample.references), sample.question, sample.task, sample.columns)
+        keys.append(hashes[name] + repr(context))
     return keys, errors
-
-
-def _image_hash(image: ImageLike | None) -> str | ImageError | None:
-    try:
-        return None if image is None else image_key(image)
-    except ImageError as error:
-        return error
 
 
 def _device_name(scorer: Scorer) -> str:

@@ -6,21 +6,18 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from reward.errors import DataError, InvalidSampleError
-from reward.metaeval.bench import score_row
-from reward.metaeval.bench_table import BenchRow
-from reward.metaeval.benchmarks.items import Benchmark, RatedCaption
+from reward.errors import DataError
+from reward.metaeval.bench import BenchRow, score_row
+from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval
-from reward.metaeval.report import Grid, page_html, percent, versions
-from reward.metaeval.scored import small_picture
+from reward.metaeval.report import Grid, page_html, percent, picture_card, versions
 from reward.registry import MetricSource
 from reward.scoring.writers import write_text
-
-__all__ = ["Captioners", "compare_captioners", "comparison_grid", "write_comparison"]
 
 _KEYS: dict[str, Any] = {"path": os.path.abspath, "file name": os.path.basename, "name": lambda path: Path(path).stem}
 
@@ -31,7 +28,8 @@ class Captioners:
 
     Args:
         metric: its label.
-        items: for each image that both have a score for, a caption of each captioner.
+        images: N images that both have a score for.
+        captions: (2, N) a caption of each captioner.
         scores: (2, N) mean score of each captioner's captions of these images.
         difference: mean of first minus second, with its 95 % interval over images.
         win_rate: share of images on which the first scores higher; equal scores count half.
@@ -39,7 +37,8 @@ class Captioners:
     """
 
     metric: str
-    items: Sequence[tuple[RatedCaption, RatedCaption]]
+    images: Sequence[Any]
+    captions: np.ndarray
     scores: np.ndarray
     difference: Interval
     win_rate: Interval
@@ -52,7 +51,7 @@ def compare_captioners(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    **options: Any,
+    **scoring: Any,
 ) -> Iterator[Captioners]:
     """Compares two captioners on the images that both have, by each metric.
 
@@ -62,38 +61,39 @@ def compare_captioners(
         sides: two, from `reward.metaeval.benchmarks.own_ratings.load_captions`.
         metrics: what scores the captions; empty takes the column `reward` that both have.
         resamples, seed: of the bootstrap, which draws images.
-        options: see `score_benchmark`.
+        scoring: see `score_benchmark`.
 
     Raises:
         DataError: fewer than two images are common and scored, or there is no metric and no column `reward`.
     """
     matched_by, keys = _matched(sides)
-    common = [key for key in dict.fromkeys(keys[0]) if key in set(keys[1])]
-    first: list[dict[str, Any]] = [
-        dict(zip(reversed(k), reversed(s.items), strict=True)) for k, s in zip(keys, sides, strict=True)
-    ]
     for side in sides if not metrics else ():
-        if "reward" not in side.column_names:
+        if "reward" not in side.columns:
             raise DataError(f"{side.spec.name} has no column reward: give --metric, or what `capreward score` wrote")
-    both = replace(sides[0], items=[item for side in sides for item in side.items])
+    rows = pd.concat([side.rows for side in sides], ignore_index=True)
+    rows = rows.assign(key=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(each) for each in keys]))
+    columns = {} if metrics else {"reward": np.concatenate([side.columns["reward"] for side in sides])}
+    both = replace(sides[0], rows=rows, columns=columns)
+    common = len({*keys[0]} & {*keys[1]})
     for metric in metrics or [MetricSource("reward", is_column=True)]:
-        row = BenchRow(metric, len(both.items))
-        score_row(row, both, **options)
-        scores = np.full((row.captions, 1), np.nan) if row.scores is None else row.scores
-        halves = np.split(scores[:, 0], [len(keys[0])])
-        means = np.array([_means(k, half, common) for k, half in zip(keys, halves, strict=True)]).reshape(2, -1)
-        scored = np.flatnonzero(np.isfinite(means).all(axis=0))
-        note = f"{len(common)} images are in both, by {matched_by}; {len(scored)} of them have scores of both"
+        row = BenchRow(metric, len(rows))
+        score_row(row, both, **scoring)
+        scored = rows.assign(score=np.nan if row.scores is None else row.scores[:, 0])
+        means = scored.groupby(["side", "key"], sort=False)["score"].mean().unstack("side").dropna()
+        note = f"{common} images are in both, by {matched_by}; {len(means)} of them have scores of both"
         note += f"; {row.errors} captions have none, the first: {row.problem}" if row.errors else ""
-        if len(scored) < 2:
+        if len(means) < 2:
             raise DataError(f"{' and '.join(s.spec.name for s in sides)} cannot be compared by {metric.label}: {note}")
-        means, weights = means[:, scored], bootstrap_weights(len(scored), resamples=resamples, seed=seed)
+        first = rows.drop_duplicates(["side", "key"]).set_index(["side", "key"])
+        shown = [first.loc[side].loc[means.index] for side in (0, 1)]
+        scores, weights = means[[0, 1]].to_numpy().T, bootstrap_weights(len(means), resamples=resamples, seed=seed)
         yield Captioners(
             metric.name if metric.is_column else metric.label,
-            [(first[0][common[place]], first[1][common[place]]) for place in scored],
-            means,
-            mean_difference(means[0], means[1], weights),
-            mean_interval((np.sign(means[0] - means[1]) + 1) / 2, weights),
+            [images[0] for images in shown[0]["images"]],
+            np.array([[texts[0] for texts in side["captions"]] for side in shown]),
+            scores,
+            mean_difference(scores[0], scores[1], weights),
+            mean_interval((np.sign(scores[0] - scores[1]) + 1) / 2, weights),
             note,
         )
 
@@ -102,21 +102,15 @@ def _matched(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
     """By what most images are the same, and the key of each caption's image; no key joins two images of a side."""
     found: dict[str, list[list[str]]] = {}
     for name, key in _KEYS.items():
-        items = [cast("Sequence[RatedCaption]", side.items) for side in sides]
-        paths = [[str(each.image) if isinstance(each.image, str) else each.image_id for each in side] for side in items]
+        named = [list(zip(side.rows["images"], side.rows["image_id"], strict=True)) for side in sides]
+        paths = [
+            [str(shown[0]) if isinstance(shown[0], str) else image_id for shown, image_id in each] for each in named
+        ]
         keys = [[key(path) for path in side] for side in paths]
         if name == "path" or all(len(set(k)) == len(set(p)) for k, p in zip(keys, paths, strict=True)):
             found[name] = keys
     best = max(found, key=lambda name: len(set(found[name][0]) & set(found[name][1])))
     return best, found[best]
-
-
-def _means(keys: Sequence[str], scores: np.ndarray, images: Sequence[str]) -> list[float]:
-    """Mean score of each image's captions that have one; NaN without any."""
-    known: dict[str, list[float]] = {}
-    for key, score in zip(keys, scores.tolist(), strict=True):
-        known.setdefault(key, []).extend([score] if np.isfinite(score) else [])
-    return [float(np.mean(known[image])) if known[image] else float("nan") for image in images]
 
 
 def comparison_grid(names: Sequence[str], found: Sequence[Captioners]) -> Grid:
@@ -126,7 +120,7 @@ def comparison_grid(names: Sequence[str], found: Sequence[Captioners]) -> Grid:
     for each in found:
         means = (f"{mean:.3f}" for mean in each.scores.mean(axis=1))
         difference = percent(each.difference, scale=1, digits=3, sign="+")
-        rows.append((each.metric, *means, difference, percent(each.win_rate), str(len(each.items))))
+        rows.append((each.metric, *means, difference, percent(each.win_rate), str(len(each.images))))
     return Grid(f"{names[0]} and {names[1]} on the same images", heads, tuple(rows))
 
 
@@ -137,10 +131,13 @@ def write_comparison(output: Path, names: Sequence[str], found: Sequence[Caption
         OutputError: it cannot be written.
     """
     one, galleries = found[0], []
-    for name, sign in zip(names, (1, -1), strict=True):
-        gains = sign * (one.scores[0] - one.scores[1])
+    for name, gains in zip(names, (one.scores[0] - one.scores[1], one.scores[1] - one.scores[0]), strict=True):
         order = [row for row in np.argsort(-gains, kind="stable").tolist() if gains[row] > 0][:most]
-        cards = [_card(names, one.items[row], one.scores[:, row]) for row in order]
+        cards = []
+        for row in order:
+            texts = zip(names, one.scores[:, row], one.captions[:, row], strict=True)
+            caption = "\n".join(f"{who} ({score:.3f}): {text}" for who, score, text in texts)
+            cards.append(picture_card(one.images[row], caption))
         galleries += [{"title": f"{name} is better, by {one.metric}", "cards": cards}] if cards else []
     figures = {"command": command, "versions": versions()}
     notes = [f"{each.metric}: {each.note}" for each in found]
@@ -148,12 +145,3 @@ def write_comparison(output: Path, names: Sequence[str], found: Sequence[Caption
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, page)
     return output
-
-
-def _card(names: Sequence[str], items: Sequence[RatedCaption], scores: np.ndarray) -> dict[str, Any]:
-    texts = [f"{name} ({score:.3f}): {item.candidate}" for name, score, item in zip(names, scores, items, strict=True)]
-    try:
-        picture, what = small_picture(items[0].image), items[0].image_id
-    except InvalidSampleError as error:
-        picture, what = None, f"no picture: {error}"
-    return {"picture": picture, "caption": "\n".join(texts), "figures": what}

@@ -15,8 +15,6 @@ from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
-from reward.metaeval.benchmarks.records import find_splits, image_folder
-from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.samples import CaptionSample
 from reward.training.published import PUBLISHED, load_published
@@ -182,8 +180,10 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     name, _, path = str(source).partition("=")
     if path and name in PUBLISHED:
         return load_published(name, Path(path)), None
-    if path and name in ALIASES:
-        return _load_files(name, Path(path))
+    if path and name in ALIASES:  # a copy of what the Hub has
+        source = path
+        if not Path(path).is_dir():
+            raise DataError(f"{name}: {path!r} is not a folder. {_way_out(name)}")
     folder = Path(source)
     if folder.is_file():
         raise DataError(
@@ -209,24 +209,6 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
     if other and "val" not in loaded and config.validation_part not in loaded:
         loaded["val"] = loaded.pop(other)
     return loaded, folder if folder.is_dir() else None
-
-
-def _load_files(name: str, folder: Path) -> tuple[DatasetDict, Path]:
-    """A benchmark that the Hub has, from a copy: the splits, named as `capreward bench` finds them, and their images.
-
-    The rows stay on disk, unlike those of `load_published`: LongCap-Arena's images would fill the memory.
-    """
-    from datasets import load_dataset
-
-    if not folder.is_dir():
-        raise DataError(f"{name}: {str(folder)!r} is not a folder. {_way_out(name)}")
-    files = {split: [str(file) for file in rows.parts] for split, rows in find_splits(folder).items()}
-    if not files:
-        raise DataError(f"{name}: {folder} holds no tables; give {benchmark_spec(name).files}")
-    try:
-        return load_dataset("parquet", data_files=files), image_folder(folder, None, "images")
-    except Exception as error:  # as in `load_parts`
-        raise DataError(f"{name}: cannot read {folder}: {type(error).__name__}: {error}") from error
 
 
 def _way_out(source: str) -> str:

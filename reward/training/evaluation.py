@@ -58,7 +58,7 @@ def agreement(
     for place, aspect in enumerate(aspects):
         rows = np.asarray(aspect_ids) == place
         if rows.any():
-            taus[f"tau_c_{aspect}"] = kendall_tau(scores[rows], targets[rows]) if rows.sum() > 1 else 0.0
+            taus[f"tau_c_{aspect}"] = float(np.nan_to_num(kendall_tau(scores[rows], targets[rows])))
     return {"tau_c": sum(taus.values()) / len(taus), **taus, "mse": float(np.mean((scores - targets) ** 2))}
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reward.errors import DataError
+from reward.json_files import read_json
 from reward.metaeval.benchmarks.contrast import foil_pairs
+from reward.metaeval.benchmarks.files import MissingFileError, find_file, read_table
 from reward.metaeval.benchmarks.genai_bench import held_out
-from reward.metaeval.benchmarks.items import RatedCaption
-from reward.metaeval.benchmarks.records import MissingFileError, find_file, image_folder, read_object, read_table
 from reward.metaeval.benchmarks.registry import load_benchmark
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _PREAMBLE = "This image displays:"  # with which the model that wrote PixelProse
 
 def _foil(folder: Path) -> Rows:
     """FOIL-COCO: its training file, with one image in twenty held out: its test file is a benchmark."""
-    images = image_folder(folder, None, "train2014")
+    images = _image_folder(folder, "train2014")
     for _, name, correct, foil in foil_pairs(find_file(folder, "foilv1.0_train_2017.json")):
         row = {"file_name": images / name, "caption": correct, "incorrect": foil, "category": "foil"}
         yield _part(name), row
@@ -34,10 +34,10 @@ def _foil(folder: Path) -> Rows:
 
 def _textcaps(folder: Path) -> Rows:
     """TextCaps: its training and validation file, whose images have one folder."""
-    images = image_folder(folder, None, "train_images", "train_val_images", "images")
+    images = _image_folder(folder, "train_images", "train_val_images", "images")
     for part in ("train", "val"):
-        for entry in read_object(find_file(folder, f"TextCaps_0.1_{part}.json")).records("data", "entry"):
-            yield part, {"file_name": images / f"{entry.text('image_id')}.jpg", "caption": entry.text("caption_str")}
+        for entry in read_json(find_file(folder, f"TextCaps_0.1_{part}.json"))["data"]:
+            yield part, {"file_name": images / f"{entry['image_id']}.jpg", "caption": entry["caption_str"]}
 
 
 def _localized_narratives(folder: Path) -> Rows:
@@ -48,10 +48,10 @@ def _localized_narratives(folder: Path) -> Rows:
     for file in files:
         part = next((part for part in ("train", "val") if f"_{part}" in file.name), "test")
         for entry in read_table(file):
-            data_set, number = entry.text("dataset_id"), str(entry.take("image_id")[1])
+            data_set, number = entry["dataset_id"], str(entry["image_id"])
             name = number.zfill(12) if data_set.startswith("mscoco") else number
-            images = image_folder(folder, None, data_set, "images")
-            yield part, {"file_name": images / f"{name}.jpg", "caption": entry.text("caption")}
+            images = _image_folder(folder, data_set, "images")
+            yield part, {"file_name": images / f"{name}.jpg", "caption": entry["caption"]}
 
 
 def _pixelprose(folder: Path) -> Rows:
@@ -63,9 +63,9 @@ def _pixelprose(folder: Path) -> Rows:
     if not files:
         raise MissingFileError(f"{folder} holds no .parquet files")
     for file in files:
-        images = image_folder(folder, None, file.stem, "images")
+        images = _image_folder(folder, file.stem, "images")
         for entry in read_table(file):
-            text, key = entry.take("vlm_caption", "caption")[1], str(entry.take("key")[1])
+            text, key = entry["vlm_caption" if "vlm_caption" in entry else "caption"], str(entry["key"])
             if isinstance(text, str):
                 yield _part(key), {"file_name": images / f"{key}.jpg", "caption": text.removeprefix(_PREAMBLE).strip()}
 
@@ -81,14 +81,11 @@ def _rated(name: str, low: float, high: float, parts: dict[str, str]) -> Callabl
 
     def rows(folder: Path) -> Rows:
         for part, theirs in parts.items():
-            for item in load_benchmark(name, folder, part=theirs).items:
-                assert isinstance(item, RatedCaption)
+            for item in load_benchmark(name, folder, part=theirs).rows.itertuples():
                 ratings = next(iter(item.ratings.values()))
                 score = (sum(ratings) / len(ratings) - low) / (high - low)
-                yield (
-                    part,
-                    {"file_name": item.image, "cand": item.candidate, "refs": [*item.references], "score": score},
-                )
+                cells = {"file_name": item.images[0], "cand": item.captions[0], "refs": [*item.references]}
+                yield part, {**cells, "score": score}
 
     return rows
 
@@ -128,7 +125,12 @@ def load_published(name: str, folder: Path) -> DatasetDict:
         raise DataError(f"no data set is named {name!r}; there are: {', '.join(PUBLISHED)}")
     parts: dict[str, list[dict[str, Any]]] = {}
     absent: list[Path] = []
-    for part, row in PUBLISHED[name](folder):
+    try:
+        rows = list(PUBLISHED[name](folder))
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise DataError(f"{name}: {folder} is not in the form that its authors publish: {problem}") from error
+    for part, row in rows:
         image = row.pop("file_name")
         if isinstance(image, Path):
             if not image.is_file():
@@ -145,6 +147,11 @@ def load_published(name: str, folder: Path) -> DatasetDict:
     if absent:
         warnings.warn(f"{name}: {len(absent):,} rows are left out: no image {absent[0]}, ...", stacklevel=2)
     return DatasetDict({part: Dataset.from_list(rows) for part, rows in parts.items()})
+
+
+def _image_folder(folder: Path, *names: str) -> Path:
+    """The first of these folders that is there, else the folder itself."""
+    return next((folder / name for name in names if (folder / name).is_dir()), folder)
 
 
 def _part(name: str) -> str:

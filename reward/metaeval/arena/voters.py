@@ -15,7 +15,8 @@ from reward.judges.opinions import PositionBias, Winner, measure_position_bias
 from reward.metaeval.arena.agreement import score_points
 from reward.metaeval.arena.battles import Battle, choices_of, outcome, read_battles
 from reward.metaeval.arena.table import Arena, human_points
-from reward.metaeval.benchmarks.items import Benchmark, PreferencePair
+from reward.metaeval.benchmarks.items import PAIRS, Benchmark
+from reward.metaeval.benchmarks.jsonl import as_item
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.scoring import score_benchmark
 from reward.registry import COLUMN, MetricSource
@@ -192,7 +193,7 @@ def by_metric(
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
     spec = replace(benchmark_spec("pairs"), name="arena")
-    pairs = Benchmark(spec, tuple(_pair(battles[row], images) for row in rows))
+    pairs = Benchmark.of(spec, (_pair(battles[row], images) for row in rows))
     scoring = {"revision": metric.revision, **dict(metric.options), **scoring}
     run = score_benchmark(pairs, metric.name, metric.source, **scoring)
     scores = np.full((len(battles), 2), np.nan)
@@ -202,9 +203,10 @@ def by_metric(
     return Voter(metric.label, points, threshold, errors=len(run.errors), problem=problem)
 
 
-def _pair(battle: Battle, images: Path) -> PreferencePair:
+def _pair(battle: Battle, images: Path) -> dict[str, Any]:
     references = () if battle.ref is None else (battle.ref,)
-    return PreferencePair((battle.caption1, battle.caption2), None, images / battle.img, references, battle.img)
+    pair = {"image": battle.img, "captions": (battle.caption1, battle.caption2), "label": None}
+    return as_item({**pair, "references": references}, PAIRS, battle.img, images)
 
 
 def all_voters(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from reward.errors import DataError
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair
-from reward.metaeval.benchmarks.records import MissingFileError, Record, find_file, read_entries, read_list, read_object
-
-__all__ = ["SPECS", "foil_pairs"]
+from reward.json_files import read_json
+from reward.metaeval.benchmarks.files import MissingFileError, find_file
+from reward.metaeval.benchmarks.items import OVERALL, PAIRS, BenchmarkSpec, Entry
 
 FOILS, COCO_CAPTIONS, NOCAPS = "foilv1.0_test_2017.json", "captions_val2014.json", "nocaps-val-foil.json"
 REFERENCES = {"4-ref": 4, "1-ref": 1}  # of FOIL, by part
@@ -25,145 +22,79 @@ ALL, WITHOUT = "all", "without coreference"
 VALID = 2  # of three annotators of VALSE, how many must have taken the caption, and not the foil, for the right one
 
 
-@dataclass(frozen=True)
-class Fields:
-    """Names of the fields of an entry that hold a pair.
+def _load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """A file for each category."""
+    for category, entry in _of_categories(data, SUGARCREPE):
+        yield _pair(entry["filename"], entry["caption"], entry["negative_caption"], category=category)
 
-    Args:
-        image: file name of the image.
-        correct, incorrect: the two captions.
-        references: captions by people; None if there are none.
-        category: kind of error or domain; None if the file is named after it.
-        image_set: data set of the image, whose images may be in a folder of that name.
+
+def _load_valse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """Valid foils only: those for which two of three annotators chose the caption, as the authors ask.
+
+    The images of a data set may lie in a folder of its name. The part "without coreference" is that of BEiTScore's
+    paper.
     """
-
-    image: str
-    correct: str
-    incorrect: str
-    references: str | None = None
-    category: str | None = None
-    image_set: str | None = None
-
-    def pair(self, entry: Record, images: Path, category: str = "") -> PreferencePair:
-        """The pair of an entry; the correct caption comes first."""
-        image_id = image = entry.text(self.image)
-        if self.image_set is not None:
-            image_set = entry.text(self.image_set)
-            image_id = f"{image_set}/{image}"
-            images = images / image_set if image_set and (images / image_set).is_dir() else images
-        return PreferencePair(
-            captions=(entry.text(self.correct), entry.text(self.incorrect)),
-            label=0,
-            image=images / image,
-            references=() if self.references is None else entry.texts(self.references),
-            image_id=image_id,
-            category=category if self.category is None else entry.text(self.category),
-        )
+    root = images or Path(data)
+    for category, entry in _of_categories(data, [n for n in VALSE if part != WITHOUT or n not in COREFERENCE]):
+        if entry["mturk"]["caption"] >= VALID:
+            image_id = f"{entry['dataset']}/{entry['image_file']}"
+            image = image_id if (root / entry["dataset"]).is_dir() else entry["image_file"]
+            yield _pair(image, entry["caption"], entry["foil"], category=category, image_id=image_id)
 
 
-SUGARCREPE_FIELDS = Fields("filename", "caption", "negative_caption")
-VALSE_FIELDS = Fields("image_file", "caption", "foil", image_set="dataset")
-NOCAPS_FIELDS = Fields("image_path", "baseline", "foil", references="references", category="domain")
-
-
-def _category_files(
-    path: Path,
-    names: Sequence[str],
-    fields: Fields,
-    images: Path | None,
-    keep: Callable[[Record], bool] = lambda entry: True,
-) -> Iterator[PreferencePair]:
-    """The pairs of a folder with a file for each category, which holds {key: entry}."""
-    if path.is_file():
-        raise MissingFileError(f"{path} is no folder")
-    files = {name: find_file(path, f"{name}.json", f"data/{name}.json") for name in names}
+def _of_categories(data: str, names: Sequence[str]) -> Iterator[tuple[str, Entry]]:
+    """The entries of a folder with a file for each category, which holds {key: entry}."""
+    if Path(data).is_file():
+        raise MissingFileError(f"{data} is no folder")
+    files = {name: find_file(data, f"{name}.json") for name in names}
     for name, file in files.items():
-        for _, entry in read_entries(file):
-            if keep(entry):
-                yield fields.pair(entry, images or path, name)
+        yield from ((name, entry) for entry in read_json(file).values())
 
 
-def _load_sugarcrepe(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
-    return _category_files(path, SUGARCREPE, SUGARCREPE_FIELDS, images)
+def _without_coreference(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
+    """For the common form, which holds all categories in one file."""
+    return (item for item in items if part != WITHOUT or item["category"] not in COREFERENCE)
 
 
-def _load_valse(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
-    """Valid foils only: those for which two of three annotators chose the caption, as the authors ask."""
-    names = [name for name in VALSE if part != WITHOUT or name not in COREFERENCE]
-
-    def valid(entry: Record) -> bool:
-        return entry.record("mturk").of_kind("caption", int) >= VALID
-
-    return _category_files(path, names, VALSE_FIELDS, images, valid)
-
-
-def _without_coreference(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
-    """The part "without coreference" is that of BEiTScore's paper."""
-    return (item for item in items if part != WITHOUT or item.category not in COREFERENCE)
-
-
-def _load_nocaps_foil(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
+def _load_nocaps_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Captions of nocaps beside their foils; the category is the domain, references are the image's other captions."""
-    file = find_file(path, NOCAPS, f"data/{NOCAPS}")
-    return (NOCAPS_FIELDS.pair(entry, images or file.parent) for entry in read_list(file))
+    for entry in read_json(find_file(data, NOCAPS)):
+        shared = {"references": entry["references"], "category": entry["domain"]}
+        yield _pair(entry["image_path"], entry["baseline"], entry["foil"], **shared)
 
 
-def _load_foil(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
+def _load_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Pairs every foil of the test set with the COCO caption it was made from, which comes first.
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder = path.parent if path.is_file() else path
-    captions = _coco_captions(find_file(folder, COCO_CAPTIONS, f"annotations/{COCO_CAPTIONS}"))
-    for image, name, original, foil in foil_pairs(find_file(path, FOILS)):
-        if image not in captions:
-            raise DataError(f"the image {image} has no captions in {COCO_CAPTIONS}")
+    folder = Path(data).parent if Path(data).is_file() else Path(data)
+    captions: dict[int, list[str]] = {}
+    for each in read_json(find_file(folder, COCO_CAPTIONS))["annotations"]:
+        if each["caption"].strip():
+            captions.setdefault(each["image_id"], []).append(each["caption"])
+    for image, name, original, foil in foil_pairs(find_file(data, FOILS)):
         references = [caption for caption in captions[image] if caption.split() != original.split()]
-        yield PreferencePair(
-            captions=(original, foil),
-            label=0,
-            image=(images or folder) / name,
-            references=tuple(references[: REFERENCES[part]]),
-            image_id=str(image),
-        )
+        yield _pair(name, original, foil, references=references[: REFERENCES[part]], image_id=str(image))
 
 
 def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """(number and file name of the image, caption of COCO, foil) of every foil in a file of FOIL-COCO.
 
     Raises:
-        DataError: a field is missing or of the wrong type, or a foil has no caption or no image.
+        KeyError: a field is missing, or a foil has no caption or no image.
     """
-    data = read_object(path)
-    names = {entry.of_kind("id", int): entry.text("file_name") for entry in data.records("images", "image")}
-    originals: dict[int, str] = {}
-    foils: list[tuple[str, int, int, str]] = []
-    for entry in data.records("annotations", "annotation"):
-        key, caption = entry.of_kind("id", int), entry.text("caption")
-        if entry.of_kind("foil", bool):
-            foils.append((entry.where, key, entry.of_kind("image_id", int), caption))
-        elif originals.setdefault(key, caption) != caption:
-            raise DataError(f"{entry.where}: the id {key} has two captions that are not foils")
-    for where, key, image, foil in foils:
-        if key not in originals:
-            raise DataError(f"{where}: the id {key} has no caption that is not a foil")
-        if image not in names:
-            raise DataError(f"{where}: there is no image with the id {image}")
-        yield image, names[image], originals[key], foil
+    data = read_json(path)
+    names = {image["id"]: image["file_name"] for image in data["images"]}
+    originals = {each["id"]: each["caption"] for each in data["annotations"] if not each["foil"]}
+    for each in data["annotations"]:
+        if each["foil"]:
+            yield each["image_id"], names[each["image_id"]], originals[each["id"]], each["caption"]
 
 
-def _coco_captions(path: Path) -> dict[int, list[str]]:
-    """{number of an image: its captions} from a caption file of COCO.
-
-    Raises:
-        DataError: an annotation without an image or a caption.
-    """
-    captions: dict[int, list[str]] = {}
-    for entry in read_object(path).records("annotations", "annotation"):
-        caption = entry.text("caption")
-        if caption.strip():
-            captions.setdefault(entry.of_kind("image_id", int), []).append(caption)
-    return captions
+def _pair(image: str, correct: str, incorrect: str, **facts: Any) -> Entry:
+    """The correct caption comes first."""
+    return {"image": image, "captions": [correct, incorrect], "label": 0, **facts}
 
 
 _COMMON = "a .jsonl file with category, image, captions and label per line"
@@ -173,14 +104,14 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(f"{name}.json" for name in names)
 
 
-_PAIRS: dict[str, Any] = {"form": PreferencePair, "statistic": "accuracy", "ties": "wrong"}
+_PAIRS: dict[str, Any] = {"form": PAIRS, "statistic": "accuracy", "ties": "wrong"}
 SPECS = (
     BenchmarkSpec(
         name="foil",
         title="FOIL",
         **_PAIRS,
         load=_load_foil,
-        files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS} (also in annotations/), or a .jsonl file with image, "
+        files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS}, or a .jsonl file with image, "
         "captions, label and references per line; and the folder of COCO's images val2014 (--images, images=)",
         origin="foilunitn.github.io (Shekhar and others 2017); captions and images from cocodataset.org",
         parts=tuple(REFERENCES),
@@ -201,7 +132,7 @@ SPECS = (
         title="SugarCrepe",
         **_PAIRS,
         load=_load_sugarcrepe,
-        files=f"a folder with the files {_names(SUGARCREPE)} (also in data/), or {_COMMON}; and the "
+        files=f"a folder with the files {_names(SUGARCREPE)}, or {_COMMON}; and the "
         "folder of COCO's images val2017 (--images, images=)",
         origin="the repository RAIVNLab/sugar-crepe (Hsieh and others 2023); images from cocodataset.org",
         licence="MIT, by the repository's LICENSE; the images have licences of their own",
@@ -212,7 +143,7 @@ SPECS = (
         **_PAIRS,
         load=_load_valse,
         refine=_without_coreference,
-        files=f"a folder with the files {_names(VALSE)} (also in data/), or {_COMMON}; and a "
+        files=f"a folder with the files {_names(VALSE)}, or {_COMMON}; and a "
         "folder of the images (--images, images=), together or in one folder for each value of the field dataset",
         origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "
         "that the files name: Visual7W, COCO, SWiG and VisDial",

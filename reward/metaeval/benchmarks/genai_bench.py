@@ -3,62 +3,43 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, RatedCaption
-from reward.metaeval.benchmarks.records import find_file, image_folder, number_in, read_entries, read_list
-
-__all__ = ["SPECS", "held_out"]
-
-_ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
+from reward.json_files import read_json
+from reward.metaeval.benchmarks.files import find_file
+from reward.metaeval.benchmarks.items import RATINGS, BenchmarkSpec, Entry
 
 
-def _load(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads each image with its prompt as the caption; three people rated from 1 to 5, and their mean counts.
 
     The category of an image is its generator. There are no references. As in BEiTScore's paper, tau-c is the statistic
     of the benchmark; the pairwise accuracy of the benchmark's authors, with a threshold for ties, is not computed.
     """
-    file = find_file(path, "genai_image.json")
-    root = image_folder(file.parent, images)
-    for number, entry in read_entries(file, noun="prompt"):
-        prompt, ratings_of = entry.text("prompt"), entry.record("models")
-        for generator in ratings_of.values:
-            ratings = [value for value in ratings_of.of_kind(generator, list) if value is not None]
-            if any(number_in(value, 1, 5) is None for value in ratings):
-                raise ratings_of.error(generator, "a list of ratings from 1 to 5")
-            if ratings:
-                paths = [root / generator / f"{number}{ending}" for ending in _ENDINGS]
-                yield RatedCaption(
-                    candidate=prompt,
-                    ratings={OVERALL: tuple(map(float, ratings))},
-                    image=next((path for path in paths if path.is_file()), paths[0]),
-                    image_id=f"{generator}/{number}",
-                    category=generator,
-                )
+    odd = set()
+    for number, entry in read_json(find_file(data, "genai_image.json")).items():
+        for generator, ratings in entry["models"].items():
+            odd |= {rating for rating in ratings if rating is not None and not 1 <= rating <= 5}
+            image = f"{generator}/{number}"  # with whatever ending is there
+            shared = {"image": image, "candidate": entry["prompt"], "category": generator}
+            yield {**shared, "ratings": [rating for rating in ratings if rating is not None]}
+    if odd:  # the published file has two typing errors, 33 and 41
+        message = f"ratings outside 1 to 5 count as they are, as in the authors' code: {sorted(odd)}"
+        warnings.warn(f"genai-bench: {message}", stacklevel=2)
 
 
-def _load_evalmuse(path: Path, part: str, images: Path | None) -> Iterator[RatedCaption]:
+def _load_evalmuse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads the rated images of EvalMuse-40k; the part "val" holds one in twenty prompts, by a hash of their text.
 
     The authors' own test set has no ratings, and they name no part to stop by.
     """
-    file = find_file(path, "train_list.json")
-    root = image_folder(file.parent, images, *(() if images else ("images",)))
-    for entry in read_list(file):
-        prompt, image = entry.text("prompt"), entry.text("img_path")
-        ratings = entry.of_kind("total_score", list)
-        if any(number_in(value, 1, 5) is None for value in ratings):
-            raise entry.error("total_score", "a list of ratings from 1 to 5")
-        if ratings and held_out(prompt) == (part == "val"):
-            yield RatedCaption(
-                candidate=prompt,
-                ratings={OVERALL: tuple(map(float, ratings))},
-                image=root / image,
-                image_id=image,
-                category=image.partition("/")[0],
-            )
+    for entry in read_json(find_file(data, "train_list.json")):
+        if held_out(entry["prompt"]) == (part == "val"):
+            image = entry["img_path"]
+            shared = {"image": image, "candidate": entry["prompt"], "category": image.partition("/")[0]}
+            yield {**shared, "ratings": entry["total_score"]}
 
 
 def held_out(name: str, share: float = 0.05) -> bool:
@@ -70,7 +51,7 @@ SPECS = (
     BenchmarkSpec(
         name="genai-bench",
         title="GenAI-Bench",
-        form=RatedCaption,
+        form=RATINGS,
         statistic="tau-c",
         load=_load,
         judgments="mean",
@@ -84,7 +65,7 @@ SPECS = (
     BenchmarkSpec(
         name="evalmuse-40k",
         title="EvalMuse-40k",
-        form=RatedCaption,
+        form=RATINGS,
         statistic="tau-c",
         load=_load_evalmuse,
         judgments="mean",

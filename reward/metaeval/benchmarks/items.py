@@ -1,94 +1,26 @@
-"""What benchmarks of human judgments consist of: rated captions, pairs of captions, and quadruples."""
+"""What a benchmark is: a table of captions that people have judged, one item a row, in one of three forms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, ImageLike, is_blank
-
-__all__ = ["OVERALL", "Benchmark", "BenchmarkSpec", "Item", "PreferencePair", "Quadruple", "RatedCaption"]
+from reward.samples import CaptionSample, is_blank
 
 OVERALL = "overall"  # the aspect of captions rated as a whole, and the column of all pairs together
+RATINGS, PAIRS, QUADRUPLES = "ratings", "pairs", "quadruples"
+CAPTIONS = {RATINGS: 1, PAIRS: 2, QUADRUPLES: 4}  # to score in each item
 
-
-@dataclass(frozen=True, eq=False)
-class RatedCaption:
-    """A caption that people have rated.
-
-    Args:
-        candidate: the caption.
-        ratings: {aspect: one number per rater}, on any scale on which larger is better. Benchmarks of one rating use
-            `"overall"`. An aspect that nobody rated is left out.
-        image: as for `CaptionSample`, or None.
-        references: zero or more captions by people.
-        image_id: name of the image; the bootstrap draws whole images.
-        category: task, level or system, if the benchmark has any; else empty.
-        question: what the candidate answers; None for a caption.
-        columns: {name: score} of scores that came with the data; NaN means no score.
-        cells: further cells that a metric needs, see `CaptionSample.columns`.
-    """
-
-    candidate: str
-    ratings: Mapping[str, tuple[float, ...]]
-    image: ImageLike | None = None
-    references: tuple[str, ...] = ()
-    image_id: str = ""
-    category: str = ""
-    question: str | None = None
-    columns: Mapping[str, float] = field(default_factory=dict)
-    cells: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class PreferencePair:
-    """Two captions of one image, one of which is correct or preferred by people.
-
-    Args:
-        captions: the two captions.
-        label: place of the better one, 0 or 1; None for a tie.
-        image, references, image_id, category, question: as for `RatedCaption`.
-        columns: {name: scores of the two captions} that came with the data.
-    """
-
-    captions: tuple[str, str]
-    label: int | None
-    image: ImageLike | None = None
-    references: tuple[str, ...] = ()
-    image_id: str = ""
-    category: str = ""
-    question: str | None = None
-    columns: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Quadruple:
-    """Two images and two captions, caption k of image k (Winoground).
-
-    Args:
-        images: the two images.
-        captions: the two captions.
-        image_id: name of the quadruple.
-        category: its tag, or empty.
-        columns: {name: four scores} that came with the data: caption 0 with image 0, caption 1 with image 0, caption 0
-            with image 1, caption 1 with image 1.
-    """
-
-    images: tuple[ImageLike | None, ImageLike | None]
-    captions: tuple[str, str]
-    image_id: str = ""
-    category: str = ""
-    columns: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
-
-
-Item: TypeAlias = "RatedCaption | PreferencePair | Quadruple"
-Load: TypeAlias = "Callable[[Any, str, Path | None], Iterator[Item]]"
-Refine: TypeAlias = "Callable[[Iterator[Item], Path | None, str], Iterator[Item]]"
+Entry: TypeAlias = "Mapping[str, Any]"  # an item as the common JSONL has it, see `reward.metaeval.benchmarks.jsonl`
+Load: TypeAlias = "Callable[[str, str, Path | None], Iterator[Entry]]"
+Refine: TypeAlias = "Callable[[Iterator[dict[str, Any]], str], Iterator[dict[str, Any]]]"
 
 
 @dataclass(frozen=True)
@@ -98,13 +30,14 @@ class BenchmarkSpec:
     Args:
         name: registry name, lower case with dashes.
         title: as its paper writes it.
-        form: class of its items.
-        statistic: what papers on it report first: of rated captions `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`,
-            of pairs `"accuracy"`, `"auc"` or `"ap"`, of quadruples `"group"`, `"text"` or `"image"`.
-        statistics: {column: statistic} of rated captions with one aspect, where several are reported; the first ranks.
-        load: reads the published files, called with (path, part, images) of `load_benchmark`. None if the benchmark is
-            read from the common JSONL form only, which `load_benchmark` reads for every benchmark.
-        refine: called with (items, path, part) on what was read in either form; checks or changes the items.
+        form: `"ratings"` of captions, `"pairs"` of captions of one image, or `"quadruples"` of two images and two
+            captions (Winoground).
+        statistic: what papers on it report first: of ratings `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`, of
+            pairs `"accuracy"`, of quadruples `"group"`.
+        statistics: {column: statistic} of ratings of one aspect, where several are reported; the first ranks.
+        load: yields the entries of the published files, called with (path or Hub id, part, images) of
+            `load_benchmark`; None for the common JSONL form only, which is read for every benchmark.
+        refine: called with (items, part) on what was read in either form; checks or changes the items.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -115,17 +48,15 @@ class BenchmarkSpec:
         origin: where its files come from.
         licence: their terms, or that none are stated.
         hub: id of its data set on the Hub, read when no path is given; None if we know of none.
-        hub_files: patterns of the files to download; `{split}` stands for the name of the part there.
         tasks: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
-        splits: {part: its name in the files}, for parts that have another name there.
-        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"own"` for data
-            of this project.
+        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"published"` if
+            it also read the authors' files, `"own"` for data of this project.
     """
 
     name: str
     title: str
-    form: type[RatedCaption] | type[PreferencePair] | type[Quadruple]
+    form: str
     statistic: str
     statistics: Mapping[str, str] = field(default_factory=dict)
     load: Load | None = None
@@ -138,69 +69,74 @@ class BenchmarkSpec:
     origin: str = ""
     licence: str = ""
     hub: str | None = None
-    hub_files: tuple[str, ...] = ("*",)
     tasks: bool = False
     parts: tuple[str, ...] = ()
-    splits: Mapping[str, str] = field(default_factory=dict)
     checked: str = "schema"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Benchmark:
     """The items of a benchmark, or of one part of it.
+
+    Args:
+        spec: its facts.
+        rows: a row for each of N items: captions and images (each a tuple of one or two), references (a tuple),
+            image_id (the bootstrap draws whole images), category, question and cells (further ones that a metric
+            needs). Of a rated caption `ratings` is {aspect: a number for each rater}; of a pair `label` is the place of
+            the better caption, 0 or 1, or NaN for a tie.
+        columns: {name: scores that came with the data (N, K)}, NaN where there is none.
+        part: which part it is.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
         >>> scenes = load_benchmark("scenes", limit=3)
-        >>> len(scenes.items), scenes.aspects
+        >>> len(scenes.rows), scenes.aspects
         (3, ('descriptiveness', 'relevance', 'fluency'))
     """
 
     spec: BenchmarkSpec
-    items: Sequence[Item]
+    rows: pd.DataFrame
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     part: str = ""
+
+    @classmethod
+    def of(cls, spec: BenchmarkSpec, items: Iterable[Mapping[str, Any]], part: str = "") -> Benchmark:
+        """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
+        rows = pd.DataFrame(list(items), dtype=object)  # None stays None
+        rows = rows.astype({"label": float}) if "label" in rows else rows
+        given = [] if rows.empty else rows.pop("columns").tolist()
+        nothing = (np.nan,) * CAPTIONS[spec.form]
+        names = dict.fromkeys(name for each in given for name in each)
+        columns = {name: np.array([each.get(name, nothing) for each in given], dtype=np.float64) for name in names}
+        return cls(spec, rows, {name: values for name, values in columns.items() if not np.isnan(values).all()}, part)
 
     @property
     def aspects(self) -> tuple[str, ...]:
         """Aspects that are rated, in order of appearance; empty for pairs and quadruples."""
-        return tuple(
-            dict.fromkeys(name for item in self.items if isinstance(item, RatedCaption) for name in item.ratings)
-        )
+        return tuple(dict.fromkeys(name for each in self.rows.get("ratings", ()) for name in each))
 
     @property
-    def captions_per_item(self) -> int:
-        """Number K of scores of an item: 1, 2 or 4."""
-        return {RatedCaption: 1, PreferencePair: 2, Quadruple: 4}[self.spec.form]
+    def shape(self) -> tuple[int, int]:
+        """Number N of items, and K of the captions to score in each: 1, 2 or 4."""
+        return len(self.rows), CAPTIONS[self.spec.form]
 
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """Names of scores that came with the data: those that every item has, and that are not NaN throughout."""
-        columns = [item.columns for item in self.items]
-        return tuple(
-            name
-            for name in (columns[0] if columns else ())
-            if all(name in values for values in columns) and any(not np.isnan(values[name]).all() for values in columns)
-        )
+    def part_of(self, kept: np.ndarray) -> Benchmark:
+        """The items for which `kept` (N,) is true."""
+        columns = {name: values[kept] for name, values in self.columns.items()}
+        return replace(self, rows=self.rows[kept].reset_index(drop=True), columns=columns)
 
     def samples(self, *, references: bool = True) -> list[CaptionSample | None]:
-        """The samples to score, K for each item, in order; None for a caption that no metric can score.
+        """The N * K samples to score, item by item; None for a caption that no metric can score.
 
         Args:
             references: False leaves out the references.
         """
         samples: list[CaptionSample | None] = []
-        for item in self.items:
-            if isinstance(item, Quadruple):
-                pairs = [(caption, image) for image in item.images for caption in item.captions]
-            else:
-                captions = item.captions if isinstance(item, PreferencePair) else (item.candidate,)
-                pairs = [(caption, item.image) for caption in captions]
-            given = () if isinstance(item, Quadruple) or not references else item.references
-            given = tuple(text for text in given if not is_blank(text))
-            context: dict[str, Any] = {} if isinstance(item, Quadruple) else {"question": item.question}
-            context |= {"columns": item.cells} if isinstance(item, RatedCaption) else {}
-            context |= {"task": item.category or None} if self.spec.tasks else {}
-            for caption, image in pairs:
+        for item in self.rows.to_dict("records"):
+            given = tuple(text for text in item["references"] if references and not is_blank(text))
+            context = {"question": item["question"], "columns": item["cells"]}
+            context |= {"task": item["category"] or None} if self.spec.tasks else {}
+            for image, caption in product(item["images"], item["captions"]):
                 try:
                     samples.append(CaptionSample(caption, image=image, references=given, **context))
                 except InvalidSampleError:  # such as an empty caption: published data have some

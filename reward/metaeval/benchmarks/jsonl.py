@@ -1,218 +1,242 @@
-"""The common JSONL forms of rated captions, pairs and quadruples, in which any benchmark may be given."""
+"""The common JSONL form, in which any benchmark may be given, and which the loaders of published files give, too."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from reward.boxes import BoxedImage
-from reward.metaeval.benchmarks.items import OVERALL, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
-from reward.metaeval.benchmarks.records import Record, is_jsonl, read_lines, score_in
-from reward.values import or_none
+from reward.errors import DataError
+from reward.image_files import image_file
+from reward.metaeval.benchmarks.items import CAPTIONS, OVERALL, PAIRS, QUADRUPLES, RATINGS, BenchmarkSpec, Entry
 
-__all__ = ["SPECS", "in_common_form", "read_common", "read_pair"]
-
+JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 # A line with one of these fields is in a published form of its own.
 _PUBLISHED = {"cand", "mt", "caption", "correct", "candidates", "caption_0"}
-# Other numbers are score columns.
-_RATED_FIELDS = {"image", "candidate", "references", "ratings", "category", "question", "box", "item", "best"}
+_FIELDS = {"image", "images", "image_id", "candidate", "captions", "references", "ratings", "label", "category"}
+_FIELDS |= {"question", "box", "item", "best", "cells"}  # others that hold numbers are score columns
 
 _ORIGIN = "you; capreward score adds columns to such a file, which --score-column names"
-_OWN: dict[str, Any] = {"origin": _ORIGIN, "licence": "yours"}
 SPECS = (
     BenchmarkSpec(
         name="ratings",
         title="Your ratings",
-        form=RatedCaption,
+        form=RATINGS,
         statistic="tau-c",
         files="a .jsonl file with image, candidate, references, ratings (numbers, one per rater, or {aspect: numbers}) "
         "and perhaps category per line; further numbers are score columns",
-        **_OWN,
+        origin=_ORIGIN,
+        licence="yours",
     ),
     BenchmarkSpec(
         name="pairs",
         title="Your pairs",
-        form=PreferencePair,
+        form=PAIRS,
         statistic="accuracy",
         files="a .jsonl file with image, captions (two), label (0, 1, or null for a tie), references and perhaps "
         "category per line; further lists of two numbers are score columns. Or one text a line, as of capreward "
-        "judge: image, candidate, item (the same for texts that compete), best (how many chose it, or true) and scores",
-        **_OWN,
+        "score: image, candidate, item (the same for texts that compete), best (how many chose it, or true) and scores",
+        origin=_ORIGIN,
+        licence="yours",
     ),
     BenchmarkSpec(
         name="quadruples",
         title="Your quadruples",
-        form=Quadruple,
+        form=QUADRUPLES,
         statistic="group",
         files="a .jsonl file with images (two), captions (two, caption k of image k) and perhaps category per line; "
         "further lists of four numbers are score columns",
-        **_OWN,
+        origin=_ORIGIN,
+        licence="yours",
     ),
 )
 
 
-def in_common_form(path: Path | None) -> bool:
+def is_jsonl(path: Path) -> bool:
+    """Whether a path names a file with one JSON object per line, plain or compressed by gzip."""
+    return path.is_file() and path.name.lower().endswith(JSONL_ENDINGS)
+
+
+def in_common_form(path: Path) -> bool:
     """Whether a path names a file in a common JSONL form, judged by its first line; an empty file is in one."""
-    if path is None or not is_jsonl(path):
+    if not is_jsonl(path):
         return False
     first = next(read_lines(path), None)
-    return first is None or not _PUBLISHED.intersection(first.values)
+    return first is None or not _PUBLISHED.intersection(first[1])
 
 
-def read_common(path: Path, form: type[Item], images: Path | None = None) -> Iterator[Item]:
-    """Reads a file in the common form of a kind of item.
+def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSONL file, each with its place; blank lines are skipped.
 
-    - `RatedCaption`: `{image, candidate, references, ratings, category, <score columns>}` per line. `ratings` is a list
-      of numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A caption without ratings is
-      left out. A score column is a number.
-    - `PreferencePair`: `{image, captions: [2], label: 0|1, references, category, <score columns: [2]>}`. A
-      label of null is a tie. Or one text a line: `{image, candidate, item, best, ...}`, where texts that compete have
-      the same `item` and `best` is the number of people who chose a text: a pair with each of the others for each.
-    - `Quadruple`: `{images: [2], captions: [2], category, <score columns: [4]>}`, scores in the order of
-      `Quadruple.columns`.
+    Raises:
+        DataError: unreadable, or a line that is not a JSON object.
+    """
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    try:
+        with opened(path, "rt", encoding="utf-8-sig") as file:  # some editors write a byte order mark
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    value = json.loads(line)
+                    if not isinstance(value, dict):
+                        raise ValueError(f"line {number} is no object")
+                    yield f"{path}, line {number}", value
+    except (OSError, EOFError, gzip.zlib.error, ValueError, RecursionError) as error:  # type: ignore[attr-defined]
+        place = f"line {number} of " if isinstance(error, (json.JSONDecodeError, RecursionError)) else ""
+        raise DataError(f"cannot read {place}{path}: {error}") from error
+
+
+def read_common(path: Path, form: str) -> Iterator[tuple[str, Entry]]:
+    """The entries of a file in the common form, each with its place.
+
+    - `ratings`: `{image, candidate, references, ratings, category, <score columns>}` per line. `ratings` is a list of
+      numbers, one per rater, or {aspect: list}. A rating of null or NaN was not given. A score column is a number.
+    - `pairs`: `{image, captions: [2], label: 0|1, references, category, <score columns: [2]>}`. A label of
+      null is a tie. Or one text a line: `{image, candidate, item, best, ...}`, where texts that compete have the same
+      `item` and `best` is the number of people who chose a text: a pair with each of the others for each.
+    - `quadruples`: `{images: [2], captions: [2], category, <score columns: [4]>}`, the scores of caption 0 with image
+      0, caption 1 with image 0, caption 0 with image 1, caption 1 with image 1.
 
     References, category, question and box may be absent. A box [x, y, width, height] is drawn in red. A score
     of null or NaN means that there is none.
 
+    Raises:
+        DataError: unreadable, or texts of an item that do not compete.
+    """
+    texts: dict[str, list[tuple[str, Entry]]] = {}
+    for where, entry in read_lines(path):
+        if form == PAIRS and "item" in entry:
+            texts.setdefault(str(entry["item"]), []).append((where, entry))
+        else:
+            yield where, entry
+    for lines in texts.values():
+        yield from ((lines[0][0], entry) for entry in _competing(*map(list, zip(*lines, strict=True))))
+
+
+def _competing(places: list[str], texts: list[dict[str, Any]]) -> Iterator[Entry]:
+    """Pairs of the texts of an item: for each person, the chosen text with each of the others."""
+    votes = [_field(entry, where, "best") for where, entry in zip(places, texts, strict=True)]
+    shared = {str([entry.get(name) for name in ("image", "question", "box")]) for entry in texts}
+    if len(texts) < 2 or not any(votes) or len(shared) > 1:
+        raise DataError(
+            f"{places[0]}: item must be of two texts or more, equal in image and question, one of them chosen, got "
+            f"{texts[0]['item']!r}"
+        )
+    for best, other in permutations(range(len(texts)), 2):
+        one, two = (texts[place] for place in sorted((best, other)))  # the better one is not always the first
+        scores = {name: [one[name], two[name]] for name in one if name not in _FIELDS and name in two}
+        rest = {name: one[name] for name in _FIELDS & set(one)}
+        captions = [one.get("candidate"), two.get("candidate")]
+        yield from [{**rest, **scores, "captions": captions, "label": int(best > other)}] * int(votes[best])
+
+
+def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
+    """Checks an entry, and makes it a row of `Benchmark.rows`, with its score columns as `columns`.
+
     Args:
-        path: the file.
-        form: class of the items.
-        images: folder in which relative image paths start; None is the folder of the file.
+        entry: see `read_common`; an image may also be another than a path, see `CaptionSample`.
+        form: of the benchmark.
+        where: place of the entry, for messages and where no image is named.
+        root: folder in which relative image paths start, or the folder `images` in it.
 
     Raises:
-        DataError: a field is missing or of the wrong type; the message names file, line and field.
+        DataError: a field is missing or of the wrong type; the message names place and field.
     """
-    if form is PreferencePair:
-        return (yield from _read_pairs(path, images))
-    read = {RatedCaption: _read_rated, Quadruple: _read_quadruple}[form]
-    for record in read_lines(path):
-        if (item := read(record, images)) is not None:
-            yield item
-
-
-def _read_rated(record: Record, images: Path | None) -> RatedCaption | None:
-    _, given = record.take("ratings")
-    by_aspect = given if isinstance(given, Mapping) else {OVERALL: given}
-    ratings = {aspect: _ratings(record, values) for aspect, values in by_aspect.items()}
-    item = RatedCaption(
-        candidate=record.text("candidate"),
-        ratings={aspect: values for aspect, values in ratings.items() if values},
-        columns={name: values[0] for name, values in _columns(record, 1).items()},
-        **_shared(record, images),
-    )
-    return item if item.ratings else None
-
-
-def _read_pairs(path: Path, images: Path | None) -> Iterator[PreferencePair]:
-    texts: dict[str, list[Record]] = {}
-    for record in read_lines(path):
-        if "item" in record.values:
-            texts.setdefault(str(record.values["item"]), []).append(record)
-        else:
-            yield read_pair(record, images)
-    for item, records in texts.items():
-        votes = [record.take("best")[1] for record in records]
-        for record, count in zip(records, votes, strict=True):
-            if not isinstance(count, int) or count < 0:
-                raise record.error("best", "how many people chose the text, or true or false")
-        shared = {str([record.values.get(name) for name in ("image", "question", "box")]) for record in records}
-        if len(records) < 2 or not any(votes) or len(shared) > 1:
-            raise records[0].error(
-                "item", "of two texts or more, equal in image and question, one of them chosen", item
-            )
-        for best, other in permutations(range(len(records)), 2):
-            one, two = (records[place] for place in sorted((best, other)))  # the better one is not always the first
-            first, second = _columns(one, 1), _columns(two, 1)
-            pair = PreferencePair(
-                captions=(one.text("candidate"), two.text("candidate")),
-                label=int(best > other),
-                columns={name: (first[name][0], second[name][0]) for name in first if name in second},
-                **_shared(one, images),
-            )
-            yield from [pair] * int(votes[best])
-
-
-def read_pair(record: Record, images: Path | None) -> PreferencePair:
-    """A pair from an object in the common form; errors as in `read_common`."""
-    _, label = record.take("label")
-    if label is not None and (isinstance(label, bool) or label not in (0, 1)):
-        raise record.error("label", "0, 1 or null (a tie)")
-    return PreferencePair(
-        captions=_two(record, "captions"),
-        label=None if label is None else int(label),
-        columns=_columns(record, 2),
-        **_shared(record, images),
-    )
-
-
-def _read_quadruple(record: Record, images: Path | None) -> Quadruple:
-    _, shown = record.take("images")
-    if not isinstance(shown, list) or len(shown) != 2:
-        raise record.error("images", "a list of two")
-    return Quadruple(
-        images=(_image(record, shown[0], images), _image(record, shown[1], images)),
-        captions=_two(record, "captions"),
-        image_id=record.where,
-        category=record.category(),
-        columns=_columns(record, 4),
-    )
-
-
-def _shared(record: Record, images: Path | None) -> dict[str, Any]:
-    """What rated captions and pairs have in common."""
-    image, box = record.values.get("image"), record.values.get("box")
-    shown = _image(record, image, images)
-    question = None if record.values.get("question") is None else record.text("question")
-    return {
-        "image": shown if box is None else BoxedImage(shown, box),
-        "question": question,
-        "references": () if or_none(record.values.get("references")) is None else record.texts("references"),
-        "image_id": image or record.where,
-        "category": record.category(),
+    shown = _field(entry, where, "images") if form == QUADRUPLES else [entry.get("image")]
+    images = tuple(_image(image, where, root) for image in shown)
+    if entry.get("box") is not None:
+        images = (BoxedImage(images[0], entry["box"]),)
+    name = shown[0] if form != QUADRUPLES and isinstance(shown[0], str) else where
+    captions = [_field(entry, where, "candidate")] if form == RATINGS else _field(entry, where, "captions")
+    item: dict[str, Any] = {
+        "captions": tuple(captions),
+        "images": images,
+        "references": tuple(text for text in _field(entry, where, "references", ()) if text.strip()),
+        "image_id": str(entry.get("image_id") or name),
+        "category": str(_field(entry, where, "category", "")).strip(),
+        "question": _field(entry, where, "question", None),
+        "cells": entry.get("cells") or {},
+        "columns": _columns(entry, CAPTIONS[form]),
     }
+    if form == RATINGS:
+        ratings = _field(entry, where, "ratings")
+        by_aspect = ratings if isinstance(ratings, Mapping) else {OVERALL: ratings}
+        numbers = {aspect: _numbers(values, where) for aspect, values in by_aspect.items()}
+        item["ratings"] = {aspect: values for aspect, values in numbers.items() if values}
+    elif form == PAIRS:
+        label = _field(entry, where, "label")
+        item["label"] = math.nan if label is None else float(label)
+    return item
 
 
-def _two(record: Record, name: str) -> tuple[str, str]:
-    first, second = record.texts(name, 2)
-    return first, second
+def _is_texts(value: Any, count: int | None = None) -> bool:
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return is_list and count in (None, len(value))
 
 
-def _columns(record: Record, count: int) -> dict[str, Any]:
-    """{name: scores} of the fields that hold `count` scores; a single score is not in a list."""
-    columns = {}
-    for name, value in record.values.items():
-        values = [value] if count == 1 and name not in _RATED_FIELDS else value
-        if isinstance(values, list) and len(values) == count and all(map(_is_score, values)):
-            columns[name] = tuple(_score(record, name, score) for score in values)
-    return columns
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "candidate": (lambda value: isinstance(value, str), "text"),
+    "question": (lambda value: isinstance(value, str), "text"),
+    "references": (_is_texts, "a list of texts"),
+    "captions": (lambda value: _is_texts(value, 2), "a list of two texts"),
+    "images": (lambda value: isinstance(value, (list, tuple)) and len(value) == 2, "a list of two"),
+    "category": (lambda value: type(value) in (str, int), "text or a whole number"),
+    "label": (lambda value: value is None or (type(value) in (int, float) and value in (0, 1)), "0, 1 or null (a tie)"),
+    "best": (lambda value: isinstance(value, int) and value >= 0, "how many people chose the text, or true or false"),
+    "ratings": (lambda value: value is not None, "numbers, one per rater"),
+}
 
 
-def _ratings(record: Record, values: Any) -> tuple[float, ...]:
-    values = [values] if _is_score(values) else values
-    if not isinstance(values, list) or not values or not all(map(_is_score, values)):
-        raise record.error("ratings", "numbers, one per rater", values)
-    numbers = (_score(record, "ratings", value) for value in values)
-    return tuple(number for number in numbers if not math.isnan(number))
+def _field(entry: Entry, where: str, name: str, default: Any = ...) -> Any:
+    """A field of the right kind; `default` stands for one that is absent or null."""
+    if name not in entry and default is ...:
+        raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
+    value = entry.get(name)
+    if default is not ... and (value is None or value != value):
+        return default
+    fits, wanted = _KINDS[name]
+    if not fits(value):
+        raise DataError(f"{where}: {name} must be {wanted}, got {value!r:.60}")
+    return value
 
 
 def _is_score(value: Any) -> bool:
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
-def _score(record: Record, name: str, value: Any) -> float:
-    """A finite number, or NaN for null and NaN."""
-    number = score_in(value)
-    if number is None:  # such as 1e999 or 1 with 400 zeros
-        raise record.error(name, "finite numbers", str(value))
-    return number
+def _numbers(values: Any, where: str) -> tuple[float, ...]:
+    """The ratings that were given."""
+    given = [values] if _is_score(values) else values
+    if not isinstance(given, (list, tuple)) or not all(map(_is_score, given)):
+        raise DataError(f"{where}: ratings must be numbers, one per rater, got {values!r:.60}")
+    numbers = tuple(float(value) for value in given if value is not None and value == value)
+    if any(map(math.isinf, numbers)):
+        raise DataError(f"{where}: ratings must be finite numbers, got {values!r:.60}")
+    return numbers
 
 
-def _image(record: Record, image: Any, images: Path | None) -> Path | None:
-    if image is None:
-        return None
-    if not isinstance(image, str) or not image.strip():
-        raise record.error("image", "a path", image)
-    return (images or record.folder) / image  # an absolute path is left as it is
+def _columns(entry: Entry, count: int) -> dict[str, tuple[float, ...]]:
+    """{name: scores} of the further fields that hold `count` scores; a single score is not in a list."""
+    columns = {}
+    for name, value in entry.items():
+        values = [value] if count == 1 else value
+        is_list = isinstance(values, (list, tuple)) and len(values) == count
+        if name not in _FIELDS and is_list and all(map(_is_score, values)):
+            columns[name] = tuple(math.nan if score is None else float(score) for score in values)
+    return columns
+
+
+def _image(image: Any, where: str, root: Path) -> Any:
+    """An image, or its path; one that is not there keeps the path that it would have."""
+    if not isinstance(image, (str, Path)):
+        if isinstance(image, (bool, int, float, list)):
+            raise DataError(f"{where}: image must be a path, got {image!r:.60}")
+        return image
+    if not str(image).strip():
+        raise DataError(f"{where}: image must be a path, got {image!r}")
+    places = [Path(image_file(folder / image)) for folder in (root, root / "images")]
+    return next((place for place in places if place.is_file()), places[0])

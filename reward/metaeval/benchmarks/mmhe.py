@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair, RatedCaption
+from reward.metaeval.benchmarks.items import PAIRS, RATINGS, BenchmarkSpec
 from reward.samples import is_blank
-
-__all__ = ["SPECS"]
 
 CRITERIA = ("correctness", "completeness", "clarity", "fluency", "conciseness")
 
 
-def _check(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
+def _check(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
     """Answers have their questions, and ratings from 1 to 5 are for some of the five criteria, three raters each.
 
     The paper gives Kendall's tau for each criterion without saying which; ours is tau-c over single judgments.
     """
     for place, item in enumerate(items, start=1):
-        if isinstance(item, RatedCaption) and (unknown := [name for name in item.ratings if name not in CRITERIA]):
-            raise DataError(f"{path}, text {place}: the criteria are {', '.join(CRITERIA)}, got {unknown[0]!r:.40}")
-        if item.category in ("VQA", "VDU") and is_blank(getattr(item, "question", None) or ""):
-            raise DataError(f"{path}, text {place}: a text of {item.category} answers a question; add it as `question`")
+        if unknown := [name for name in item.get("ratings", ()) if name not in CRITERIA]:
+            raise DataError(f"text {place}: the criteria are {', '.join(CRITERIA)}, got {unknown[0]!r:.40}")
+        if item["category"] in ("VQA", "VDU") and is_blank(item["question"] or ""):
+            raise DataError(f"text {place}: a text of {item['category']} answers a question; add it as `question`")
         yield item
 
 
@@ -43,7 +40,7 @@ SPECS = (
     BenchmarkSpec(
         name="mmhe",
         title="MMHE",
-        form=RatedCaption,
+        form=RATINGS,
         statistic="tau-c",
         files=f"a .jsonl file with image, candidate, ratings {{criterion: one number per rater}} and category per "
         f"line; the criteria are {', '.join(CRITERIA)}; {_TASKS}",
@@ -52,7 +49,7 @@ SPECS = (
     BenchmarkSpec(
         name="mmhe-pairs",
         title="MMHE (pairs)",
-        form=PreferencePair,
+        form=PAIRS,
         statistic="accuracy",
         files="a .jsonl file with image, candidate, item (the same for the three texts that compete), best (how "
         f"many people chose it) and category per line, or one with image, captions (two), label, category; {_TASKS}",

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
 from reward.image_files import image_file
-from reward.metaeval.benchmarks.items import OVERALL, Benchmark, BenchmarkSpec, Item, PreferencePair, RatedCaption
-from reward.metaeval.benchmarks.records import number_in
+from reward.metaeval.benchmarks.items import OVERALL, PAIRS, RATINGS, Benchmark, BenchmarkSpec
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import image_identity
 from reward.scoring.image_root import image_root as find_root
@@ -24,20 +23,10 @@ from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source
 from reward.values import is_list, listed, or_none
 
-__all__ = ["load_captions", "load_ratings"]
-
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
-_SPEC = BenchmarkSpec(
-    name="ratings",
-    title="",
-    form=RatedCaption,
-    statistic="tau-c",
-    statistics=_CORRELATIONS,
-    judgments="mean",
-    checked="own",
-)
+_SPEC = BenchmarkSpec("ratings", "", RATINGS, "tau-c", _CORRELATIONS, judgments="mean", checked="own")
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
-_PAIRS = BenchmarkSpec(name="pairs", title="", form=PreferencePair, statistic="accuracy", checked="own")
+_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", checked="own")
 
 _RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-][a-z])", re.IGNORECASE)
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
@@ -45,125 +34,6 @@ _BETTER_AND_WORSE = (("chosen", "rejected"), ("correct", "incorrect"), ("better"
 _WORDS = {"true": 1.0, "yes": 1.0, "correct": 1.0, "false": 0.0, "no": 0.0, "incorrect": 0.0}
 _NOTHING = ("", "-", "n/a", "na", "nan", "null", "?")  # is written where nobody rated
 _TIES = ("tie", "both", "equal", "same", "neither", "none", "draw")
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Makes items of rows.
-
-    Args:
-        source: the data.
-        captions: the column of captions, or the two.
-        raters: the columns of ratings; empty reads captions without, or pairs of which the first is better.
-        words: {word in lower case: number}.
-        roles: {role: column or None} of image, references and question.
-        cells: {role: column} of further cells that a metric may need.
-        root: where relative image paths start.
-    """
-
-    source: Source
-    captions: Sequence[str]
-    raters: Sequence[str]
-    words: Mapping[str, float]
-    roles: Mapping[str, str | None]
-    cells: Mapping[str, str]
-    root: Path
-
-    def items(self) -> Iterator[Item]:
-        for number, row in enumerate(self.source.rows(self.source.columns), start=1):
-            where = f"{self.source.name}, row {number}"
-            if isinstance(row, BadRow):
-                raise DataError(f"{where}: {row.message}")
-            try:
-                shared = self._shared(row, where)
-            except InvalidSampleError as error:
-                raise DataError(f"{where}: {error}") from None
-            texts = [or_none(row.get(name)) for name in self.captions]
-            captions = [text if isinstance(text, str) else "" for text in texts]
-            if len(captions) == 2:
-                label = self._choice(or_none(row.get(self.raters[0]))) if self.raters else 0
-                if label is not ...:
-                    yield PreferencePair((captions[0], captions[1]), label, **shared)
-            elif (ratings := self._ratings(row)) or not self.raters:
-                cells = {role: listed(or_none(row.get(name))) for role, name in self.cells.items()}
-                yield RatedCaption(captions[0], ratings, columns=self._scores(row), cells=cells, **shared)
-
-    def _shared(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
-        cells = {role: None if name is None else or_none(row.get(name)) for role, name in self.roles.items()}
-        image, question = one_image(cells["image"]), cells["question"]
-        shown = {**image, "path": self.root / image["path"]} if isinstance(image, dict) and image.get("path") else image
-        return {
-            "image": str(image_file(self.root / image)) if isinstance(image, str) else shown,
-            "image_id": where if image is None else image_identity(image),
-            "references": read_references(cells["references"]),
-            "question": question if isinstance(question, str) and question.strip() else None,
-        }
-
-    def _ratings(self, row: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
-        """{aspect: ratings} of a caption; empty where nobody rated it."""
-        given: dict[str, list[float]] = {}
-        for name in self.raters:
-            cell = listed(or_none(row.get(name)))
-            for aspect, values in (cell if isinstance(cell, Mapping) else {OVERALL: cell}).items():
-                for value in values if is_list(values) else [values]:
-                    if (number := self._number(value, name)) is not None:
-                        given.setdefault(str(aspect), []).append(number)
-        return {aspect: tuple(numbers) for aspect, numbers in given.items()}
-
-    def _number(self, value: Any, column: str) -> float | None:
-        value = or_none(value)
-        if value is None or str(value).strip().lower() in _NOTHING:
-            return None
-        if isinstance(value, (bool, np.bool_)):
-            return float(value)
-        word = str(value).strip().lower()
-        number = self.words.get(word, number_in(value, -math.inf, math.inf, text=True))
-        number = _WORDS.get(word) if number is None else number
-        if number is None:
-            raise self._unknown(column, "a number")
-        return number
-
-    def _choice(self, value: Any) -> Any:
-        """Which of two captions is better, 0 or 1; None for a tie, ... where nobody chose."""
-        if value is None or str(value).strip().lower() in _NOTHING:
-            return ...
-        word = str(value).strip().lower()
-        if word in self.words:
-            sign = self.words[word]
-            return None if sign == 0 else int(sign < 0)
-        if word in _TIES:
-            return None
-        for place, name in enumerate(self.captions):
-            if word.removesuffix(".0") in (name.lower(), name[-1].lower()):
-                return place
-        if self.captions[0][-1].isalpha() and word.removesuffix(".0") in ("0", "1"):
-            return int(float(word))
-        raise self._unknown(self.raters[0], f"{self.captions[0]}, {self.captions[1]} or tie")
-
-    def _scores(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """The other numbers of a row, which `--score-column` may name."""
-        read = {*self.captions, *self.raters, *self.roles.values()}
-        others = {name: or_none(cell) for name, cell in row.items() if name not in read}
-        numbers = {name: number_in(cell, -math.inf, math.inf, text=True) for name, cell in others.items()}
-        return {name: math.nan if number is None else number for name, number in numbers.items()}
-
-    def _unknown(self, column: str, wanted: str) -> DataError:
-        """The error for ratings in words, with the line to type."""
-        found: dict[str, None] = {}
-        more = f"(above 0 where {self.captions[0]} is better) " if len(self.captions) == 2 else ""
-        for row in self.source.rows([column]):
-            cell = None if isinstance(row, BadRow) else or_none(row.get(column))
-            if (
-                isinstance(cell, str)
-                and cell.strip().lower() not in _NOTHING
-                and number_in(cell, -math.inf, math.inf, text=True) is None
-            ):
-                found[cell.strip()] = None
-        line = ",".join(f"{word}=NUMBER" for word in sorted(found)[:6])
-        return DataError(
-            f"column {column!r} of {self.source.name} holds words, not {wanted}: give each its number "
-            f'{more}by --rating-map "{line}" (rating_map=)'
-        )
 
 
 def load_ratings(
@@ -200,6 +70,7 @@ def load_ratings(
     names = source.columns
     rating_columns = [n for each in rating_columns for n in ([each] if each in names else each.split(","))]
     captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
+    captions = captions if len(captions) == 2 else []
     raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
     ranked = next((list(two) for two in _BETTER_AND_WORSE if {*two} <= {*names}), [])
     if ranked and not raters and candidate_column is None:  # the names say which is better
@@ -208,12 +79,26 @@ def load_ratings(
         raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
         raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
     words = {word.strip().lower(): number for word, number in (rating_map or {}).items()}
-    reader = _reader(source, captions if len(captions) == 2 else [], raters, words, candidate_column, **columns)
-    items = tuple(islice(reader.items(), limit))
-    if not items:
+
+    def judged() -> Iterator[dict[str, Any]]:
+        for row, item in _items(source, captions, raters, candidate_column, **columns):
+            if captions:
+                item["label"] = _choice(row.get(raters[0]), raters[0], captions, words) if raters else 0.0
+            else:
+                item["ratings"] = _ratings(row, raters, words)
+            if item.get("ratings") or item.get("label", ...) is not ...:
+                yield item
+
+    try:
+        benchmark = Benchmark.of(_PAIRS if captions else _SPEC, islice(judged(), limit))
+    except DataError:
+        raise
+    except ValueError as error:  # a rating in words
+        raise _unknown(source, str(error), captions, words) from None
+    if benchmark.rows.empty:
         raise DataError(f"no row of {source.name} has a rating in {', '.join(raters)}")
-    spec = _PAIRS if len(captions) == 2 else _LABELS if _are_labels(items) else _SPEC
-    return Benchmark(replace(spec, name=source.name, title=source.name), items)
+    spec = benchmark.spec if captions or not _are_labels(benchmark) else _LABELS
+    return replace(benchmark, spec=replace(spec, name=source.name, title=source.name))
 
 
 def load_captions(
@@ -222,38 +107,128 @@ def load_captions(
     """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
     fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
     source = open_source(data, split=split, fields=fields)
-    items = tuple(_reader(source, [], [], {}, candidate_column, **columns).items())
-    return Benchmark(replace(_SPEC, name=source.name, title=source.name), items)
+    items = ({**item, "ratings": {}} for _, item in _items(source, [], [], candidate_column, **columns))
+    return Benchmark.of(replace(_SPEC, name=source.name, title=source.name), items)
 
 
-def _reader(
+def _items(
     source: Source,
     captions: Sequence[str],
     raters: Sequence[str],
-    words: Mapping[str, float],
     candidate_column: str | None,
     *,
     image_column: str | None = None,
     references_column: str | None = None,
     image_root: str | Path | None = None,
-) -> _Reader:
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns."""
     names = source.columns
-    if not captions:
-        found = find_column("candidate", names, candidate_column, option="--candidate-column", needed_by="scoring")
-        captions = [str(found)]
-    roles = {
-        "image": find_column("image", names, image_column, option="--image-column"),
-        "references": find_column("references", names, references_column, option="--references-column"),
-        "question": find_column("question", names, option="--question-column"),
-    }
+    captions = captions or [
+        str(find_column("candidate", names, candidate_column, option="--candidate-column", needed_by="scoring"))
+    ]
+    image = find_column("image", names, image_column, option="--image-column")
+    references = find_column("references", names, references_column, option="--references-column")
+    question = find_column("question", names, option="--question-column")
+    further = {role: find_column(role, names, option=f"--{role}-column") for role in ("rubric", "questions")}
     root = Path(source.folder if image_root is None else image_root)
     with suppress(DataError):  # not one image is there, which matters to some metrics, and is told by them
-        root = find_root(source, roles["image"], image_root)
-    found_cells = {role: find_column(role, names, option=f"--{role}-column") for role in ("rubric", "questions")}
-    cells = {role: name for role, name in found_cells.items() if name is not None}
-    return _Reader(source, captions, raters, words, roles, cells, root)
+        root = find_root(source, image, image_root)
+    others = [name for name in names if name not in {*captions, *raters, image, references, question}]
+    for number, bare in enumerate(source.rows(names), start=1):
+        where = f"{source.name}, row {number}"
+        if isinstance(bare, BadRow):
+            raise DataError(f"{where}: {bare.message}")
+        row = {name: or_none(cell) for name, cell in bare.items()}
+        texts = [row.get(name) for name in captions]
+        asked = None if question is None else row.get(question)
+        try:
+            shown = None if image is None else one_image(row.get(image))
+            given = () if references is None else read_references(row.get(references))
+        except InvalidSampleError as error:
+            raise DataError(f"{where}: {error}") from None
+        scores = {} if len(captions) == 2 else {name: (_number(row.get(name)),) for name in others}
+        yield (
+            row,
+            {
+                "captions": tuple(text if isinstance(text, str) else "" for text in texts),
+                "images": (_shown(shown, root),),
+                "references": given,
+                "image_id": where if shown is None else image_identity(shown),
+                "category": "",
+                "question": asked if isinstance(asked, str) and asked.strip() else None,
+                "cells": {role: listed(row.get(name)) for role, name in further.items() if name is not None},
+                "columns": scores,
+            },
+        )
 
 
-def _are_labels(items: Sequence[Item]) -> bool:
-    means = {float(np.mean(item.ratings.get(OVERALL, [math.nan]))) for item in items if isinstance(item, RatedCaption)}
-    return means == {0.0, 1.0}
+def _shown(image: Any, root: Path) -> Any:
+    if isinstance(image, dict) and image.get("path"):
+        return {**image, "path": root / image["path"]}
+    return str(image_file(root / image)) if isinstance(image, str) else image
+
+
+def _number(value: Any) -> float:
+    """A cell as a number, also where it is written as text; NaN for anything else."""
+    try:
+        number = math.nan if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _ratings(row: Mapping[str, Any], raters: Sequence[str], words: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
+    """{aspect: ratings} of a caption; empty where nobody rated it. ValueError(column) for a rating in words."""
+    given: dict[str, tuple[float, ...]] = {}
+    for name in raters:
+        cell = listed(row.get(name))
+        for aspect, values in (cell if isinstance(cell, Mapping) else {OVERALL: cell}).items():
+            for value in map(or_none, values if is_list(values) else [values]):
+                word = _word(value)
+                if word in _NOTHING:
+                    continue
+                number = float(value) if isinstance(value, (bool, np.bool_)) else words.get(word, _number(value))
+                number = _WORDS.get(word, math.nan) if math.isnan(number) else number
+                if math.isnan(number):
+                    raise ValueError(name)
+                given[str(aspect)] = (*given.get(str(aspect), ()), number)
+    return given
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value).strip().lower()
+
+
+def _choice(value: Any, rater: str, captions: Sequence[str], words: Mapping[str, float]) -> Any:
+    """Which of two captions is better, 0 or 1; NaN for a tie, ... where nobody chose. ValueError as in `_ratings`."""
+    word = _word(value)
+    if word in words:
+        return {0.0: math.nan}.get(words[word], float(words[word] < 0))
+    if word in _TIES:
+        return math.nan
+    if word in _NOTHING:
+        return ...
+    for place, name in enumerate(captions):
+        if word.removesuffix(".0") in (name.lower(), name[-1].lower()):
+            return float(place)
+    if captions[0][-1].isalpha() and word.removesuffix(".0") in ("0", "1"):
+        return float(word)
+    raise ValueError(rater)
+
+
+def _unknown(source: Source, column: str, captions: Sequence[str], words: Mapping[str, float]) -> DataError:
+    """The error for ratings in words, with the line to type."""
+    cells = [or_none(row.get(column)) for row in source.rows([column]) if not isinstance(row, BadRow)]
+    found = {str(cell).strip() for cell in cells if isinstance(cell, str) and math.isnan(_number(cell))}
+    unknown = sorted(word for word in found if word.lower() not in (*_NOTHING, *words))
+    wanted = f"{captions[0]}, {captions[1]} or tie" if captions else "a number"
+    more = f"(above 0 where {captions[0]} is better) " if captions else ""
+    line = ",".join(f"{word}=NUMBER" for word in unknown[:6])
+    return DataError(
+        f"column {column!r} of {source.name} holds words, not {wanted}: give each its number "
+        f'{more}by --rating-map "{line}" (rating_map=)'
+    )
+
+
+def _are_labels(benchmark: Benchmark) -> bool:
+    return {float(np.mean(each.get(OVERALL, [math.nan]))) for each in benchmark.rows["ratings"]} == {0.0, 1.0}

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from reward.errors import DataError
-from reward.metaeval.benchmarks.items import BenchmarkSpec, Item, PreferencePair
-from reward.metaeval.benchmarks.jsonl import read_pair
-from reward.metaeval.benchmarks.records import find_file, read_object
+from reward.json_files import read_json
+from reward.metaeval.benchmarks.files import find_file
+from reward.metaeval.benchmarks.items import PAIRS, BenchmarkSpec, Entry
 
-__all__ = ["SPECS"]
-
-# Two correct captions by people; one by people of this image and one of another; one by people and one by a machine;
-# two by machines. In the order of the numbers 1 to 4 of the published files.
-CATEGORIES = ("HC", "HI", "HM", "MM")
+# The categories: two correct captions by people (HC); one by people of this image and one of another (HI); one by
+# people and one by a machine (HM); two by machines (MM).
 DRAWN = 5  # references of a pair, in the protocol of the literature
 ALL = "all references"
 DRAWS = tuple(f"draw {number}" for number in range(1, 6))
 
 
-def _load(path: Path, part: str, images: Path | None) -> Iterator[PreferencePair]:
+def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads `{category: list of {image, captions, label, references}}`."""
-    data = read_object(find_file(path, "pascal_50s.json"))
-    for category in data.values:
-        for entry in data.records(category, f"{category}, pair"):
-            yield replace(read_pair(entry, images), category=category)
+    for category, pairs in read_json(find_file(data, "pascal_50s.json")).items():
+        yield from ({**pair, "category": category} for pair in pairs)
 
 
-def _draw_references(items: Iterator[Item], path: Path | None, part: str) -> Iterator[Item]:
+def _draw_references(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
     """Draws 5 references of each pair, unless the part is "all references" or the pair has no more.
 
     The literature scores with 5 of the 48 references drawn at random, and gives the mean over 5 draws. Each part
     `"draw 1"` to `"draw 5"` is one such draw, by a generator that is seeded with the draw and the pair's place.
     """
     for place, pair in enumerate(items):
-        if pair.category not in CATEGORIES:
-            raise DataError(f"{path}: category must be {', '.join(CATEGORIES)}, got {pair.category!r:.60}")
-        if isinstance(pair, PreferencePair) and part != ALL and len(pair.references) > DRAWN:
+        if part != ALL and len(pair["references"]) > DRAWN:
             generator = random.Random(f"capreward pascal-50s {part} {place} references")
-            drawn = tuple(generator.sample(pair.references, DRAWN))
-            pair = replace(pair, references=drawn)
+            pair["references"] = tuple(generator.sample(pair["references"], DRAWN))
         yield pair
 
 
@@ -50,7 +41,7 @@ SPECS = (
     BenchmarkSpec(
         name="pascal-50s",
         title="Pascal-50S",
-        form=PreferencePair,
+        form=PAIRS,
         statistic="accuracy",
         load=_load,
         refine=_draw_references,

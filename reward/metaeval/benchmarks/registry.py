@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.items import Benchmark, BenchmarkSpec, Item
-from reward.metaeval.benchmarks.jsonl import in_common_form, read_common
-from reward.metaeval.benchmarks.records import MissingFileError
-
-__all__ = ["benchmark_spec", "list_benchmarks", "load_benchmark"]
+from reward.metaeval.benchmarks.files import MissingFileError
+from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.jsonl import as_item, in_common_form, read_common
 
 # Modules of this package with a tuple SPECS.
 _MODULES = (
@@ -78,9 +77,9 @@ def load_benchmark(
     Args:
         name: such as `"flickr8k-expert"`; see `list_benchmarks`.
         data: the file or folder that holds it, in its published form or in the common JSONL form of its items (see
-            `reward.metaeval.benchmarks.jsonl.read_common`). None downloads it from the Hub, if it has a data set there.
+            `reward.metaeval.benchmarks.jsonl.read_common`). None takes it from the Hub, if it has a data set there.
         part: name of the part to load; None takes the first of `BenchmarkSpec.parts`.
-        images: folder in which relative image paths start; None is the folder of the data.
+        images: folder in which relative image paths start; None is the folder of the data, or `images` in it.
         limit: loads only this many items, at least 1.
 
     Raises:
@@ -90,34 +89,47 @@ def load_benchmark(
     spec = benchmark_spec(name)
     if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1, got {limit}")
-    if part is None:
-        part = spec.parts[0] if spec.parts else ""
-    elif part not in spec.parts:
+    part = part or (spec.parts[0] if spec.parts else "")
+    if part and part not in spec.parts:
         raise DataError(f"{name} has no part {part!r}; its parts: {', '.join(spec.parts) or 'none'}")
-    path = None if data is None else Path(data)
-    if path is None and spec.checked != "own":
-        path = _from_hub(spec, part)
-    if path is not None and not path.exists():
-        raise DataError(f"{path} does not exist. {_needs(spec)}")
+    if spec.checked == "own" and (data or images):
+        raise DataError("the scenes are made on the spot: leave out --data and --images (data=, images=)")
+    if data is not None and not os.path.exists(data):
+        raise DataError(f"{data} does not exist. {_needs(spec)}")
     if images is not None and not Path(images).is_dir():
         raise DataError(f"there is no folder {images} of images")
+    place = "" if spec.checked == "own" else os.fspath(data or spec.hub or "")
+    items: list[dict[str, Any]] = []
     try:
-        items = tuple(islice(_read(spec, path, part, None if images is None else Path(images)), limit))
+        for item in islice(_items(spec, place, part, None if images is None else Path(images)), limit):
+            items.append(item)
     except MissingFileError as error:
         raise DataError(f"{error}. {_needs(spec)}") from error
+    except DataError:
+        raise
+    except Exception as error:  # what a wrong layout, `datasets` and the Hub raise is of many kinds
+        what = f"{type(error).__name__}: {error}"
+        raise DataError(f"cannot read {place}, item {len(items) + 1}: {what}\n{_needs(spec)}") from error
     if not items:
-        raise DataError(f"{name}: {path} holds nothing to score. {_needs(spec)}")
-    return Benchmark(spec, items, part)
+        raise DataError(f"{name}: {place} holds nothing to score. {_needs(spec)}")
+    return Benchmark.of(spec, items, part)
 
 
-def _read(spec: BenchmarkSpec, path: Path | None, part: str, images: Path | None) -> Iterator[Item]:
-    if path is not None and spec.checked != "own" and in_common_form(path):
-        items = read_common(path, spec.form, images)
-    elif spec.load is not None:
-        items = spec.load(path, part, images)
+def _items(spec: BenchmarkSpec, place: str, part: str, images: Path | None) -> Iterator[dict[str, Any]]:
+    """Items of a file or folder, or of a data set of the Hub, as `Benchmark.of` takes them."""
+    path = Path(place)
+    entries: Iterator[tuple[str, Entry]]
+    if place and spec.checked != "own" and in_common_form(path):
+        entries = read_common(path, spec.form)
+    elif spec.load is not None and (place or spec.checked == "own"):
+        name = place or spec.name
+        entries = ((f"{name}, item {n}", entry) for n, entry in enumerate(spec.load(place, part, images), start=1))
     else:
-        raise MissingFileError(f"{path} is not a .jsonl file in the common form")
-    return items if spec.refine is None else spec.refine(items, path, part)
+        raise MissingFileError(f"{place} is not a .jsonl file in the common form" if place else f"{spec.name}: no path")
+    root = images or (path.parent if path.is_file() else path)
+    items = (as_item(entry, spec.form, where, root) for where, entry in entries)
+    rated = (item for item in items if spec.form != RATINGS or item["ratings"])
+    return rated if spec.refine is None else spec.refine(rated, part)
 
 
 def _needs(spec: BenchmarkSpec) -> str:
@@ -125,23 +137,3 @@ def _needs(spec: BenchmarkSpec) -> str:
     terms = f"Licence: {spec.licence}" if spec.licence else "Its licence is not known to us: ask its authors"
     where = "Put it anywhere and give its path (--data, data=)"
     return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. {where}."
-
-
-def _from_hub(spec: BenchmarkSpec, part: str) -> Path:
-    """Folder with the files of a part, downloaded or cached."""
-    if spec.hub is None:
-        raise DataError(f"{spec.name} needs a path to its files. {_needs(spec)}")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-
-    split = spec.splits.get(part, part)
-    patterns = [pattern.format(split=split) for pattern in spec.hub_files]
-    try:
-        path = Path(snapshot_download(spec.hub, repo_type="dataset", allow_patterns=patterns))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise DataError(
-            f"cannot load {spec.hub!r} from the Hub: {type(error).__name__}: {error}\n{_needs(spec)}"
-        ) from error
-    if not path.is_dir():
-        raise DataError(f"{spec.hub!r} on the Hub has no files {', '.join(patterns)}. {_needs(spec)}")
-    return path

@@ -150,10 +150,9 @@ def write(here: Path, name: str) -> Path:
     else:
         path.write_text(json.dumps(content))
     if path.is_dir() and name not in ("images", "train", "data/caparena_auto"):
-        for item in load_benchmark(name, path).items:
-            image: Any = item.image  # type: ignore[union-attr]
+        for (image,) in load_benchmark(name, path).rows["images"]:
             image.parent.mkdir(exist_ok=True)
-            Image.new("RGB", (32, 32), (len(image.name), 0, 90)).save(image)
+            Image.new("RGB", (32, 32), (len(image.name), 0, 90)).save(image.with_suffix(image.suffix or ".png"))
     return path
 
 

@@ -99,8 +99,8 @@ def test_a_benchmark_whose_rewriter_sees_the_images(run: Run, captions: Path) ->
         assert "1 left out: caption ends before token 77" in err
         assert "3 pairs" in err
         assert "exists already" in run("corrupt", file, *line, code=1)[1]
-    pairs = load_benchmark("longcapvlcp", folder).items
-    assert [(pair.category, pair.captions[1]) for pair in pairs] == [  # type: ignore[union-attr]
+    pairs = load_benchmark("longcapvlcp", folder).rows
+    assert [(pair.category, pair.captions[1]) for pair in pairs.itertuples()] == [
         ("action", late(LONG)),
         ("scene text", late(LONG)),
         ("scene text", "A sign says green."),

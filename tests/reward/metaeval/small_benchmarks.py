@@ -8,14 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward import registry
-from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, Item, PreferencePair, Quadruple, RatedCaption
-from reward.metaeval.classification import resampled_precision
+from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec
+from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
+from reward.metaeval.benchmarks.jsonl import as_item
 from reward.metrics.base import MetricSpec
 from tests.picture_scorer import SPEC as PICTURE
 
@@ -102,58 +102,47 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
     return folder
 
 
-def make_benchmark(items: list[Item], statistic: str, **facts: Any) -> Benchmark:
-    """Of items of one form."""
-    spec = BenchmarkSpec("made", "Made", type(items[0]), statistic=statistic, **facts)
-    return Benchmark(spec, items)
+def make_benchmark(entries: list[dict[str, Any]], form: str, statistic: str, **facts: Any) -> Benchmark:
+    """Of entries of the common form."""
+    spec = BenchmarkSpec("made", "Made", form, statistic=statistic, **facts)
+    return Benchmark.of(spec, (as_item(entry, form, f"item {n}", Path()) for n, entry in enumerate(entries)))
 
 
 def rated(ratings: list[Any], images: list[str] | None = None, statistic: str = "tau-c", **facts: Any) -> Benchmark:
     """Of ratings, one list of raters a caption, or one {aspect: list}."""
-    items: list[Item] = [
-        RatedCaption(
-            candidate=f"caption {place}",
-            ratings=given if isinstance(given, dict) else {"overall": tuple(given)},
-            image_id=images[place] if images else "",
-        )
-        for place, given in enumerate(ratings)
+    categories = facts.pop("categories", [""] * len(ratings))
+    entries = [
+        {
+            "candidate": f"caption {n}",
+            "ratings": given,
+            "image_id": images[n] if images else "",
+            "category": categories[n],
+        }
+        for n, given in enumerate(ratings)
     ]
-    return make_benchmark(items, statistic, **facts)
+    return make_benchmark(entries, RATINGS, statistic, **facts)
 
 
 def pairs(
-    labels: list[int | None],
-    categories: list[str] | None = None,
-    images: list[str] | None = None,
-    statistic: str = "accuracy",
-    **facts: Any,
+    labels: list[int | None], categories: list[str] | None = None, images: list[str] | None = None, **facts: Any
 ) -> Benchmark:
     """Of labels, 0, 1 or None for a tie."""
-    items: list[Item] = [
-        PreferencePair(
-            captions=("one", "other"),
-            label=label,
-            category=categories[place] if categories else "",
-            image_id=images[place] if images else "",
-        )
-        for place, label in enumerate(labels)
+    entries = [
+        {"captions": ["one", "other"], "label": label, "image_id": images[n] if images else ""}
+        | {"category": categories[n] if categories else ""}
+        for n, label in enumerate(labels)
     ]
-    return make_benchmark(items, statistic, **facts)
-
-
-def correlation(statistic: str, scores: Any, ratings: Any) -> float:
-    """A correlation as scipy gives it; 0 where a side is constant, NaN of nothing."""
-    if len(set(scores)) < 2 or len(set(ratings)) < 2:
-        return 0.0 if len(scores) else float("nan")
-    value: float = CORRELATIONS[statistic](scores, ratings).statistic
-    return value
-
-
-def average_precision(scores: Any, labels: Any) -> float:
-    """Of captions with labels 1 and 0."""
-    return float(resampled_precision(scores, labels, np.ones((1, len(scores))))[0])
+    return make_benchmark(entries, PAIRS, "accuracy", **facts)
 
 
 def quadruples(count: int) -> Benchmark:
     """So many quadruples."""
-    return make_benchmark([Quadruple((None, None), ("a b", "b a")) for _ in range(count)], "group")
+    return make_benchmark([{"images": [None, None], "captions": ["a b", "b a"]}] * count, QUADRUPLES, "group")
+
+
+def correlation(statistic: str, scores: Any, ratings: Any) -> float:
+    """A correlation as scipy gives it; NaN where a side is constant."""
+    if len(set(scores)) < 2 or len(set(ratings)) < 2:
+        return float("nan")
+    value: float = CORRELATIONS[statistic](scores, ratings).statistic
+    return value

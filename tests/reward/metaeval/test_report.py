@@ -11,9 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from reward.errors import MissingExtraError, OutputError
-from reward.metaeval.bench import run_bench
+from reward.metaeval.bench import BenchTable, run_bench
 from reward.metaeval.bench_report import to_json, write_report
-from reward.metaeval.bench_table import BenchTable
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.report import bar_plot, check_report, percent

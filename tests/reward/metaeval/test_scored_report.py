@@ -148,7 +148,7 @@ def test_equal_rows_are_shown_once_and_no_row_is_best_and_worst(tmp_path: Path) 
             {"image": "a.png", "candidate": text, "reward": score} for text, score in zip(captions, scores, strict=True)
         ]
         found = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=2)
-        return tuple([(row["row"], row["count"]) for row in kept] for kept in (found.best, found.worst))  # type: ignore[return-value]
+        return tuple([*zip(kept["row"], kept["count"], strict=True)] for kept in (found.best, found.worst))  # type: ignore[return-value]
 
     assert read([0.9, 0.1, 0.9, 0.5, 0.9, 0.2, 0.1], "xyxzxwy") == ([(1, 3), (4, 1)], [(2, 2), (6, 1)])
     assert read([0.9, 0.5, 0.1, 0.9], "xyzx") == ([(1, 2), (2, 1)], [(3, 1)])
@@ -159,9 +159,9 @@ def test_figures_are_of_all_captions(tmp_path: Path) -> None:
     rows = [{"image": f"{row // 4}", "candidate": "a b", "reward": ((row * 7919) % 9001) / 9001} for row in range(9000)]
     found = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=3)
     order = sorted(range(9000), key=lambda row: rows[row]["reward"])
-    assert [one["row"] - 1 for one in found.best] == order[:-4:-1]
-    assert [one["row"] - 1 for one in found.worst] == order[:3]
-    assert found.finite("reward").tolist() == [row["reward"] for row in rows]
+    assert [row - 1 for row in found.best["row"]] == order[:-4:-1]
+    assert [row - 1 for row in found.worst["row"]] == order[:3]
+    assert found.scores["reward"].tolist() == [row["reward"] for row in rows]
 
 
 def test_candidates_in_lists_count_one_by_one(tmp_path: Path) -> None:
@@ -171,11 +171,11 @@ def test_candidates_in_lists_count_one_by_one(tmp_path: Path) -> None:
     ]
     found = read_scored(write_lines(tmp_path / "lists.jsonl", lists))
     assert (found.rows, list(found.notes())) == (2, ["2 of 4 captions have no rewards"])
-    assert (found.finite("rewards").tolist(), found.finite("fluency").tolist()) == ([0.5, 0.7], [0.1, 0.2, 0.3])
-    assert [(one["caption"], one["row"]) for one in found.best] == [("c", 1), ("a", 1)]
-    assert found.errors == {"broken": (1, 2, "broken")}
+    assert [found.scores[name].dropna().tolist() for name in found.scores] == [[0.5, 0.7], [0.1, 0.2, 0.3]]
+    assert [*zip(found.best["caption"], found.best["row"], strict=True)] == [("c", 1), ("a", 1)]
+    assert found.errors.to_dict() == {2: "broken"}
     lists[0]["fluency"] = [0.5]
-    with pytest.raises(DataError, match=r"'rewards' and 'fluency' of .* hold lists of different lengths"):
+    with pytest.raises(DataError, match=r"'rewards' and other columns of .* hold lists of different lengths"):
         read_scored(write_lines(tmp_path / "lists.jsonl", lists))
 
 

@@ -10,7 +10,6 @@ from datasets import Dataset, DatasetDict
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks.registry import load_benchmark
 from reward.metrics.base import MetricSpec
 from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
@@ -151,21 +150,11 @@ def test_tables_with_encoded_images(name: str, tmp_path: Path) -> None:
     assert image["bytes"][:4] == b"\x89PNG"
 
 
-def test_a_copy_of_a_benchmark_is_read_as_the_benchmark_reads_it(tmp_path: Path) -> None:
+def test_a_copy_that_is_not_there_is_told_with_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"is not a folder\. .*`hf download Ka2ukiMatsuda/LongCap-Arena --repo-type data"
     ):
         load_parts(f"longcap-arena={tmp_path / 'absent'}", TrainingConfig())
-    with pytest.raises(DataError, match=r"holds no tables; give a folder with the Parquet files"):
-        load_parts(f"longcap-arena={tmp_path}", TrainingConfig())
-    for split, table in arena().items():
-        table.remove_columns("image").to_parquet(tmp_path / f"{split}.parquet")
-    save_images(tmp_path / "images")
-    source = f"longcap-arena={tmp_path}"
-    found = load_rows(SPEC.with_aspects(["descriptiveness", "fluency"]), {source: 1.0}, TrainingConfig()).parts()
-    assert {part: len(rows) for part, rows in found.items()} == {"train": 6, "val": 6}
-    of_benchmark = load_benchmark("longcap-arena", tmp_path, part="val").items
-    assert [row["sample"].image for row in found["val"]] == 2 * [item.image for item in of_benchmark]
 
 
 def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:

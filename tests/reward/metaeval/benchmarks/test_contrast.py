@@ -37,10 +37,10 @@ def test_each_foil_is_paired_with_its_original(part, inside, references, tmp_pat
     write_files(tmp_path, {"foilv1.0_test_2017.json": FOILS, f"{inside}captions_val2014.json": COCO})
     (tmp_path / "val2014").mkdir()
     for data, images in ((tmp_path, None), (tmp_path / "foilv1.0_test_2017.json", tmp_path / "val2014")):
-        items = load_benchmark("foil", data, part=part, images=images).items
+        items = list(load_benchmark("foil", data, part=part, images=images).rows.itertuples())
         assert [item.captions for item in items] == [("A dog runs.", "A cat runs."), ("A dog runs.", "A horse runs.")]
         image = (images or tmp_path) / "COCO_val2014_000000000042.jpg"
-        assert {(item.label, item.references, item.image, item.image_id) for item in items} == {
+        assert {(item.label, item.references, item.images[0], item.image_id) for item in items} == {
             (0, references, image, "42")
         }
 
@@ -50,11 +50,11 @@ def test_nocaps_foil(tmp_path):
     row |= {"baseline": "A kid in a shirt.", "foil": "A kid in a skirt.", "replacement": ["shirt", "skirt"]}
     write_files(tmp_path, {"nocaps-val-foil.json": [row, row | {"domain": "out-domain"}]})
     for data in (tmp_path, tmp_path / "nocaps-val-foil.json"):
-        items = load_benchmark("nocaps-foil", data).items
+        items = list(load_benchmark("nocaps-foil", data).rows.itertuples())
         assert [item.category for item in items] == ["near-domain", "out-domain"]
         assert items[0].captions == ("A kid in a shirt.", "A kid in a skirt.")
         assert (items[0].label, items[0].references) == (0, ("A baby.", "A child."))
-        assert items[0].image == tmp_path / "0013.jpg"
+        assert items[0].images[0] == tmp_path / "0013.jpg"
 
 
 def sugarcrepe(name):
@@ -76,17 +76,17 @@ KINDS = {"sugarcrepe": (SUGARCREPE, sugarcrepe, "0042.jpg"), "valse": (VALSE, va
 def test_a_category_is_a_file(benchmark, inside, tmp_path):
     names, entries, image = KINDS[benchmark]
     write_files(tmp_path, {f"{inside}{name}.json": entries(name) for name in names})
-    items = load_benchmark(benchmark, tmp_path).items
+    items = list(load_benchmark(benchmark, tmp_path).rows.itertuples())
     assert [item.category for item in items] == [name for name in names for _ in range(2)]
     assert [item.captions[0] for item in items[::2]] == list(names)
-    assert {(item.label, item.image) for item in items} == {(0, tmp_path / image)}
+    assert {(item.label, item.images[0]) for item in items} == {(0, tmp_path / image)}
     (tmp_path / "pictures").mkdir()
-    elsewhere = load_benchmark(benchmark, tmp_path, images=tmp_path / "pictures").items
-    assert {item.image.parent for item in elsewhere} == {tmp_path / "pictures"}
+    elsewhere = load_benchmark(benchmark, tmp_path, images=tmp_path / "pictures").rows
+    assert {image.parent for (image,) in elsewhere["images"]} == {tmp_path / "pictures"}
     with pytest.raises(DataError, match=rf"{names[0]}.json is no folder\. .* needs a folder with"):
         load_benchmark(benchmark, tmp_path / f"{inside}{names[0]}.json")
     (tmp_path / f"{inside}{names[-1]}.json").unlink()
-    with pytest.raises(DataError, match=rf"holds no {names[-1]}.json or data/{names[-1]}.json.*From: .*Licence: "):
+    with pytest.raises(DataError, match=rf"holds no {names[-1]}.json.*From: .*Licence: "):
         load_benchmark(benchmark, tmp_path)
 
 
@@ -97,13 +97,13 @@ def test_coreference_can_be_left_out(tmp_path):
     lines = [{"category": name, "image": "a", "captions": ["x", "y"], "label": 0} for name in VALSE]
     write_files(tmp_path, {"all.jsonl": lines})
     for data in (tmp_path, tmp_path / "all.jsonl"):
-        items = load_benchmark("valse", data, part="without coreference").items
-        assert len({item.category for item in items}) == len(VALSE) - 2 == 9
+        rows = load_benchmark("valse", data, part="without coreference").rows
+        assert rows["category"].nunique() == len(VALSE) - 2 == 9
 
 
 def test_images_of_valse_lie_together_or_in_one_folder_a_data_set(tmp_path):
     write_files(tmp_path, {f"{name}.json": valse(name) for name in VALSE})
     for folder in ("", "SWiG"):
         (tmp_path / "images" / folder).mkdir(parents=True)
-        item, *_ = load_benchmark("valse", tmp_path, images=tmp_path / "images").items
-        assert (item.image, item.image_id) == (tmp_path / "images" / folder / "run.jpg", "SWiG/run.jpg")
+        item, *_ = load_benchmark("valse", tmp_path, images=tmp_path / "images").rows.itertuples()
+        assert (item.images[0], item.image_id) == (tmp_path / "images" / folder / "run.jpg", "SWiG/run.jpg")

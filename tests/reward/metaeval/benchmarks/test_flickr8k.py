@@ -10,7 +10,7 @@ from datasets import Dataset
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks import RatedCaption, load_benchmark
+from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.toy_judges import RecordingJudge
@@ -21,26 +21,27 @@ RATINGS = {"flickr8k-expert": (1, 2, 2, 4), "flickr8k-cf": (0.5, 0.5, 0.5, 1 / 3
 
 
 def write_tables(folder: Path, name: str) -> Path:
-    """A row for each rating, in the folder of the configuration as on the Hub."""
+    """A row for each rating, in the folder of the configuration as on the Hub, whose card names it."""
     rows: dict[str, Any] = {"imgid": ["1.jpg"] * 3 + ["2.jpg"], "cand": ["A.", "A.", "A.", "B."]}
     rows |= {"refs": [["C.", "D."]] * 3 + [["E."]], "human_score": list(RATINGS[name])}
     (folder / CONFIGS[name]).mkdir(parents=True, exist_ok=True)
     Dataset.from_dict(rows).to_parquet(folder / CONFIGS[name] / "test-00000-of-00001.parquet")
+    here = [config for config in CONFIGS.values() if (folder / config).is_dir()]
+    parts = [f"- config_name: {config}\n  data_files:\n  - split: test\n    path: {config}/*\n" for config in here]
+    (folder / "README.md").write_text(f"---\nconfigs:\n{''.join(parts)}---\n")
     return folder
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_tables_of_the_hub_are_one_judgment_a_row(tmp_path: Path, name: str) -> None:
-    found = load_benchmark(name, write_tables(tmp_path / "hub", name)).items
-    assert (
-        [(i.image_id, i.candidate, i.ratings["overall"], i.references) for i in found]
-        == [  # type: ignore[union-attr]
-            ("1.jpg", "A.", RATINGS[name][:3], ("C.", "D.")),
-            ("2.jpg", "B.", RATINGS[name][3:], ("E.",)),
-        ]
-    )
+    found = load_benchmark(name, write_tables(tmp_path / "hub", name)).rows
+    cells = found[["image_id", "captions", "ratings", "references"]].itertuples(index=False, name=None)
+    assert list(cells) == [
+        ("1.jpg", ("A.",), {"overall": RATINGS[name][:3]}, ("C.", "D.")),
+        ("2.jpg", ("B.",), {"overall": RATINGS[name][3:]}, ("E.",)),
+    ]
     (other,) = {*CONFIGS} - {name}
-    with pytest.raises(DataError, match="holds no split test, only no tables"):
+    with pytest.raises(DataError, match=f"BuilderConfig '{CONFIGS[other]}' not found"):
         load_benchmark(other, tmp_path / "hub")
 
 
@@ -59,8 +60,6 @@ def test_refleur_sees_the_references_of_both_data_sets(tmp_path: Path, name: str
 @pytest.mark.skipif(not DATA.exists(), reason="the published ratings and scores are not here")
 def test_published_data_have_5664_pairs() -> None:
     benchmark = load_benchmark("flickr8k-expert", DATA)
-    assert len(benchmark.items) == 5664
-    assert benchmark.column_names == ("fleur_raw", "fleur")
-    items = [item for item in benchmark.items if isinstance(item, RatedCaption)]
-    assert {len(item.ratings["overall"]) for item in items} == {3}
-    assert not any(item.candidate in item.references for item in items)
+    assert (benchmark.shape, list(benchmark.columns)) == ((5664, 1), ["fleur_raw", "fleur"])
+    assert {len(each["overall"]) for each in benchmark.rows["ratings"]} == {3}
+    assert not any(item.captions[0] in item.references for item in benchmark.rows.itertuples())

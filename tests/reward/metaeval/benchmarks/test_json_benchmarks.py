@@ -11,7 +11,7 @@ from PIL import Image
 from reward.errors import DataError
 from reward.metaeval.bench import MetricSource, run_bench
 from reward.metaeval.bench_report import notes
-from reward.metaeval.benchmarks import PreferencePair, RatedCaption, load_benchmark
+from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.mmhe import CRITERIA
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
@@ -29,15 +29,28 @@ GENAI = {
 def test_images_of_generators(tmp_path: Path) -> None:
     write_files(tmp_path, {"genai_image.json": GENAI, "SDXL_Base/00000.png": b"", "elsewhere/x": b""})
     for data, images in ((tmp_path, None), (tmp_path / "genai_image.json", None), (tmp_path, tmp_path / "elsewhere")):
-        items = load_benchmark("genai-bench", data, images=images).items
-        found = [item for item in items if isinstance(item, RatedCaption)]
-        rows = [(item.candidate, item.ratings["overall"], item.category, item.image_id, item.image) for item in found]
-        root, ending = images or tmp_path, "jpeg" if images else "png"
-        assert rows == [
-            ("A red ball.", (5, 4, 5), "DALLE_3", "DALLE_3/00000", root / "DALLE_3" / "00000.jpeg"),
-            ("A red ball.", (1, 2), "SDXL_Base", "SDXL_Base/00000", root / "SDXL_Base" / f"00000.{ending}"),
-            ("Two cats.", (3, 3, 3), "DALLE_3", "DALLE_3/00001", root / "DALLE_3" / "00001.jpeg"),
+        rows = load_benchmark("genai-bench", data, images=images).rows
+        root, ending = images or tmp_path, "" if images else ".png"
+        names = ["captions", "ratings", "category", "image_id", "images"]
+        assert list(rows[names].itertuples(index=False, name=None)) == [
+            (("A red ball.",), {"overall": (5, 4, 5)}, "DALLE_3", "DALLE_3/00000", (root / "DALLE_3" / "00000",)),
+            (
+                ("A red ball.",),
+                {"overall": (1, 2)},
+                "SDXL_Base",
+                "SDXL_Base/00000",
+                (root / "SDXL_Base" / f"00000{ending}",),
+            ),
+            (("Two cats.",), {"overall": (3, 3, 3)}, "DALLE_3", "DALLE_3/00001", (root / "DALLE_3" / "00001",)),
         ]
+
+
+def test_the_two_typing_errors_of_the_published_file_count_as_they_are_and_are_told(tmp_path: Path) -> None:
+    odd = {"1": {"prompt": "A.", "models": {"x": [4, 41, 3], "y": [5, 5, 33]}}}
+    write_files(tmp_path, {"genai_image.json": odd})
+    with pytest.warns(UserWarning, match=r"outside 1 to 5 count as they are.*\[33, 41\]"):
+        rows = load_benchmark("genai-bench", tmp_path).rows
+    assert rows["ratings"].tolist() == [{"overall": (4, 41, 3)}, {"overall": (5, 5, 33)}]
 
 
 # MMHE: five criteria, and triplets whose best text is paired with each of the others
@@ -48,28 +61,21 @@ def triplet(*best: int, **shared: Any) -> list[dict[str, Any]]:
     return [{"image": "a.jpg", "candidate": text, "best": count, **shared} for text, count in texts]
 
 
-def test_criteria(tmp_path: Path) -> None:
-    row = {"image": "a.jpg", "candidate": "One.", "ratings": {name: [1, 2, 5] for name in CRITERIA}, "category": "IC"}
-    benchmark = load_benchmark("mmhe", write_lines(tmp_path / "a.jsonl", row))
-    (item,) = benchmark.items
-    assert isinstance(item, RatedCaption)
-    assert (benchmark.aspects, item.category, item.ratings["clarity"]) == (CRITERIA, "IC", (1, 2, 5))
-
-
 def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
     asked = triplet(0, 1, 0, item="a", category="VQA", question="How many?", overall=2.5)
     asked[1]["overall"] = 4
     path = write_lines(tmp_path / "a.jsonl", *asked, *triplet(1, 0, 2, item="b", category="IC", overall=None))
     benchmark = load_benchmark("mmhe-pairs", path)
-    found = [item for item in benchmark.items if isinstance(item, PreferencePair)]
-    better = [(item.captions[item.label or 0], item.captions[1 - (item.label or 0)]) for item in found]
+    found = benchmark.rows
+    better = [(texts[int(n)], texts[1 - int(n)]) for texts, n in zip(found["captions"], found["label"], strict=True)]
     assert better == [
         *(("Two.", "One."), ("Two.", "Three."), ("One.", "Two."), ("One.", "Three.")),
         *(("Three.", "One."), ("Three.", "One."), ("Three.", "Two."), ("Three.", "Two.")),
     ]
-    assert {item.label for item in found} == {0, 1}  # the better one is not always in the same place
-    assert (found[0].category, found[0].question, found[2].question) == ("VQA", "How many?", None)
-    assert (found[0].image, found[0].image_id, found[0].columns) == (tmp_path / "a.jpg", "a.jpg", {"overall": (2.5, 4)})
+    assert {*found["label"]} == {0, 1}  # the better one is not always in the same place
+    assert found["question"][[0, 2]].tolist() == ["How many?", None]
+    assert (found["images"][0], found["image_id"][0]) == ((tmp_path / "a.jpg",), "a.jpg")
+    assert benchmark.columns["overall"][0].tolist() == [2.5, 4]
     contexts = [(each.question, each.task) for each in benchmark.samples() if each is not None]
     assert (contexts[0], contexts[-1]) == (("How many?", "VQA"), (None, "IC"))
 
@@ -77,7 +83,7 @@ def test_best_of_three_becomes_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mmhe", "mmhe-pairs"])
 def test_answers_are_judged_with_their_question_or_not_at_all(name: str, tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
-    lines = triplet(1, 0, 0, item="a", category="VDU", question="How many?", ratings={"clarity": [3]})
+    lines = triplet(1, 0, 0, item="a", category="VDU", question="How many?", ratings={name: [3] for name in CRITERIA})
     benchmark = load_benchmark(name, write_lines(tmp_path / "a.jsonl", *lines))
     judge = RecordingJudge(distribution={"4": 1.0})
     assert score_benchmark(benchmark, HarmonicScorer(judge, criteria=["correctness"])).errors == {}

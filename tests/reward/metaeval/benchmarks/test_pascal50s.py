@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reward.metaeval.benchmarks import PreferencePair, load_benchmark
+from reward.metaeval.benchmarks import load_benchmark
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
 
@@ -24,9 +24,8 @@ def write(folder: Path, *, references: int = 48) -> Path:
     return folder
 
 
-def items(path: Path, **options: Any) -> list[PreferencePair]:
-    found = load_benchmark("pascal-50s", path, **options).items
-    return [item for item in found if isinstance(item, PreferencePair)]
+def items(path: Path, **options: Any) -> list[Any]:
+    return list(load_benchmark("pascal-50s", path, **options).rows.itertuples())
 
 
 def test_pairs_by_category(tmp_path: Path) -> None:
@@ -34,10 +33,10 @@ def test_pairs_by_category(tmp_path: Path) -> None:
     assert [(item.category, item.label) for item in found] == list(zip(CATEGORIES, (0, 1, 0, 1), strict=True))
     assert found[2].captions == ("A dog.", "A cat.")
     assert found[2].references == tuple(f"reference {k} of 2" for k in range(48))
-    assert found[2].image == tmp_path / "2008_2.jpg"
+    assert found[2].images[0] == tmp_path / "2008_2.jpg"
     (tmp_path / "JPEGImages").mkdir()
     elsewhere = items(tmp_path / "pascal_50s.json", images=tmp_path / "JPEGImages")
-    assert elsewhere[1].image == tmp_path / "JPEGImages" / "2008_1.jpg"
+    assert elsewhere[1].images[0] == tmp_path / "JPEGImages" / "2008_1.jpg"
 
 
 def test_five_references_are_drawn_anew_in_each_part_and_the_same_each_time(tmp_path: Path) -> None:

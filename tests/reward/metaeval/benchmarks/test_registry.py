@@ -1,7 +1,8 @@
-"""Every benchmark says what files it needs, and reads the common JSONL form of its items."""
+"""Every benchmark says what files it needs, and reads the common JSONL form of its items, also packed."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,10 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval import evaluate
-from reward.metaeval.benchmarks import (
-    Benchmark,
-    PreferencePair,
-    Quadruple,
-    RatedCaption,
-    benchmark_spec,
-    list_benchmarks,
-    load_benchmark,
-)
-from tests.reward.metaeval.small_benchmarks import write_lines
+from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
+from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
+from reward.metaeval.benchmarks.jsonl import in_common_form
+from tests.reward.metaeval.small_benchmarks import make_benchmark, write_lines
 
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
 # A file that each of these needs.
@@ -35,101 +29,103 @@ NEEDED = {
 }
 
 
-def test_all_benchmarks_are_there() -> None:
-    assert set(list_benchmarks()) == {
-        *("longcap-arena", "flickr8k-expert", "flickr8k-cf", "composite", "polaris", "nebula", "vicr", "scenes"),
-        *(
-            "mmhe",
-            "mmhe-pairs",
-            "genai-bench",
-            "evalmuse-40k",
-            "scenes-pairs",
-            "ratings",
-            "pairs",
-            "quadruples",
-            *NEEDED,
-        ),
-    }
-
-
 @pytest.mark.parametrize("name", EXTERNAL)
 def test_every_benchmark_says_what_it_needs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
     spec = benchmark_spec(name)
-    assert spec.files
-    assert spec.origin
-    assert spec.statistic in {"tau-b", "tau-c", "accuracy", "auc", "group"}
-    assert spec.checked == "schema"  # no published files are here
     assert spec.ties == ("wrong" if name in NEEDED else "half")
+    assert NEEDED.get(name, "") in spec.files
     terms = re.escape(spec.licence) if spec.licence else "licence is not known to us"
     needs = f"{re.escape(f'{spec.title} needs {spec.files}. From: {spec.origin}.')} .*{terms}.*--data"
     (tmp_path / "empty").mkdir()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.md").write_text("Nothing here.")
     (tmp_path / "empty.jsonl").touch()
-    assert NEEDED.get(name, "") in spec.files
-    for data in (tmp_path / "absent", tmp_path / "empty", tmp_path / "other", tmp_path / "empty.jsonl", None):
-        for part in (None, *spec.parts):
-            with pytest.raises(DataError, match=needs):
-                load_benchmark(name, data, part=part)
+    for data in (tmp_path / "absent", tmp_path / "empty", tmp_path / "empty.jsonl", None):
+        with pytest.raises(DataError, match=needs):
+            load_benchmark(name, data)
 
 
 SHARED = {"image": "a.jpg", "references": ["One dog.", " "], "category": "HC"}
-ROWS: dict[Any, dict[str, Any]] = {
-    RatedCaption: {**SHARED, "candidate": "A dog.", "ratings": [1, 2], "metric": 0.5},
-    PreferencePair: {**SHARED, "captions": ["A dog.", "A cat."], "label": 1, "metric": [0.5, 0.25]},
-    Quadruple: {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "HC", "metric": [1, 2, 3, 4]},
+ROWS: dict[str, dict[str, Any]] = {
+    RATINGS: {**SHARED, "candidate": "A dog.", "ratings": [1, None, 2], "metric": 0.5},
+    PAIRS: {**SHARED, "captions": ["A dog.", "A cat."], "label": 1, "metric": [0.5, 0.25]},
+    QUADRUPLES: {"images": ["a.jpg", "b.jpg"], "captions": ["x y", "y x"], "category": "HC", "metric": [1, 2, 3, 4]},
 }
 
 
 @pytest.mark.parametrize("name", EXTERNAL)
 def test_every_benchmark_reads_the_common_form(name: str, tmp_path: Path) -> None:
     form = benchmark_spec(name).form
-    row = ROWS[form] | ({"ratings": {"fluency": [1, 2]}} if name == "mmhe" else {})
-    path = write_lines(tmp_path / "any.jsonl", row, {**row, "metric": [None] * 4 if form is Quadruple else None})
+    row = ROWS[form] | ({"ratings": {"fluency": [1, None, 2]}} if name == "mmhe" else {})
+    path = write_lines(tmp_path / "any.jsonl", row, "", {**row, "metric": [None] * 4 if form == QUADRUPLES else None})
     benchmark = load_benchmark(name, path)
-    first, second = benchmark.items
-    assert isinstance(first, form)
-    assert isinstance(second, form)
-    assert (first.category, len(benchmark.items)) == ("HC", 2)
-    assert first.columns["metric"] == (tuple(row["metric"]) if isinstance(row["metric"], list) else 0.5)
+    assert (benchmark.rows["category"].tolist(), benchmark.spec.name) == (["HC", "HC"], name)
+    np.testing.assert_array_equal(
+        benchmark.columns["metric"], [np.ravel(row["metric"]), np.full(benchmark.shape[1], np.nan)]
+    )
     (tmp_path / "pictures").mkdir()
     elsewhere = load_benchmark(name, path, images=tmp_path / "pictures", limit=1)
-    for item, folder in ((first, tmp_path), (elsewhere.items[0], tmp_path / "pictures")):
-        assert (item.images[0] if isinstance(item, Quadruple) else item.image) == folder / "a.jpg"
-        assert isinstance(item, Quadruple) or item.references == ("One dog.",)
-    write_lines(path, "")
-    with pytest.raises(DataError, match="holds nothing to score"):
-        load_benchmark(name, path)
+    for item, folder in ((benchmark.rows.iloc[0], tmp_path), (elsewhere.rows.iloc[0], tmp_path / "pictures")):
+        assert item["images"][0] == folder / "a.jpg"
+        assert item["references"] == (() if form == QUADRUPLES else ("One dog.",))
+    if form == RATINGS:
+        assert [*benchmark.rows["ratings"][0].values()] == [(1, 2)]
     write_lines(path, row, {**row, "category": True})
     with pytest.raises(DataError, match="line 2: category must be text"):
         load_benchmark(name, path)
-    assert len(load_benchmark(name, path, limit=1).items) == 1  # the rest is not read
+    assert len(load_benchmark(name, path, limit=1).rows) == 1  # the rest is not read
 
 
-def test_judgments_of_ones_own(tmp_path: Path) -> None:
-    pair = {"image": "a.jpg", "captions": ["A dog.", "A cat."], "label": 0, "mine": [0.9, 0.1]}
-    pairs = load_benchmark("pairs", write_lines(tmp_path / "pairs.jsonl", pair, {**pair, "mine": [0.2, 0.2]}))
-    found = evaluate(pairs, np.array([item.columns["mine"] for item in pairs.items]), resamples=10)
-    assert found.estimates["overall"].value == 0.75  # a tie is half right
-    four = {"images": ["a.jpg", "b.jpg"], "captions": ["A dog.", "A cat."], "mine": [0.9, 0.1, 0.2, 0.8]}
-    [item] = load_benchmark("quadruples", write_lines(tmp_path / "four.jsonl", four)).items
-    assert item.columns == {"mine": (0.9, 0.1, 0.2, 0.8)}
+def test_fields_of_the_common_form(tmp_path: Path) -> None:
+    rated = {"candidate": "A dog.", "ratings": {"fluency": 3, "clarity": [None]}, "category": 2, "x": float("nan")}
+    path = write_lines(tmp_path / "a.jsonl", rated, {**rated, "ratings": [None, None]}, {**rated, "ratings": {}})
+    (item,) = load_benchmark("ratings", path).rows.itertuples()  # nobody rated the others
+    assert (item.ratings, item.category, item.images) == ({"fluency": (3.0,)}, "2", (None,))
+    assert item.image_id.endswith("line 1")
+    pair = {"image": "/elsewhere/a.jpg", "captions": ["A.", "B."], "question": "What?", "box": [1, 2, 3, 4]}
+    pairs = load_benchmark("pairs", write_lines(tmp_path / "b.jsonl", {**pair, "label": None}, {**pair, "label": 0}))
+    np.testing.assert_array_equal(pairs.rows["label"], [np.nan, 0])
+    (item, _) = pairs.rows.itertuples()
+    assert (item.question, item.images[0].box, item.images[0].image) == (
+        "What?",
+        [1, 2, 3, 4],
+        Path("/elsewhere/a.jpg"),
+    )
+
+
+def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
+    packed, plain = tmp_path / "a.jsonl.gz", tmp_path / "b.jsonl"
+    line = '{"candidate": "A dog.", "ratings": [1], "score": NaN}'
+    with gzip.open(packed, "wt", encoding="utf-8-sig") as file:
+        file.write(line)
+    plain.write_text(f"\n{line}", encoding="utf-8-sig")
+    for path, number in ((packed, 1), (plain, 2)):
+        assert load_benchmark("ratings", path).rows["image_id"].tolist() == [f"{path}, line {number}"]
+    for path, content in (
+        *((packed, broken) for broken in (packed.read_bytes()[:-12], b"no gzip")),
+        (plain, b'{"candidate": "\xff"}'),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="cannot read"):
+            load_benchmark("ratings", path)
+
+
+def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> None:
+    for row in (*ROWS.values(), {"anything": 1}):
+        assert in_common_form(write_lines(tmp_path / "a.jsonl", row))
+    for name in ("cand", "mt", "caption", "correct", "candidates", "caption_0"):
+        assert not in_common_form(write_lines(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("flickr", {}, r"no benchmark is named 'flickr'; there are: .*flickr8k-cf"),
+        ("caparena", {}, "a command of their own: capreward arena"),
         ("longcap-arena", {"data": "", "part": "TestC"}, "has no part 'TestC'; its parts: TestA, TestB, val"),
-        ("composite", {"data": "", "part": "test"}, "composite has no part 'test'; its parts: none"),
         ("composite", {"data": "", "images": "absent"}, r"no folder .*absent of images"),
         ("scenes", {"limit": 0}, "limit must be at least 1, got 0"),
-        (
-            "ratings",
-            {"data": ""},
-            r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file",
-        ),
+        ("scenes-pairs", {"data": ""}, "the scenes are made on the spot"),
+        ("ratings", {"data": ""}, r"not a \.jsonl file in the common form\. Your ratings needs a \.jsonl file"),
     ],
 )
 def test_unknown_names_parts_and_folders(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
@@ -138,27 +134,21 @@ def test_unknown_names_parts_and_folders(tmp_path: Path, name: str, options: dic
         load_benchmark(name, **{**options, **paths})
 
 
-def test_columns_are_those_that_every_item_has_a_place_for() -> None:
-    spec = benchmark_spec("flickr8k-expert")
-    nan = float("nan")
-    columns = [{"a": 1.0, "b": nan, "c": nan}, {"a": nan, "b": nan, "d": 1.0}]
-    items = [RatedCaption("A.", {"overall": (1.0,)}, columns=values) for values in columns]
-    assert Benchmark(spec, items).column_names == ("a",)
-    assert Benchmark(spec, []).column_names == ()
-    pair = PreferencePair(("A.", "B."), 0, columns={"a": (nan, 1.0)})
-    four = Quadruple((None, None), ("A.", "B."), columns={"a": (nan,) * 4})
-    assert Benchmark(spec, [pair]).column_names == ("a",)
-    assert Benchmark(spec, [four]).column_names == ()
-
-
-def test_captions_that_no_metric_can_score_are_none() -> None:
-    rated = [RatedCaption(text, {"overall": (1.0,)}, references=("\u200b", "A dog.")) for text in ("A.", " ", "\ud800")]
-    first, *others = Benchmark(benchmark_spec("vicr"), rated).samples()
+def test_columns_are_those_with_a_number_and_captions_that_no_metric_can_score_are_none() -> None:
+    entries: list[dict[str, Any]] = [
+        {"candidate": text, "ratings": [1], "references": ["\u200b", "A dog."], "b": None}
+        for text in ("A.", " ", "\ud800")
+    ]
+    entries[1]["a"] = 1.0
+    made = make_benchmark(entries, RATINGS, "tau-c")
+    np.testing.assert_array_equal(made.columns["a"], [[np.nan], [1], [np.nan]])
+    assert list(made.columns) == ["a"]
+    first, *others = made.samples()
     assert first is not None
     assert first.references == ("A dog.",)
     assert others == [None, None]
-    scenes = load_benchmark("scenes", limit=2)
+    scenes: Benchmark = load_benchmark("scenes", limit=2)
     for references in (True, False):
         samples = scenes.samples(references=references)
         assert [sample is not None and bool(sample.references) for sample in samples] == [references] * 2
-    assert [len(item.ratings) for item in scenes.items if isinstance(item, RatedCaption)] == [3, 3]
+    assert scenes.rows["ratings"].map(len).tolist() == [3, 3]

@@ -178,7 +178,7 @@ def test_published_correlations_on_flickr8k_expert_come_out(shared_folder: Path)
 
     benchmark = load_benchmark("flickr8k-expert", shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz")
     samples = [sample for sample in benchmark.samples() if sample is not None]
-    ratings = np.array([item.ratings["overall"] for item in benchmark.items])
+    ratings = np.array([each["overall"] for each in benchmark.rows["ratings"]])
     assert ratings.shape == (len(samples), 3) == (5664, 3)
     found = {}
     for name in PUBLISHED:
