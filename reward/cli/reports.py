@@ -152,8 +152,6 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} captions")
     if summary.distinct:
         console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
-    for found, computed in summary.cache.values():
-        console.print(f"cache: {found:,} image embeddings found, {computed:,} computed")
     groups = f" in {summary.groups} groups" if summary.groups else ""
     before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
     pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""

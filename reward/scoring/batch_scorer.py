@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 from reward.values import values_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _CHUNK_ROWS = 1024
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
@@ -113,20 +110,18 @@ class BatchScorer:
 
     def loaded(self) -> Metrics:
         """The scorers; loaded if this process does not have them yet."""
-        if self._metrics is not None:
-            return self._metrics
-        if not self.given.is_named:
+        if self._metrics is None and not self.given.is_named:
             self._metrics = self.given.load()
-            return self._metrics
         with _loading:
-            fingerprint, key = self.given.stay(), repr((self.given.parts, self.given.weights, self.given.options))
-            if key not in _loaded or _loaded[key][0] != fingerprint:
-                _loaded.pop(key, None)  # that of older files
-                metrics = self.given.load()
-                _check_corpus(metrics)
-                _loaded[key] = fingerprint, metrics
-            self._metrics = _loaded[key][1]
-        return self._metrics
+            if self._metrics is None:
+                fingerprint, key = self.given.stay(), repr((self.given.parts, self.given.weights, self.given.options))
+                if key not in _loaded or _loaded[key][0] != fingerprint:
+                    _loaded.pop(key, None)  # that of older files
+                    metrics = self.given.load()
+                    _check_corpus(metrics)
+                    _loaded[key] = fingerprint, metrics
+                self._metrics = _loaded[key][1]
+            return self._metrics
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "images_decoded": 0, "_metrics": None}
@@ -182,31 +177,16 @@ class BatchScorer:
             DataError: a column is missing, or the batch is of another kind.
             InvalidSampleError: a column that is read is no list.
         """
-        if isinstance(batch, Mapping):
-            return self._score_mapping(batch)
-        import pyarrow as pa
-
-        if isinstance(batch, pa.Table):
-            names = self.plan(batch.column_names).names
-            added = self.score_rows(batch.select(names).to_pylist(), batch.column_names)
-            return self.with_columns(batch.select([]) if self.added_only else batch, added)
-        raise DataError(
-            f"a batch must be a pyarrow.Table, or a dict of numpy arrays or of lists, got {type(batch).__name__}; with "
-            'Ray, choose map_batches(batch_format="pyarrow")'
-        )
-
-    def with_columns(self, table: pa.Table, added: Mapping[str, list[Any]]) -> pa.Table:
-        """A table with added columns of their types."""
         import pyarrow as pa
 
         from reward.scoring.schemas import arrow_type
 
-        for name, kind in self.columns(table.column_names).types.items():
-            table = table.append_column(pa.field(name, arrow_type(kind)), pa.array(added[name], arrow_type(kind)))
-        return table
-
-    def _score_mapping(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        columns = list(batch)
+        if not isinstance(batch, (Mapping, pa.Table)):
+            raise DataError(
+                f"a batch must be a pyarrow.Table, or a dict of numpy arrays or of lists, got {type(batch).__name__}; "
+                'with Ray, choose map_batches(batch_format="pyarrow")'
+            )
+        columns = list(batch) if isinstance(batch, Mapping) else batch.column_names
         plan = self.plan(columns)
         # only the columns that are read: `datasets` decodes a column when it is looked at
         read = {name: _values(batch[name], name) for name in plan.names}
@@ -215,9 +195,14 @@ class BatchScorer:
             raise DataError(f"the columns of a batch must be of one length: {lengths}")
         rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
         added: Mapping[str, Any] = self.score_rows(rows, columns)
+        types = self.columns(columns).types
+        if isinstance(batch, pa.Table):
+            table = batch.select([]) if self.added_only else batch
+            for name, values in added.items():
+                table = table.append_column(name, pa.array(values, arrow_type(types[name])))
+            return table
         if isinstance(batch[plan.caption], np.ndarray):
             kinds = {"float64": np.float64, "bool_": np.bool_}
-            types = self.columns(columns).types
             added = {name: np.array(values, kinds.get(types[name], np.object_)) for name, values in added.items()}
         return {**({} if self.added_only else batch), **added}
 
@@ -232,6 +217,8 @@ def _check_corpus(metrics: Metrics) -> None:
 
 def _values(column: Any, name: str) -> list[Any]:
     """The rows of a column; lists that engines give as arrays become lists again, arrays of pixels stay."""
+    if hasattr(column, "to_pylist"):
+        return list(column.to_pylist())
     if isinstance(column, np.ndarray) and column.ndim == 1:
         column = column.tolist()
     return [

@@ -141,7 +141,7 @@ class FileRun:
         """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
         parts = folder.find(self.job.names)
         resumed, total = _rows(parts), self.job.source.num_rows
-        more: dict[str, Any] = {"images_decoded": 0, "cache": {}, "seconds": 0.0}
+        more: dict[str, Any] = {"images_decoded": 0, "seconds": 0.0}
         if resumed < total:
             self._score(parts, more, progress)
         if _rows(parts) < total:
@@ -173,10 +173,7 @@ class FileRun:
                 for step in work(missing):
                     parts.append(step.part)
                     more["images_decoded"] += step.images
-                    for kind, counts in step.cache.items():
-                        before = more["cache"].get(kind, [0, 0])
-                        more["cache"][kind] = [a + b for a, b in zip(before, counts, strict=True)]
-                    advance(step.rows, step.failed)
+                    advance(len(rows_of(step.part)), step.failed)
                 more["seconds"] = time.perf_counter() - start
         except KeyboardInterrupt:
             raise ScoringInterrupted(_rows(parts), job.folder) from None

@@ -24,16 +24,13 @@ class Progress:
 
     Args:
         part: its name.
-        rows, failed: its rows, and those of them that have an error.
+        failed: how many of its rows have an error.
         images: images decoded for it.
-        cache: {what is kept on disk: [entries found, entries computed]} for it.
     """
 
     part: str
-    rows: int
     failed: int
     images: int
-    cache: dict[str, list[int]]
 
 
 @dataclass
@@ -87,7 +84,7 @@ class Job:
             OutputError: a part cannot be written.
         """
         columns, reader = self.columns(self.metrics), ImageReader(self.root, self.metrics)
-        decoded, counts = 0, _cache_counts(self.metrics)
+        decoded = 0
         with _answers_kept(self.metrics, self.folder / ANSWERS):
             for tasks in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
                 summary = SummaryBuilder()
@@ -95,22 +92,10 @@ class Job:
                 name, groups = part_name(tasks), [task.group for task in tasks]
                 part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
                 put_part(self.folder, name, part)
-                before, counts, images = counts, _cache_counts(self.metrics), reader.decoded - decoded
-                cache = {kind: [a - b for a, b in zip(now, before[kind], strict=True)] for kind, now in counts.items()}
                 failed = sum(error is not None for error in built[f"{self.prefix}error"])
-                decoded += images
+                before, decoded = decoded, reader.decoded
                 tasks.clear()  # the images take far more memory than all else
-                yield Progress(name, summary.counts["rows"], failed, images, cache)
-
-
-def _cache_counts(metrics: Metrics) -> dict[str, list[int]]:
-    """{what is kept on disk: [entries found, entries computed]} since it was loaded."""
-    counts: dict[str, list[int]] = {}
-    for scorer in metrics.scorers:
-        for kind, section in getattr(scorer, "caches", {}).items():
-            hits, misses = counts.get(kind, (0, 0))
-            counts[kind] = [hits + section.hits, misses + section.misses]
-    return counts
+                yield Progress(name, failed, decoded - before)
 
 
 @contextmanager

@@ -41,7 +41,6 @@ class ScoringSummary:
         new_rows: rows scored by this run.
         seconds: time this run spent scoring, without loading the model.
         images_decoded: images this run decoded.
-        cache: {what is kept on disk: [entries found, entries computed]} by this run; empty without a cache.
         devices: those of the processes of this run; empty when it scored in its own process.
         columns: {role: column} that were read.
         checkpoints: {metric: its checkpoint as it was given}; None for a scorer object.
@@ -64,7 +63,6 @@ class ScoringSummary:
     new_rows: int = 0
     seconds: float = 0.0
     images_decoded: int = 0
-    cache: dict[str, list[int]] = field(default_factory=dict)
     devices: list[str] = field(default_factory=list)
     columns: dict[str, str | None] = field(default_factory=dict)
     checkpoints: dict[str, str | None] = field(default_factory=dict)
@@ -84,7 +82,7 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        left_out = ("output", "rows_per_second", "out_of_domain", "sources")  # the last two of older files
+        left_out = ("output", "rows_per_second", "out_of_domain", "sources", "cache")  # the last three of older files
         known = {name: value for name, value in values.items() if name not in left_out}
         known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
         return cls(output=output, **known)
