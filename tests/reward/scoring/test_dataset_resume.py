@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import PictureScorer
-from tests.reward.scoring.command import Command
 from tests.reward.scoring.small_data import make_data, save_greys
 
 
@@ -158,26 +156,6 @@ def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(tmp_pat
 
 def stopped(*arguments: Any) -> None:
     raise RuntimeError("stopped")
-
-
-def test_the_command_goes_on_after_a_kill_and_says_so(tmp_path: Path) -> None:
-    data = make_data(tmp_path, 300)
-    score_dataset(data, PictureScorer(), tmp_path / "expected.jsonl")
-    command = Command(tmp_path, seconds=0.003)
-    process = command.start_and_wait_for_rows(64)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    saved = command.saved()
-    assert 64 <= saved < 300
-    process = command.start()
-    message = process.communicate()[1]
-    assert process.returncode == 0, message
-    assert f"scored 300 rows ({saved} of them by an earlier run)" in message
-    assert command.output.read_text() == (tmp_path / "expected.jsonl").read_text()
-    assert not command.parts.exists()
-    process = command.start()
-    assert "is complete already" in process.communicate()[1]
-    assert process.returncode == 0
 
 
 class Retrained(PictureScorer):

@@ -62,7 +62,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("options", "ending"),
-    [({}, ".parquet"), ({"devices": "cpu,cpu"}, ".jsonl"), ({"cache": "cache"}, ".jsonl")],
+    [({}, ".parquet"), ({"cache": "cache"}, ".jsonl")],
 )
 def test_each_has_the_scores_that_it_has_alone(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], ending: str
