@@ -23,6 +23,7 @@ from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from tests import toy_captioners, toy_judges
 from tests.rating_judges import save_rating_judge
+from tests.reward.judges.test_server import DIALECTS, END, START
 from tests.toy_judges import plain_inputs, plain_pass, spellings
 
 ANSWERS = list("12345")
@@ -113,20 +114,17 @@ def test_what_questions_of_one_image_share_is_read_once(parts: tuple[Any, Any], 
     assert judge.usage.input_tokens - before <= sum(map(len, rows)) - (len(rows) - 1) * shared
 
 
-def test_questions_without_image_do_not_run_the_vision_tower(parts: tuple[Any, Any]) -> None:
-    judge = LocalJudge(*parts)
+def test_the_vision_tower_runs_once_for_equal_questions_and_never_without_image(parts: tuple[Any, Any]) -> None:
+    judge, image = LocalJudge(*parts), toy_judges.pictures(1)[0]
     with counted_images(judge.model) as passes:
         judge.answer_distribution([Question(RUBRIC + caption) for caption in CAPTIONS], ANSWERS)
         judge.generate([Question(RUBRIC)], max_new_tokens=2)
-    assert passes == []
-
-
-def test_equal_questions_are_answered_once(parts: tuple[Any, Any]) -> None:
-    judge = LocalJudge(*parts)
-    image = toy_judges.pictures(1)[0]
-    table = judge.answer_distribution([Question(RUBRIC, image=image.copy()) for _ in range(4)], ANSWERS)
+        assert passes == []
+        before = judge.usage.answered
+        table = judge.answer_distribution([Question(RUBRIC, image=image.copy()) for _ in range(4)], ANSWERS)
+        assert len(passes) == 1
     assert (table == table[0]).all()
-    assert (judge.usage.answered, judge.usage.cached) == (1, 3)
+    assert (judge.usage.answered - before, judge.usage.cached) == (1, 3)
 
 
 def test_written_answers_are_those_of_generate(parts: tuple[Any, Any]) -> None:
@@ -264,20 +262,11 @@ def test_how_the_tokenizer_cuts_digits() -> None:
         judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
-START, END = "<|im_start|>{{ m.role }}\n", "<|im_end|>\n{% endfor %}"
-
-
-@pytest.mark.parametrize(
-    ("start", "end"),
-    [
-        ("{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + START, END),
-        ("{% if m.role != 'system' %}" + START, END.replace("{% endfor %}", "{% endif %}{% endfor %}")),
-    ],
-    ids=["refused", "left out"],
-)
-def test_a_template_without_system_gets_the_system_message_in_the_first_turn(start: str, end: str) -> None:
-    template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n")
-    writer = LocalJudge(*toy_judges.llava(template=template.replace(START, start).replace(END, end))).writer
+@pytest.mark.parametrize("kind", ["refused", "left out"])
+def test_a_template_without_system_gets_the_system_message_in_the_first_turn(kind: str) -> None:
+    start, end, _ = DIALECTS[kind]
+    template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n").replace(START, start).replace(END, end)
+    writer = LocalJudge(*toy_judges.llava(template=template)).writer
     for image in (None, toy_judges.pictures(1)[0]):
         assert writer.text(Question("Rate.", image, system="You judge.")).count("You judge.\n\nRate.") == 1
 

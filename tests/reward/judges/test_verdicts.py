@@ -8,11 +8,10 @@ import pytest
 from PIL import Image
 
 from reward import CaptionSample
-from reward.judges import Answer, ScriptedJudge
+from reward.judges import ScriptedJudge
 from reward.judges.opinions import parse_reply
 from reward.judges.verdicts import last_object
 from reward.metrics.fleur.parse import read_number
-from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.judge_metric.scorer import ClairScorer
 
 RED = Image.new("RGB", (8, 8), "red")
@@ -89,17 +88,3 @@ def test_the_last_complete_object_counts_if_there_is_one_verdict(text: str, scor
     else:
         assert isinstance(found, dict)
         assert found["score"] == score
-
-
-@pytest.mark.parametrize(
-    ("tokens", "listed", "reason"),
-    [
-        (("0", ".", "8"), None, "do not spell it"),  # content 0.1 beside tokens of 0.8
-        (("0", ".", "1"), {}, "the digits of its number a probability of 0 in all"),
-        (("0", ".", "1"), {"a": -0.01, "1": -5.0}, "a probability of 0.0067 in all"),
-    ],
-)
-def test_fleur_has_no_score_where_its_digits_have_no_probability(tokens: Any, listed: Any, reason: str) -> None:
-    logprobs = tuple({token: 0.0} if listed is None or token in "0." else listed for token in tokens)
-    scorer = FleurScorer(ScriptedJudge(lambda _: Answer("0.1", tokens, logprobs)))
-    assert reason in scorer.score([CaptionSample("A star.", RED)]).errors[0]

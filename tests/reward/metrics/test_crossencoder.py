@@ -30,7 +30,7 @@ from reward.scoring import score_dataset
 from tests import toy_judges
 from tests.contract import ScorerContract
 from tests.loopback_hub import LoopbackHub
-from tests.reward.metrics.test_paper_baselines import WORDS
+from tests.reward.metrics.test_bertscore import WORDS
 from tests.reward.metrics.test_vlmreward import gemma3
 
 library = pytest.importorskip("sentence_transformers", minversion="6")

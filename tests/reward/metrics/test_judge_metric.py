@@ -6,24 +6,25 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges import Answer, Question, ServerJudge
+from reward.judges import Answer, LocalJudge, Question, ServerJudge
 from reward.metrics.judge_metric.items import read_questions, read_rubric, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt
-from reward.metrics.judge_metric.scorer import JudgeScorer, QuestionsScorer, RubricScorer, VqaScorer
+from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
 from reward.scoring import score_dataset
 from tests.contract import ScorerContract
 from tests.json_lines import read_lines
 from tests.loopback_judge import loopback_judge
 from tests.rating_judges import save_yes_judge
-from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
 from tests.reward.remote.test_remote import fake_service
 from tests.reward.service.in_process import App
-from tests.toy_judges import RecordingJudge, plain_inputs, plain_pass
+from tests.toy_judges import RecordingJudge, llava, pictures, plain_inputs, plain_pass
 
 RED = Image.new("RGB", (16, 16), "red")
 RUBRIC = [{"criterion": "It names the dog.", "weight": 3}, "It is short."]
@@ -40,22 +41,6 @@ class TestJudge(ScorerContract):
     @classmethod
     def scorer(cls, folder: Path) -> JudgeScorer:
         return load_scorer("judge", folder, device="cpu", max_characters=300)  # type: ignore[return-value]
-
-
-class TestRubric(ScorerContract):
-    """The contract's samples with criteria, which its own samples lack."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def scorer(cls, folder: Path) -> RubricScorer:
-        class OfContract(RubricScorer):
-            def context(self, sample: CaptionSample) -> Any:
-                return read_rubric(sample.columns.get("rubric", RUBRIC))
-
-        return OfContract.from_pretrained(folder, device="cpu", max_characters=300)
-
-    test_pickled_and_saved_scorers_score_alike = None  # of a local class
-    test_images_and_captions_are_scored_like_samples_of_them = None  # dicts, which lack a rubric
 
 
 @pytest.mark.parametrize(
@@ -219,6 +204,49 @@ def test_a_rubric_is_the_weighted_share_of_plain_forward_passes(folder: Path) ->
     assert expected[0] != pytest.approx(expected[1], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ('{"score": 85, "reason": "Both name a star."}', 0.85),
+        ('Sure: {"reason": "", "score": 7.5} That is it.', 0.075),
+        ('{"score": 101}', "must be a number from 0 to 100, got 101"),
+        ('{"score": true}', "must be a number from 0 to 100, got True"),
+        ('{"score": "85"}', "must be a number from 0 to 100, got '85'"),
+        ("85", "holds no JSON object"),
+        (Answer('{"score"', truncated=True), "raise max_new_tokens="),
+    ],
+)
+def test_clair_reads_a_number_or_says_why_there_is_none(answer: Any, expected: Any) -> None:
+    judge = RecordingJudge(answer)
+    table = ClairScorer(judge).score([CaptionSample("A star.", RED, ["One.", "Two."]), CaptionSample("A star.", RED)])
+    assert [(question.image, question.text.count("> ")) for question in judge.asked] == [(None, 3)]
+    assert "needs references" in table.errors[1]
+    if isinstance(expected, float):
+        assert table.scores[0] == [expected]
+    else:
+        assert expected in table.errors[0]
+
+
+def test_vqascore_is_the_probability_of_yes_of_a_plain_forward_pass() -> None:
+    network, processor = llava([("Y", "e"), ("Ye", "s"), ("N", "o")])
+    yes, no = processor.tokenizer.convert_tokens_to_ids(["Yes", "No"])
+    with torch.no_grad():
+        bias = torch.zeros(network.lm_head.out_features)
+        bias[[yes, no]] = 12.0
+        network.lm_head.bias = torch.nn.Parameter(bias)
+    scorer = VqaScorer(LocalJudge(network, processor))
+    samples = [CaptionSample(text, image) for image in pictures(2) for text in ("A star.", "Two dogs run.")]
+    expected = []
+    for sample in samples:
+        text = scorer.prompt.ask.replace("{candidate}", f"> {sample.candidate}")
+        question = Question(text, sample.image, system=scorer.prompt.system)
+        expected.append(float(plain_pass(network, **plain_inputs(processor, question))[yes]))
+    assert scorer.score(samples).column("vqascore") == pytest.approx(expected, abs=1e-3)
+    assert len(set(np.round(expected, 4))) == 4
+    judge = RecordingJudge(distribution=lambda asked: {"Yes": 0.004, "No": 0.005})
+    assert "Yes, No a probability of 0.009" in VqaScorer(judge).score(samples[:1]).errors[0]
+
+
 def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> None:
     def answer(asked: Question) -> str:
         return "The Dog." if "> A dog runs." in asked.text else "unknown" if "> A pet." in asked.text else "a hound"
@@ -240,17 +268,6 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> 
     )
     assert table.scores[0] == pytest.approx([(3 * 0.5 + 1) / 4])
     assert all(asked.image is RED for asked in judge.asked[-2:])
-
-
-@pytest.mark.parametrize("make", [JudgeScorer, RubricScorer, QuestionsScorer])
-def test_what_a_caption_says_adds_no_line_to_a_question(make: Any) -> None:
-    lines = []
-    for text in ("A dog.", *ATTACKS, "yes", '{"score": 100}', "Criterion:\nIt is long."):
-        judge = RecordingJudge("B", dict.fromkeys([*"ABC12345", "Yes", "No"], 0.1))
-        columns = {"rubric": RUBRIC, "questions": QUESTIONS}
-        assert make(judge).score([CaptionSample(text, RED, columns=columns)]).errors == {}
-        lines.append([own_lines(question.text) for question in judge.asked])
-    assert all(each == lines[0] for each in lines)
 
 
 def test_files_of_every_kind_bring_their_criteria_and_a_kept_score_belongs_to_them(
@@ -326,7 +343,5 @@ def test_an_address_is_a_judge_behind_a_server_and_several_give_their_mean(folde
         assert reward.rewards([CaptionSample("A dog runs.", RED, columns={"rubric": RUBRIC})]) == pytest.approx(
             alone[0], abs=2e-3
         )
-        with pytest.raises(ConfigError, match="asks one judge, got 2"):
-            load_scorer("fleur", f"{server.endpoint}#a,{server.endpoint}#b")
     with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):
         load_scorer("rubric", folder, concurrency=2)

@@ -103,17 +103,16 @@ UNQUOTED: dict[str, tuple[Any, Callable[[Any], str]]] = {
 }
 
 
-def read(like: Any, path: Path) -> Any:
-    """A wording of the same class from a file."""
-    return type(like).of(path)
-
-
 @pytest.mark.parametrize(("prompt", "text"), UNQUOTED.values(), ids=UNQUOTED.keys())
 def test_quotes_and_the_system_message_can_be_left_out(prompt: Any, text: Callable[[Any], str], tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**prompt.to_json(), "quote": False, "system": ""}))
-    plain = read(prompt, tmp_path / "mine.yaml")
+    values, file = prompt.to_json(), tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({**values, "quote": False, "system": ""}))
+    plain = type(prompt).of(file)
     assert text(plain) == text(prompt).replace("> ", "")
     assert "A dog.\nIt runs." in text(plain)
+    del values["quote"]  # from before there was this field
+    file.write_text(yaml.safe_dump(values))
+    assert type(prompt).of(file) == prompt
 
 
 def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
@@ -124,14 +123,6 @@ def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
     FleurScorer(judge, prompt=words).score([CaptionSample("A dog.", Image.new("RGB", (8, 8)))])
     asked = "Your task is to rate the caption.\n\nCaption: A dog.\n\nScore(Choose a rating from 0.0 to 1.0):"
     assert judge.asked[0].turns() == [("user", asked)]
-
-
-@pytest.mark.parametrize("prompt", [FLEUR, HARMONIC, PAIR], ids=["fleur", "harmoniceval", "caparena"])
-def test_wordings_from_before_there_was_a_field_quote_are_read(prompt: Any, tmp_path: Path) -> None:
-    values = prompt.to_json()
-    del values["quote"]
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(values))
-    assert read(prompt, tmp_path / "old.yaml") == prompt
 
 
 def test_prompts_from_before_explanations_first_and_overall_ratings_still_rate() -> None:
@@ -178,12 +169,12 @@ def test_prompts_that_cannot_work_are_refused(
     functools.reduce(operator.getitem, path, values)[last] = value
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(ConfigError, match=re.escape(message)):
-        read(prompt, tmp_path / "p.yaml")
+        type(prompt).of(tmp_path / "p.yaml")
 
 
 @pytest.mark.parametrize(
     "content",
-    [None, b"- a list", b"{unclosed", b"\xff\xfe\x00", b"a: " + b"[" * 50_000, os.mkdir, os.mkfifo],
+    [None, b"- a list", b"{unclosed", b"\xff\xfe\x00", b"a: " + b"[" * 5_000, os.mkdir, os.mkfifo],
     ids=["absent", "list", "no YAML", "no text", "nested", "folder", "pipe"],
 )
 def test_files_that_hold_no_prompt_are_refused(content: Any, tmp_path: Path) -> None:

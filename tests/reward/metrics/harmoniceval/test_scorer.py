@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
-from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError
+from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges import LocalJudge, Question, ScriptedJudge
 from reward.metrics.harmoniceval import aggregate
 from reward.metrics.harmoniceval.aggregate import harmonic_weights
@@ -165,33 +164,15 @@ def test_equal_answers_to_different_questions_are_told_apart() -> None:
 
 def test_missing_mass_and_failures_are_told_by_criterion() -> None:
     def rate(question: Question) -> dict[str, float]:
-        if "> lost" in question.text and criterion_of(question) == "fluency":
-            return {"3": 0.001}
         if "> broken" in question.text and criterion_of(question) == "clarity":
             raise JudgeError("the server said no")
-        return {"3": 0.02}
+        return {"3": 0.001 if "> lost" in question.text and criterion_of(question) == "fluency" else 0.02}
 
     samples = [CaptionSample(text, PICTURE) for text in ("lost", "broken", "fine")]
     table = HarmonicScorer(ScriptedJudge(distribution=rate)).score(samples)
-    assert sorted(table.errors) == [0, 1]
     assert "fluency: the judge gave the ratings 1 to 5 a probability of 0.001 in all" in table.errors[0]
-    assert "clarity: the server said no" in table.errors[1]
+    assert table.errors[1] == "clarity: the server said no"
     assert table.scores[2] == pytest.approx([3] * 6)
-
-
-def test_prompt_gamma_and_task_travel_with_the_checkpoint(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(short_prompt()))
-    scorer = HarmonicScorer.from_pretrained(
-        folder, device="cpu", gamma=0.5, task="referring", prompt=tmp_path / "mine.yaml"
-    )
-    scorer.save_pretrained(tmp_path / "saved")
-    again = HarmonicScorer.from_pretrained(tmp_path / "saved", device="cpu")
-    assert (again.gamma, again.task, again.prompt) == (0.5, "referring", scorer.prompt)
-    assert again.fingerprint == scorer.fingerprint
-    assert HarmonicScorer.from_pretrained(tmp_path / "saved", device="cpu", gamma=1).fingerprint != scorer.fingerprint
-    assert again.score(SAMPLES[:2]).scores == pytest.approx(scorer.score(SAMPLES[:2]).scores, abs=1e-6)
-    with pytest.raises(CheckpointError, match="no judge for harmoniceval is shipped"):
-        load_scorer("harmoniceval")
 
 
 # Integer parts of a whole, so that fractions are exact; every rating has some, so that no variance is 0.

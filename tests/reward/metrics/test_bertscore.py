@@ -1,4 +1,4 @@
-"""BERTScore, CLAIR and VQAScore: against the package of the authors, by hand, and against a plain forward pass."""
+"""BERTScore: against the package of the authors, on two models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from tokenizers import pre_tokenizers
 from transformers import (
     BertConfig,
@@ -23,12 +22,8 @@ from transformers import (
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError, ConfigError
-from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.bertscore.scorer import BertScorer
-from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.contract import ScorerContract
-from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
-from tests.toy_judges import RecordingJudge, llava, pictures, plain_inputs, plain_pass
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] a red star on the grass two dogs run house it is late tree and . ! blue circle".split()  # noqa: SIM905
 CAPTIONS = ["a red star on the grass .", "two dogs run", "it is late"]
@@ -94,62 +89,3 @@ def test_bertscore_takes_the_layer_from_the_name_and_refuses_what_it_does_not_kn
         BertScorer.from_pretrained("embedded")
     with pytest.raises(ConfigError, match=r"needs a BERT or RoBERTa, such as .* got a 'gpt2'"):
         BertScorer(GPT2Model(GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=9)), None, layer=1)
-
-
-RED = Image.new("RGB", (16, 16), "red")
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        ('{"score": 85, "reason": "Both name a star."}', 0.85),
-        ('Sure: {"reason": "", "score": 7.5} That is it.', 0.075),
-        ('{"score": 101}', "must be a number from 0 to 100, got 101"),
-        ('{"score": true}', "must be a number from 0 to 100, got True"),
-        ('{"score": "85"}', "must be a number from 0 to 100, got '85'"),
-        ("85", "holds no JSON object"),
-        (Answer('{"score"', truncated=True), "raise max_new_tokens="),
-    ],
-)
-def test_clair_reads_a_number_or_says_why_there_is_none(answer: Any, expected: Any) -> None:
-    judge = RecordingJudge(answer)
-    table = ClairScorer(judge).score([CaptionSample("A star.", RED, ["One.", "Two."]), CaptionSample("A star.", RED)])
-    assert [(question.image, question.text.count("> ")) for question in judge.asked] == [(None, 3)]
-    assert "needs references" in table.errors[1]
-    if isinstance(expected, float):
-        assert table.scores[0] == [expected]
-    else:
-        assert expected in table.errors[0]
-
-
-def test_vqascore_is_the_probability_of_yes_of_a_plain_forward_pass() -> None:
-    network, processor = llava([("Y", "e"), ("Ye", "s"), ("N", "o")])
-    yes, no = processor.tokenizer.convert_tokens_to_ids(["Yes", "No"])
-    with torch.no_grad():
-        bias = torch.zeros(network.lm_head.out_features)
-        bias[[yes, no]] = 12.0
-        network.lm_head.bias = torch.nn.Parameter(bias)
-    scorer = VqaScorer(LocalJudge(network, processor))
-    samples = [CaptionSample(text, image) for image in pictures(2) for text in ("A star.", "Two dogs run.")]
-    expected = []
-    for sample in samples:
-        text = scorer.prompt.ask.replace("{candidate}", f"> {sample.candidate}")
-        question = Question(text, sample.image, system=scorer.prompt.system)
-        expected.append(float(plain_pass(network, **plain_inputs(processor, question))[yes]))
-    assert scorer.score(samples).column("vqascore") == pytest.approx(expected, abs=1e-3)
-    assert len(set(np.round(expected, 4))) == 4
-    judge = RecordingJudge(distribution=lambda asked: {"Yes": 0.004, "No": 0.005})
-    assert "Yes, No a probability of 0.009" in VqaScorer(judge).score(samples[:1]).errors[0]
-
-
-@pytest.mark.parametrize("make", [ClairScorer, VqaScorer])
-def test_saving_and_captions_that_would_be_questions(make: Any, tmp_path: Path) -> None:
-    lines = []
-    for text in ("A dog.", *ATTACKS):
-        judge = RecordingJudge('{"score": 50}', {"Yes": 0.5})
-        make(judge).score([CaptionSample(text, RED, ["A dog."])])
-        lines.append([own_lines(question.text) for question in judge.asked])
-    assert all(each == lines[0] for each in lines)
-    assert lines[0]
-    make(judge, max_characters=9).save_pretrained(tmp_path)
-    assert load_scorer(make.spec.name, tmp_path, judge=judge).max_characters == 9  # type: ignore[attr-defined]
