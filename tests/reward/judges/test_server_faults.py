@@ -86,7 +86,7 @@ def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server: Lo
     assert not caught.value.failures
     assert len(server.requests) == 5 + 3, "questions after the one that found the server down are not asked"
     server.faults.clear()
-    server.faults.append(Fault("status", 500))
+    server.faults.extend([None] * 3 + [Fault("status", 500)])
     server.delay = 0.3
     judge = judge_at(server, cache=cache, retries=0, concurrency=4)
     with pytest.raises(JudgeError, match="500"):
