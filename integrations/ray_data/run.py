@@ -62,20 +62,15 @@ def score_files(
     """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
 
     A fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is read, scored and written
-    by one actor as one part, which appears whole or not at all. After the death of a worker
-    Ray starts another; after the death of this process the same call goes on with the parts that are missing. If files
-    or the images on this disk were added, changed or removed since, only their parts are made or removed. `_run.json`
-    in the output says what the scores depend on.
-
-    Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores. Rows of one image in a piece of a
-    fragment (8,192 rows, or 256 MiB of encoded images) are scored together, wherever they stand in it.
+    by one actor as one part, which appears whole or not at all. After the death of a worker Ray starts another; after
+    the death of this process the same call goes on with the parts that are missing. If files, or images on this disk,
+    were added, changed or removed since, only their parts are made or removed. `_run.json` in the output says what the
+    scores depend on. Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores.
 
     Args:
-        data: files, folders or patterns, see `fragments.find_files`. In a tar, the members of a row are `image` (.jpg,
-            .png, ...), `txt` or `caption`, and the fields of its .json.
-        scorer, source, weights, prefix, strip_thinking, batch_size, options: as for `score_dataset`; a scorer that is
-            no name must be picklable.
-        candidate_column, image_column, references_column: likewise.
+        data: files, folders or patterns, see `fragments.find_files`; in a tar, rows as `TarSource` reads them.
+        scorer, source, weights, candidate_column, image_column, references_column, prefix, strip_thinking, batch_size,
+            options: as for `score_dataset`; a scorer that is no name must be picklable.
         output: folder or address of the parts.
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
@@ -92,12 +87,10 @@ def score_files(
         Counts, errors and distributions over all rows.
 
     Raises:
-        MissingExtraError: Ray is not installed.
         DataError: the input cannot be read; if it is some fragments only, the others have been scored.
         OutputError: the folder belongs to another run, cannot be written, or lacks rows at the end.
         ConfigError: the cluster has no room for the actors, or a worker cannot load the scorer.
         WorkerError: the cluster failed.
-        ScoringInterrupted: Ctrl-C.
     """
     if workers != 0:
         require("ray.data", extra="ray", purpose="scoring with --engine ray")

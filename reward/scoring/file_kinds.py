@@ -14,7 +14,7 @@ from reward.samples import column_names
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.csv_source import read_csv
 from reward.scoring.forms import rows_of
-from reward.scoring.row_sources import HeldRows, JsonLinesSource, loaded, opened, without_mark
+from reward.scoring.row_sources import HeldRows, JsonLinesSource, json_row, loaded, opened, without_mark
 from reward.scoring.sources import Source
 from reward.scoring.tar_source import TarSource
 
@@ -26,28 +26,18 @@ def open_json(path: Path) -> Source:
     with opened(path) as file:
         lines = (line.strip() for line in without_mark(file) if line.strip())
         first, has_more = next(lines, b""), next(lines, None) is not None
-    is_whole = first.startswith(b"[") or (first == b"{" and has_more)
-    if not is_whole and path.name.lower().removesuffix(".gz").endswith(".json"):
-        is_whole = bool(first) and not (has_more and _is_json(first))
-    if not is_whole:
+    is_json = path.name.lower().removesuffix(".gz").endswith(".json")
+    if isinstance(json_row(first, ""), dict) and (has_more or not is_json):
         return JsonLinesSource(path)
     with opened(path) as file:
         content = file.read().removeprefix(codecs.BOM_UTF8)
     try:
-        document = loaded(content)
+        document = loaded(content) if content.strip() else []
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):
         document = parse_json(content.decode(), str(path))  # in which no image is there twice
     return HeldRows(path, rows_of(document, path))
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        loaded(line)
-        return True
-    except (ValueError, RecursionError):
-        return False
 
 
 def open_text(path: Path) -> Source:

@@ -58,17 +58,9 @@ def _of_columns(document: _Object) -> list[Any]:
 
 def _by_image(document: _Object) -> list[Any]:
     """{image: caption}, {image: [captions]} or {image: {fields}}."""
-    each = ((image, value) for image, values in document.items() for value in _several(values))
-    return [{"image": image, **(value if isinstance(value, dict) else {"caption": value})} for image, value in each]
-
-
-def _several(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _is_by_image(document: _Object) -> bool:
-    kinds = {type(value) for value in document.values()} - {type(None)}
-    return kinds in ({str}, {list}, {dict}, {str, list})
+    lists = {image: each if isinstance(each, list) else [each] for image, each in document.items()}
+    both = ((image, value) for image, values in lists.items() for value in values)
+    return [{"image": image, **(value if isinstance(value, dict) else {"caption": value})} for image, value in both]
 
 
 class DocumentForm(NamedTuple):
@@ -96,7 +88,11 @@ DOCUMENTS = (
         _of_columns,
     ),
     DocumentForm("one row", lambda it: bool(_CAPTIONS & {*it}), lambda it: [it]),
-    DocumentForm("{image: caption}, {image: [captions]} or {image: {fields}}", _is_by_image, _by_image),
+    DocumentForm(
+        "{image: caption}, {image: [captions]} or {image: {fields}}",
+        lambda it: all(isinstance(value, (str, list, dict, type(None))) for value in it.values()),
+        _by_image,
+    ),
 )
 
 

@@ -121,11 +121,9 @@ def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str
         types: {column: see `arrow_type`} of those that `added` gives.
         needs: columns of the input that `added` looks at.
     """
-    from reward.scoring.schemas import schema_of  # which loads pyarrow
-
     kind, rows = Path(path.stem).suffix.lower(), rows_with(source, added, needs)
     if kind == ".parquet":
-        write_parquet(path, rows, schema_of(source, types))
+        write_parquet(path, rows, _schema(source, types))
         return
     with path.open("w", encoding="utf-8", newline="") as file:
         if kind == ".jsonl":
@@ -134,10 +132,16 @@ def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str
             file.writelines(("," if number else "[") + json_line(row) for number, row in enumerate(rows))
             file.write("]\n")
         else:
-            names = schema_of(source, types).names
+            names = _schema(source, types).names
             writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
             writer.writerow(names)
             writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+
+
+def _schema(source: Source, types: Mapping[str, str]) -> pa.Schema:
+    from reward.scoring.schemas import schema_of  # which loads pyarrow
+
+    return schema_of(source, types)
 
 
 def write_parquet(

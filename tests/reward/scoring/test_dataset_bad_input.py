@@ -152,7 +152,7 @@ OPEN_QUOTE = "is not closed as it should be: the text up to line"
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
     "empty.jsonl": ("\n \n", "holds no rows"),
-    "first.jsonl": ('{"candidate": \n', "has no row that can be read. The first: line 1 is not valid JSON"),
+    "first.jsonl": ('{"candidate": \n', "first.jsonl is not valid JSON: "),
     "other.json": (
         '{"a": 1}',
         "holds a JSON value of no form that can be read: a list, COCO's",
