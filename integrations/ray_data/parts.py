@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
 from reward.scoring.columns import ColumnPlan
 from reward.scoring.schemas import arrow_type
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
-from reward.scoring.writers import write_parquet
+from reward.scoring.writers import rows_with, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +151,7 @@ class PartScorer:
         counted = {"images": scorer.images_decoded, "pictures": pictures.value, "process": os.getpid()}
         record = {**summary.record(), **counted}
         schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
-        rows = _joined(told(source.records(), fragment), added)
+        rows = rows_with(told(source.records(), fragment), [*types], zip(*added.values(), strict=True))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
             try:
@@ -163,8 +163,3 @@ class PartScorer:
                 ) from error
             OutputFolder(job.output).put(path, part)
         return record
-
-
-def _joined(records: Iterator[dict[str, Any] | BadRow], added: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    for record, values in zip(records, zip(*added.values(), strict=True), strict=True):
-        yield {**({} if isinstance(record, BadRow) else record), **dict(zip(added, values, strict=True))}

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -208,14 +207,8 @@ class FileRun:
             values = ((*row, rank) for row, rank in zip(values, ranked, strict=True))
         types = next(folder.parts(sorted(parts)[:1])).types
 
-        def added(chunk: Sequence[Any]) -> dict[str, list[Any]]:
-            taken = list(islice(values, len(chunk)))
-            if len(taken) < len(chunk):
-                raise OutputError(f"{job.source.name} has more rows than were scored: it changed; run the same again")
-            return {name: [row[place] for row in taken] for place, name in enumerate(types)}
-
         def write(path: Path) -> None:
-            write_rows(path, job.source, added, types, [job.plan.caption])
+            write_rows(path, job.source, types, values)
             if job.source.fingerprint() != self.manifest["input"]:
                 raise OutputError(f"{job.source.name} changed while it was scored; run the same again")
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 CHUNK_ROWS = 4096
-Added = Callable[[list[Any]], dict[str, list[Any]]]  # from the next rows of the input to the columns they get
 
 
 def check_output(path: Path, input_path: Path | None) -> None:
@@ -111,17 +110,16 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_rows(path: Path, source: Source, added: Added, types: Mapping[str, str], needs: Sequence[str]) -> None:
+def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Iterator[Sequence[Any]]) -> None:
     """The rows of the input with further columns, as the name of the output says.
 
     Args:
         path: a temporary name, which goes on after that of the output: `scores.csv.tmp`.
         source: the input.
-        added: gives the columns of the next rows.
-        types: {column: see `arrow_type`} of those that `added` gives.
-        needs: columns of the input that `added` looks at.
+        types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
+        values: those of each row.
     """
-    kind, rows = Path(path.stem).suffix.lower(), rows_with(source, added, needs)
+    kind, rows = Path(path.stem).suffix.lower(), rows_with(source.records(), [*types], values)
     if kind == ".parquet":
         write_parquet(path, rows, _schema(source, types))
         return
@@ -158,13 +156,15 @@ def write_parquet(
         writer.add_key_value_metadata(facts or {})
 
 
-def rows_with(source: Source, added: Added, needs: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of the output; the arguments are those of `write_rows`."""
-    records, rows = source.records(), source.rows(needs)
-    while chunk := list(islice(records, CHUNK_ROWS)):
-        columns = added(list(islice(rows, len(chunk))))
-        for record, values in zip(chunk, zip(*columns.values(), strict=True), strict=True):
-            yield {**({} if isinstance(record, BadRow) else record), **dict(zip(columns, values, strict=True))}
+def rows_with(
+    records: Iterator[dict[str, Any] | BadRow], names: Sequence[str], values: Iterator[Sequence[Any]]
+) -> Iterator[dict[str, Any]]:
+    """Records with further columns."""
+    for record in records:
+        own = next(values, None)
+        if own is None:
+            raise OutputError("the input has more rows than were scored: it changed; run the same again")
+        yield {**({} if isinstance(record, BadRow) else record), **dict(zip(names, own, strict=True))}
 
 
 def _cell(value: Any) -> Any:
