@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -12,7 +11,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from reward.errors import ConfigError, ServiceError
-from reward.http_client import LARGEST_REPLY, backoff, http_library, printable, retry_after
+from reward.http_client import (
+    GarbledReply,
+    UnusableReply,
+    backoff,
+    http_library,
+    printable,
+    retry_after,
+    whole_reply,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -190,24 +197,19 @@ class Replicas:
 
     def _exchange(self, url: str, method: str, body: bytes | None, deadline: float) -> Any:
         headers = {"Content-Type": "application/json"} if body is not None else {}
-        end = min(deadline, time.monotonic() + self._timeout)
-        content = b""
+        seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
         try:
-            seconds = max(0.1, end - time.monotonic())
             with self._client.stream(method, url, content=body, headers=headers, timeout=seconds) as response:
-                for part in response.iter_bytes():
-                    content += part
-                    if len(content) > LARGEST_REPLY:
-                        raise Refused(f"the service's reply is larger than {LARGEST_REPLY // 10**6} MB")
-                    if time.monotonic() > end + 0.1:
-                        raise _Failed("the reply did not come to its end in time")
-            status = response.status_code
+                reply = whole_reply(response, seconds)
+            status = reply.status_code
             if status == 200:
-                return json.loads(content)
-        except (self._errors, OSError, ValueError, RecursionError) as error:  # the last two: broken JSON
+                return reply.json()
+        except UnusableReply as error:
+            raise Refused(str(error)) from None
+        except (self._errors, GarbledReply, OSError, ValueError, RecursionError) as error:  # the last two: broken JSON
             is_death = method == "POST" and isinstance(error, self._breaks)
             raise _Failed(printable(f"{type(error).__name__}: {error}", self._token), is_death=is_death) from None
-        problem = f"status {status}: {printable(content.decode(errors='replace'), self._token)}"
+        problem = f"status {status}: {printable(reply.text, self._token)}"
         if status in (401, 403):
             raise ServiceError(f"{url} refuses the token ({problem}); set CAPREWARD_TOKEN to the service's own")
         if status in (301, 302, 307, 308, 404, 405):
@@ -216,4 +218,4 @@ class Replicas:
             raise Refused(problem)
         if status in (429, 503):  # it is alive, and only full
             self._down_since = time.monotonic()
-        raise _Failed(problem, min(retry_after(response.headers), _LONGEST_WAIT))
+        raise _Failed(problem, min(retry_after(reply.headers), _LONGEST_WAIT))

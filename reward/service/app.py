@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -12,45 +11,19 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 import reward
-from reward.errors import ServiceError
 from reward.service.batching import ScoringThread
 from reward.service.guard import Guard
-from reward.service.schemas import ErrorReply, InfoReply, ScoreReply, ScoreRequest
+from reward.service.schemas import ScoreReply, ScoreRequest
 from reward.service.scoring import BadRequest, Scoring
-from reward.service.settings import ServiceSettings
-
-__all__ = ["make_app"]
 
 _BODY = '{"image": {"base64": "iVBORw0KGgo..."}, "caption": "A dog runs."}'
 
 
-def make_app(settings: ServiceSettings, thread: ScoringThread) -> FastAPI:
-    """The application of a service.
-
-    Args:
-        settings: what is served, and the limits.
-        thread: has the metrics.
-    """
-    telemetry = thread.telemetry
-    scoring = Scoring(settings, thread)
-    app = FastAPI(
-        title="capreward",
-        version=reward.__version__,
-        summary="Image-caption metrics as a service",
-        responses={
-            status: {"model": ErrorReply, "description": text}
-            for status, text in {
-                400: "Not a request",
-                401: "Wrong token",
-                408: "The body came too slowly",
-                413: "The body is too large",
-                422: "The request cannot be answered",
-                429: "Too many requests",
-                503: "The metrics are not loaded yet",
-            }.items()
-        },
-    )
-    app.add_middleware(Guard, settings=settings, telemetry=telemetry)
+def make_app(thread: ScoringThread) -> FastAPI:
+    """The application of a service, whose settings and metrics the thread has."""
+    scoring = Scoring(thread)
+    app = FastAPI(title="capreward", version=reward.__version__, summary="Image-caption metrics as a service")
+    app.add_middleware(Guard, settings=thread.settings, counts=thread.counts)
     _handle_errors(app)
 
     def check_ready() -> None:
@@ -63,21 +36,20 @@ def make_app(settings: ServiceSettings, thread: ScoringThread) -> FastAPI:
         return {"status": "ok"}
 
     @app.get("/info", dependencies=[Depends(check_ready)])
-    async def info() -> InfoReply:
-        """What is served."""
-        return InfoReply(version=reward.__version__, metrics=thread.facts, limits=dict(settings.limits))
+    async def info() -> dict[str, Any]:
+        """What is served: facts of each metric, and limits."""
+        return {"version": reward.__version__, "metrics": thread.facts, "limits": dict(thread.settings.limits)}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        return Response(telemetry.text(), media_type="text/plain; version=0.0.4")
+        return Response(thread.counts.text(), media_type="text/plain; version=0.0.4")
 
     @app.post("/score", dependencies=[Depends(check_ready)])
-    async def score(request: ScoreRequest, received: Request) -> ScoreReply:
+    async def score(request: ScoreRequest) -> ScoreReply:
         """Scores captions."""
         metric = scoring.metric(request.metric)
-        key = hashlib.sha256(await received.body()).hexdigest()
-        samples = await scoring.score(metric, request.samples, request.weights, key)
+        samples = await scoring.score(metric, request.samples, request.weights)
         facts = thread.facts[metric]
         return ScoreReply(metric=metric, identity=facts["identity"], aspects=facts["aspects"], samples=samples)
 
@@ -85,7 +57,7 @@ def make_app(settings: ServiceSettings, thread: ScoringThread) -> FastAPI:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    def error(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    def error(status: int, reason: str, headers: Any = None) -> JSONResponse:
         return JSONResponse({"error": reason[:1000]}, status, headers)
 
     @app.exception_handler(RequestValidationError)
@@ -99,7 +71,7 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, problem: HTTPException) -> JSONResponse:
-        return error(problem.status_code, str(problem.detail), dict(problem.headers or {}))
+        return error(problem.status_code, str(problem.detail), problem.headers)
 
     @app.exception_handler(BadRequest)
     async def bad(request: Request, problem: BadRequest) -> JSONResponse:
@@ -108,7 +80,3 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(asyncio.TimeoutError)
     async def late(request: Request, problem: Exception) -> JSONResponse:
         return error(504, "there was no answer in time", {"Retry-After": "1"})
-
-    @app.exception_handler(ServiceError)
-    async def broken(request: Request, problem: ServiceError) -> JSONResponse:
-        return error(422, str(problem))  # a 5xx would have it sent again

@@ -8,23 +8,20 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from multiprocessing import connection, parent_process
-from pathlib import Path
 from typing import Any
 
 from reward.errors import ServiceError
 from reward.service.settings import ServiceSettings
 
-__all__ = ["serve"]
-
 logger = logging.getLogger(__name__)
 
 _LOOK = 0.2  # seconds between two looks at the processes
 _PAUSE = 1.0  # seconds before a process that died is started again
-_CANNOT_START = 9  # exit code of a process whose metrics cannot be loaded
+_PORT_WAIT = 5.0  # seconds that a process which is started again waits for its port
+_CANNOT_START = 9  # exit code of a process that would fail again
 
 
 def serve(settings: ServiceSettings) -> None:
@@ -35,7 +32,7 @@ def serve(settings: ServiceSettings) -> None:
     """
     places = settings.places()
     for _, port in places:
-        _check_port(settings.host, port)
+        _listening(settings.host, port).close()
     stopping = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
@@ -44,61 +41,61 @@ def serve(settings: ServiceSettings) -> None:
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    with tempfile.TemporaryDirectory(prefix="capreward-serve-") as folder:
-        children = [_started(settings, *place, folder) for place in places]
-        try:
-            while not stopping.wait(_LOOK):
-                for number, child in enumerate(children):
-                    if child.exitcode == _CANNOT_START:
-                        raise ServiceError("the service cannot start; the reason stands above")
-                    if child.exitcode is not None and not stopping.wait(_PAUSE):
-                        logger.warning("port %d: the process died and is started again", places[number][1])
-                        children[number] = _started(settings, *places[number], folder)
-        finally:
-            for child in children:
-                child.terminate()
-            end = time.monotonic() + settings.drain + 5.0  # they end by themselves within `drain`
-            for child in children:
-                child.join(max(0.0, end - time.monotonic()))
-                child.kill()
-                child.join()
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    children = [_started(settings, *place) for place in places]
+    try:
+        while not stopping.wait(_LOOK):
+            for number, child in enumerate(children):
+                if child.exitcode == _CANNOT_START:
+                    raise ServiceError("the service cannot start; the reason stands above")
+                if child.exitcode is not None and not stopping.wait(_PAUSE):
+                    logger.warning("port %d: the process died and is started again", places[number][1])
+                    children[number] = _started(settings, *places[number])
+    finally:
+        for child in children:
+            child.terminate()
+        end = time.monotonic() + settings.drain + 5.0  # they end by themselves within `drain`
+        for child in children:
+            child.join(max(0.0, end - time.monotonic()))
+            child.kill()
+            child.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _started(settings: ServiceSettings, device: str, port: int, folder: str) -> Any:
-    child = multiprocessing.get_context("spawn").Process(target=_serve_one, args=(settings, device, port, folder))
+def _started(settings: ServiceSettings, device: str, port: int) -> Any:
+    child = multiprocessing.get_context("spawn").Process(target=_serve_one, args=(settings, device, port))
     child.start()
     return child
 
 
-def _serve_one(settings: ServiceSettings, device: str, port: int, folder: str) -> None:
+def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
     """What a process does: HTTP in its main thread, and scoring in another."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; uvicorn handles it from its start on
     threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
     import uvicorn
 
     from reward.service.app import make_app
-    from reward.service.batching import Deaths, ScoringThread
-    from reward.service.slow_clients import ImpatientProtocol
+    from reward.service.batching import ScoringThread
+    from reward.service.guard import impatient_protocol
 
     def give_up(error: Exception) -> None:
         print(f"error: {device}: {error}", file=sys.stderr, flush=True)
         os._exit(_CANNOT_START)
 
-    thread = ScoringThread(settings, device, Deaths(Path(folder), str(port), settings.batch_requests), give_up)
+    try:
+        listening = _listening(settings.host, port, _PORT_WAIT)
+    except ServiceError as error:
+        give_up(error)
     config = uvicorn.Config(
-        make_app(settings, thread),
-        host=settings.host,
-        port=port,
+        make_app(ScoringThread(settings, device, give_up)),
         log_level="error",
-        http=ImpatientProtocol.with_limit(settings.body_timeout),
+        http=impatient_protocol(settings.body_timeout),
         access_log=False,
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=round(settings.drain),
     )
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run([listening])
     os._exit(0)  # without a word of the scoring thread, which may be at work
 
 
@@ -110,10 +107,18 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _check_port(host: str, port: int) -> None:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as uvicorn does
+def _listening(host: str, port: int, patience: float = 0.0) -> socket.socket:
+    """A socket at a port, waited for; a port that another program holds ends the service."""
+    end = time.monotonic() + patience
+    while True:
+        bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            bound.bind((host, port))
+            return bound
         except OSError as error:
-            raise ServiceError(f"port {port} of {host} cannot be used: {error.strerror}; choose another") from None
+            bound.close()
+            if time.monotonic() >= end:
+                reason = error.strerror
+                raise ServiceError(f"port {port} of {host} cannot be used: {reason}; choose another") from None
+        time.sleep(0.2)

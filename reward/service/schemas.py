@@ -6,36 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = [
-    "Base64Image",
-    "ErrorReply",
-    "Image",
-    "InfoReply",
-    "PathImage",
-    "SampleScores",
-    "ScoreReply",
-    "ScoreRequest",
-    "ScoreSample",
-    "UrlImage",
-]
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)  # a misspelt field must not be taken for a missing one
-
-
-class ErrorReply(BaseModel):
-    """Why a request got no answer."""
-
-    error: str
-
-
-class InfoReply(BaseModel):
-    """What is served: facts of each metric, and limits."""
-
-    version: str
-    metrics: dict[str, dict[str, Any]]
-    limits: dict[str, float]
 
 
 class Base64Image(_Strict):
@@ -50,13 +23,7 @@ class PathImage(_Strict):
     path: str
 
 
-class UrlImage(_Strict):
-    """A data URL."""
-
-    url: str
-
-
-Image = str | Base64Image | PathImage | UrlImage  # a string is a data URL, base64, or else a path
+Image = str | Base64Image | PathImage  # a string is a data URL, base64, or else a path
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 

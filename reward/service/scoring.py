@@ -1,27 +1,22 @@
-"""From captions that a request names to their scores and rewards: limits, images, the metric, weights."""
+"""From the captions that a request names to their scores and rewards: images, the metric, weights."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from reward.aspect_weights import normalise_weights
-from reward.errors import ImageError, InvalidSampleError, ServiceError, WeightsError
+from reward.errors import ImageError, InvalidSampleError, WeightsError
 from reward.samples import CaptionSample, is_wordless
 from reward.score_table import ScoreTable, weighted_mean
 from reward.service.batching import ScoringThread
-from reward.service.images import ImageReader, ImageRefused
+from reward.service.images import ImageRefused, read_image
 from reward.service.schemas import SampleScores, ScoreSample
-from reward.service.settings import ServiceSettings
-
-__all__ = ["BadRequest", "Scoring"]
-
-logger = logging.getLogger(__name__)
 
 
 class BadRequest(Exception):
@@ -36,15 +31,13 @@ class Scoring:
     """Scores what requests ask for.
 
     Args:
-        settings: of the service.
-        thread: has the metrics.
+        thread: has the metrics, and the settings of the service.
     """
 
-    def __init__(self, settings: ServiceSettings, thread: ScoringThread) -> None:
-        self.settings, self.thread = settings, thread
-        self.names = [metric.name for metric in settings.metrics]
-        self._images = ImageReader(settings)
-        self._errors = 0
+    def __init__(self, thread: ScoringThread) -> None:
+        self.thread, self.settings = thread, thread.settings
+        # Not the event loop's own: what else waits there must not wait for a slow disk.
+        self._image_threads = ThreadPoolExecutor(16, thread_name_prefix="image")
 
     def metric(self, name: str | None) -> str:
         """The metric of a name; None is the only one.
@@ -52,89 +45,90 @@ class Scoring:
         Raises:
             BadRequest: there is no such metric, or several.
         """
-        if name is None and len(self.names) == 1:
-            return self.names[0]
-        if name not in self.names:
-            raise BadRequest(f"metric must be one of {', '.join(self.names)}, got {name!r:.80}")
+        names = list(self.thread.facts)
+        if name is None and len(names) == 1:
+            return names[0]
+        if name not in names:
+            raise BadRequest(f"metric must be one of {', '.join(names)}, got {name!r:.80}")
         return name
 
     async def score(
-        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None, key: str
+        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None
     ) -> list[SampleScores]:
-        """The captions' scores, in one job, so that those of an image are scored together; `key` names the request.
+        """The captions' scores, in one job, so that those of an image are scored together.
 
         Raises:
-            BadRequest: too many captions, an image that the service refuses, unknown weights.
-            asyncio.TimeoutError, ServiceError: see `ScoringThread.ask`.
+            BadRequest: too many captions, an image that the service refuses, unknown weights, or the metric fails.
+            asyncio.TimeoutError: there are none in time.
         """
         most = self.settings.max_candidates
         if sum(len(each.candidates) for each in asked) > most:
             raise BadRequest(f"a request may hold {most} captions; send several requests")
-        images = list(dict.fromkeys(each.image for each in asked if each.image is not None))
-        loaded = await asyncio.gather(*map(self._images.read, images), return_exceptions=True)
-        read = dict(zip(images, loaded, strict=True))
-        samples: list[CaptionSample] = []
-        places: list[list[int | str]] = []  # of each caption: its row in the job, or why it has none
-        for each in asked:
-            image = None if each.image is None else read[each.image]
-            if isinstance(image, ImageRefused):
-                raise BadRequest(str(image))
-            if isinstance(image, BaseException) and not isinstance(image, ImageError):
-                raise image
-            row: list[int | str] = []
-            for candidate in each.candidates:
-                try:
-                    if isinstance(image, ImageError):
-                        raise InvalidSampleError(str(image))
-                    self._check_length(candidate, *each.references, json.dumps(each.columns))
-                    samples.append(CaptionSample(candidate, image, each.references, columns=each.columns))
-                    row.append(len(samples) - 1)
-                except InvalidSampleError as error:
-                    row.append(str(error))
-            places.append(row)
         facts = self.thread.facts[metric]
+        given = facts["default_weights"] if weights is None else weights
         try:
-            vector = normalise_weights(
-                facts["default_weights"] if weights is None else weights, facts["aspects"], facts["aliases"]
-            )
+            vector = normalise_weights(given, facts["aspects"], facts["aliases"])
         except WeightsError as error:
             raise BadRequest(str(error)) from None
+        images = await self._read_images(asked)
+        rows = [_row(each, candidate, images) for each in asked for candidate in each.candidates]
+        samples = [row for row in rows if isinstance(row, CaptionSample)]
         table = ScoreTable(np.empty((0, len(vector))), facts["aspects"])
         if samples:
             try:
-                table = await self.thread.ask(metric, samples, key)
-            except (ServiceError, asyncio.TimeoutError):
+                table = await self.thread.ask(metric, samples)
+            except asyncio.TimeoutError:
                 raise
             except Exception as error:
                 raise BadRequest(f"{type(error).__name__}: {error}"[:500], status=500) from None
-        refused = sum(isinstance(place, str) for row in places for place in row)
-        self.thread.telemetry.count(metric, len(table) - len(table.errors), len(table.errors) + refused)
-        scored = [_collect(*each, table, vector, facts["range"]) for each in zip(asked, places, strict=True)]
-        self._log_errors(metric, [error for sample in scored for error in sample.errors if error is not None])
-        return scored
+        scored = len(table) - len(table.errors)
+        self.thread.counts.captions(metric, scored, len(rows) - scored)
+        captions = iter(_captions(rows, table, len(vector)))
+        return [_collect(each.candidates, captions, vector, facts["range"]) for each in asked]
 
-    def _log_errors(self, metric: str, errors: list[str]) -> None:
-        """Warns of the first, tenth, hundredth, ... caption without a score."""
-        before, self._errors = self._errors, self._errors + len(errors)
-        if errors and (before == 0 or len(str(before)) < len(str(self._errors))):
-            logger.warning("%s: %d captions so far have no score; the last: %s", metric, self._errors, errors[0])
+    async def _read_images(self, asked: Sequence[ScoreSample]) -> dict[Any, bytes | ImageError]:
+        images = list(dict.fromkeys(each.image for each in asked if each.image is not None))
+        loop = asyncio.get_running_loop()
+        reading = [loop.run_in_executor(self._image_threads, read_image, image, self.settings) for image in images]
+        read = dict(zip(images, await asyncio.gather(*reading, return_exceptions=True), strict=True))
+        for each in read.values():
+            if isinstance(each, ImageRefused):
+                raise BadRequest(str(each))
+            if isinstance(each, BaseException) and not isinstance(each, ImageError):
+                raise each
+        return read  # type: ignore[return-value]
 
-    def _check_length(self, *texts: str) -> None:
-        most = self.settings.max_characters
-        if any(len(text) > most for text in texts):
-            raise InvalidSampleError(f"a text has more than {most} characters, which is the service's limit")
+
+def _row(asked: ScoreSample, candidate: str, images: Mapping[Any, bytes | ImageError]) -> CaptionSample | str:
+    """A caption as a sample, or why it is none."""
+    image = None if asked.image is None else images[asked.image]
+    if isinstance(image, ImageError):
+        return str(image)
+    try:
+        return CaptionSample(candidate, image, asked.references, columns=asked.columns)
+    except InvalidSampleError as error:
+        return str(error)
 
 
-def _collect(
-    asked: ScoreSample, row: list[int | str], table: ScoreTable, weights: np.ndarray, bounds: list[float | None]
-) -> SampleScores:
-    found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
-    error: str | None
-    for candidate, place in zip(asked.candidates, row, strict=True):
-        if isinstance(place, str):
-            values, error, cut = np.full(len(weights), np.nan), place, False
+Caption = tuple[np.ndarray, str | None, bool]  # scores (A,), why there are none, whether the text was cut
+
+
+def _captions(rows: Sequence[CaptionSample | str], table: ScoreTable, aspects: int) -> list[Caption]:
+    places = iter(range(len(table)))
+    found: list[Caption] = []
+    for row in rows:
+        if isinstance(row, str):
+            found.append((np.full(aspects, np.nan), row, False))
         else:
-            values, error, cut = table.scores[place], table.errors.get(place), bool(table.truncated[place])
+            place = next(places)
+            found.append((table.scores[place], table.errors.get(place), bool(table.truncated[place])))
+    return found
+
+
+def _collect(candidates: Sequence[str], captions: Any, weights: np.ndarray, bounds: list[float | None]) -> SampleScores:
+    found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
+    for candidate in candidates:
+        values, error, cut = next(captions)
         found.scores.append([_number(value) for value in values])
         found.errors.append(error)
         found.truncated.append(cut)

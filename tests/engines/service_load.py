@@ -89,9 +89,7 @@ class Load:
         ways: dict[str, Callable[[random.Random], Awaitable[None]]] = {
             "/score, a path": lambda rng: self._score(rng, lambda file: rng.choice([file.name, {"path": file.name}])),
             "/score, bytes": lambda rng: self._score(rng, lambda file: {"base64": _base64(file)}),
-            "/score, a data URL": lambda rng: self._score(
-                rng, lambda file: rng.choice([_url(file), {"url": _url(file)}])
-            ),
+            "/score, a data URL": lambda rng: self._score(rng, _url),
             "/score, one of three images broken": self._broken,
             "RemoteReward, TRL's call": self._trl,
             "compute_score, verl's call": self._verl,

@@ -6,13 +6,12 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from reward.http_client import http_library
 from reward.registry import MetricSource
 from reward.service.app import make_app
-from reward.service.batching import Deaths, ScoringThread
+from reward.service.batching import ScoringThread
 from reward.service.settings import ServiceSettings
 
 
@@ -27,15 +26,13 @@ class App:
     def __init__(self, *metrics: str, **settings: Any) -> None:
         served = tuple(MetricSource.parse(name) for name in metrics or ("unigram",))
         self.settings = ServiceSettings(served, **settings)
-        self._folder = TemporaryDirectory(ignore_cleanup_errors=True)
         failed: list[Exception] = []
-        deaths = Deaths(Path(self._folder.name), "test", self.settings.batch_requests)
-        self.thread = ScoringThread(self.settings, "cpu", deaths, failed.append)
+        self.thread = ScoringThread(self.settings, "cpu", failed.append)
         while not self.thread.facts:
             if failed:
                 raise failed[0]
             time.sleep(0.01)
-        self.app = make_app(self.settings, self.thread)
+        self.app = make_app(self.thread)
 
     def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         """The response; `body` is JSON."""

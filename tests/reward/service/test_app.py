@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import math
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from reward import CaptionSample, MetricReward, ScoreTable, load_scorer
-from reward.errors import ConfigError, ServiceError
+from reward import CaptionSample, MetricReward, load_scorer
+from reward.errors import ConfigError
 from reward.metrics.words.scorer import LengthScorer
 from reward.registry import MetricSource
+from reward.service import scoring
+from reward.service.counts import Counts
 from reward.service.guard import Guard
-from reward.service.images import ImageReader
+from reward.service.images import read_image
 from reward.service.settings import ServiceSettings
-from reward.service.telemetry import Telemetry
 from tests.pictures import png
 from tests.reward.service.in_process import App
 
@@ -79,13 +80,6 @@ def test_faults_of_requests_are_named(app: App, body: Any, fault: str) -> None:
     assert fault in app.post("/score", body, 422)["error"]
 
 
-def test_texts_over_the_limit_have_no_score() -> None:
-    app = App("length", max_characters=10)
-    sample = app.post("/score", {"samples": [{"candidates": ["A star.", "A red star on grass."]}]})["samples"][0]
-    assert sample["scores"] == [[2.0], [None]]
-    assert "10 characters" in sample["errors"][1]
-
-
 def test_info_names_metrics_and_limits(app: App) -> None:
     info = app.send("GET", "/info").json()
     assert info["metrics"]["unigram"]["aspects"] == ["f1"]
@@ -104,15 +98,12 @@ def test_prometheus_counts() -> None:
     assert 'capreward_requests_total{path="other",status="404"} 1.0' in text  # a client cannot make up label values
 
 
-@pytest.mark.parametrize(("problem", "status"), [(asyncio.TimeoutError(), 504), (ServiceError("3 died"), 422)])
-def test_a_metric_that_does_not_answer(problem: Exception, status: int) -> None:
-    app = App("length")
-
-    async def ask(*asked: Any) -> ScoreTable:
-        raise problem
-
-    app.thread.ask = ask  # type: ignore[method-assign]
-    app.post("/score", {"samples": [{"candidates": ["A star."]}]}, status)
+def test_a_metric_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = App("length", timeout=0.05)
+    score = LengthScorer.score
+    late = lambda self, samples, **options: (time.sleep(0.5), score(self, samples, **options))[1]  # noqa: E731
+    monkeypatch.setattr(LengthScorer, "score", late)
+    app.post("/score", {"samples": [{"candidates": ["A star."]}]}, 504)
 
 
 def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +129,12 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
 
 def test_images_of_a_request_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     app, together = App("length"), threading.Barrier(3)
-    read = ImageReader._read
 
-    def wait_for_the_others(self: ImageReader, image: Any) -> bytes:
+    def wait_for_the_others(image: Any, settings: ServiceSettings) -> bytes:
         together.wait(20)
-        return read(self, image)
+        return read_image(image, settings)
 
-    monkeypatch.setattr(ImageReader, "_read", wait_for_the_others)
+    monkeypatch.setattr(scoring, "read_image", wait_for_the_others)
     images = [{"base64": base64.b64encode(png(colour, (8, 8))).decode()} for colour in ("red", "blue")]
     asked = [{"candidates": ["A star."], "image": image} for image in [*images, {"base64": "AAAA"}, images[0]]]
     samples = app.post("/score", {"samples": asked})["samples"]
@@ -153,7 +143,7 @@ def test_images_of_a_request_are_read_at_the_same_time(monkeypatch: pytest.Monke
 
 def test_the_memory_of_bodies_counts_while_they_come() -> None:
     """Four bodies that are half there fill what is set aside; the next is told to come again, and finds room later."""
-    guard = Guard(App("length").app, App("length", max_body=100_000_000).settings, Telemetry())
+    guard = Guard(App("length").app, App("length", max_body=100_000_000).settings, Counts())
     guard.most_bytes = 100
     statuses: list[int] = []
 
@@ -200,14 +190,11 @@ def test_the_memory_of_bodies_counts_while_they_come() -> None:
         ({"token": "short"}, "8 characters"),
         ({"token": "with a blank in it"}, "white space"),
         ({"port": 80}, "1024"),
-        ({"batch_requests": 0}, "batch_requests"),
-        ({"timeout": math.nan}, "timeout"),
-        ({"batch_wait": 60.0}, "batch_wait"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        ServiceSettings((MetricSource("length"),), **settings)
+        ServiceSettings((MetricSource("length"),), **settings).places()
 
 
 @pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("::1", "::1"), ("127.0.0.2", "127.0.0.2")])

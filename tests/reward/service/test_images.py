@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from reward.registry import MetricSource
-from reward.service.images import ImageReader
-from reward.service.settings import ServiceSettings
+from reward.service import scoring
+from reward.service.schemas import ScoreSample
 from tests.reward.service.in_process import App, picture_file
 
 
@@ -44,7 +43,6 @@ def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
     data = base64.b64encode((root / "inner" / "a.png").read_bytes()).decode()
     forms = [
         {"base64": data},
-        {"url": f"data:image/png;base64,{data}"},
         f"data:image/png;base64,{data}",
         "data:image/png," + "".join(f"%{byte:02x}" for byte in base64.b64decode(data)),
         {"path": "inner/a.png"},
@@ -107,22 +105,22 @@ def test_a_pixel_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     assert "capreward_captions_total{" not in app.send("GET", "/metrics").text  # nothing was scored
 
 
-@pytest.mark.parametrize("url", ["http://example.org/a.png", "file:///etc/passwd", "a.png"])
-def test_a_url_that_holds_no_data_is_refused(app: App, url: str) -> None:
-    assert "must be a data URL" in app.score_image({"url": url}, 422)["error"]
+def test_an_address_is_not_read(app: App) -> None:
+    assert "No such file" in app.score_image("http://example.org/a.png")["samples"][0]["errors"][0]
+    assert "base64" in app.score_image({"url": "file:///etc/passwd"}, 422)["error"]
 
 
-def test_images_that_come_slowly_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_come_slowly_hold_up_nothing_else(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """What else waits comes through the threads of the event loop, which are few."""
     go_on = threading.Event()
-    monkeypatch.setattr(ImageReader, "_read", lambda self, image: go_on.wait(20))
+    monkeypatch.setattr(scoring, "read_image", lambda image, settings: str(go_on.wait(20)).encode())
 
     async def run() -> None:
-        reader = ImageReader(ServiceSettings((MetricSource("length"),)))
-        reading = [asyncio.ensure_future(reader.read("slow.png")) for _ in range(40)]
+        asked = [ScoreSample(candidates=["A star."], image=f"{number}.png") for number in range(40)]
+        scored = asyncio.ensure_future(scoring.Scoring(app.thread).score("vela", asked, None))
         await asyncio.wait_for(asyncio.to_thread(lambda: None), 5)
         go_on.set()
-        await asyncio.gather(*reading)
+        await scored
 
     try:
         asyncio.run(run())

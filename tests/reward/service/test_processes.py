@@ -133,7 +133,7 @@ def test_a_request_that_kills_processes_harms_no_other(tmp_path: Path) -> None:
             tables = list(pool.map(lambda caption: scorer.score([CaptionSample(caption)]), captions))
     for caption, table in zip(captions, tables, strict=True):
         if caption == "die":
-            assert "3 processes died, one after another, while they scored this request" in table.errors[0]
+            assert "3 services died, one after another, while they scored this request" in table.errors[0]
         else:
             assert (table.errors, table.scores.tolist()) == ({}, [[1.0]])
 
@@ -255,7 +255,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(guarded: Loopback
         b"",
         b"POST /sc",
         f"POST /score HTTP/1.1\r\n{AUTH}X: ".encode(),
-        b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /he",
     ],
 )
 def test_a_client_that_does_not_finish_its_head_is_cut_off(guarded: LoopbackService, sent: bytes) -> None:
@@ -297,3 +296,19 @@ def test_a_checkpoint_that_cannot_be_loaded_and_a_taken_port_end_the_start(tmp_p
                     service.wait()
             finally:
                 service.kill()
+
+
+def test_a_process_whose_port_was_taken_while_it_was_down_ends_the_service() -> None:
+    with loopback_service(*SERVE) as service, socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        os.kill(service.children()[0], signal.SIGKILL)
+
+        def is_taken() -> bool:
+            with suppress(OSError):
+                taker.bind(("127.0.0.1", service.port))
+                taker.listen()
+                return True
+            return False
+
+        until(is_taken)
+        assert "already in use" in service.last_words()
