@@ -26,8 +26,6 @@ COMMANDS = {
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",
     "corrupt": "reward.cli.corrupt:corrupt",
-    "battle": "reward.cli.battle:battle",
-    "caparena-auto": "reward.cli.battle:caparena_auto",
     "audit": "reward.cli.audit:audit",
     "bench": "reward.cli.bench:bench",
     "arena": "reward.cli.arena:arena",

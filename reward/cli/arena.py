@@ -1,4 +1,4 @@
-"""`capreward arena`: ratings of models from battles of their captions, and how well metrics decide the battles."""
+"""`capreward arena`: a judge compares captions of models, models are rated, and metrics are compared with people."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.cli.battle import JudgingOptions
 from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reward.metaeval.arena import ArenaResult, Voter
     from reward.metaeval.arena.battles import Battle
-    from reward.metaeval.arena.caparena_auto import AutoScore
-    from reward.metaeval.arena.ranking import Ranking
-    from reward.metaeval.arena.report import Correlations
-
-__all__ = ["arena"]
 
 
 def arena(
     figures: options.FigureOptions,
     device: options.DeviceOptions,
+    judging: JudgingOptions,
     battles: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Files of battles, in the fields of CapArena or CapArena-Auto; or folders of them."),
+        list[str] | None,
+        typer.Argument(
+            help="Files of battles, in the fields of CapArena or CapArena-Auto; or folders of them. With --judge also "
+            "the captions of models, each a file or NAME=FILE."
+        ),
     ] = None,
     metric: Metrics = None,
     settings: Settings = None,
@@ -41,12 +40,11 @@ def arena(
         ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", "-i", help="Folder of the images; default: that of the battles.")
+        Path | None, typer.Option("--images", "-i", help="Folder of the images; default: that of the first file.")
     ] = None,
     judged: Annotated[
         list[str] | None,
         typer.Option(
-            "--judged",
             help="Let another judge vote, too: NAME=FILE, where FILE holds the same battles with its verdicts in "
             "`judge`; repeat for several.",
         ),
@@ -62,7 +60,6 @@ def arena(
     ranking: Annotated[
         str | None,
         typer.Option(
-            "--ranking",
             help="Compare all rankings with this one: the word caparena (that of its annotators), or a JSON file with "
             "models from best to worst, or {model: score}.",
         ),
@@ -87,38 +84,50 @@ def arena(
     resamples: Annotated[
         int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap, of Elo and of --next.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the bootstrap, of Elo, of --next and of the order of two captions.")
+    ] = 0,
 ) -> None:
     """Rate models by the battles of their captions, and compare metrics with the people who judged them.
 
     ```
-    capreward arena battles.json
     capreward arena battles.json --metric vela=my-vela --images photos
+    capreward arena old.json new.json --images photos --judge Qwen/Qwen2.5-VL-7B-Instruct -o battles.json
+    capreward arena old.json new.json --images photos --judge http://localhost:8000/v1#MODEL -o battles.json
     capreward arena battles.json --next 50 > next.json
-    capreward arena caparena_annots_eval.json --judged gpt=caparena_annots_eval_gpt.json --ranking caparena
-    capreward arena data/caparena_auto --ranking caparena
     ```
 
-    A battle has `winner` (a source, or equal), by people, or `judge`, by `capreward battle`, or both:
+    A battle has `winner` (a source, or equal), by people, or `judge`, by --judge, or both; `ref` is by a person:
 
     ```
-    [{"img": "1.jpg", "source1": "old", "source2": "new", "caption1": "A dog.", "caption2": "A dog runs.",
-      "winner": "new", "cluster": "level 1", "judge": "Caption 2 is better.", "clip": [0.61, 0.72]}]
+    [{"img": "1.jpg", "source1": "old", "source2": "new",
+      "caption1": "A dog.", "caption2": "A dog runs.", "winner": "new",
+      "cluster": "level 1", "judge": "Tie.", "clip": [0.61, 0.72]}]
     ```
 
     Ratings are by the people, else by the judge, else by the first metric. With verdicts of people, the judge, the
     metrics, the score columns and the length of the captions are compared with them: battle by battle and at each
     level, in the ranking of the models, and by their bias for each model.
 
-    Battles of CapArena-Auto (with `ref_model`) give its leaderboard, too. Compare a leaderboard without any battles:
-    `capreward arena --leaderboard mine=scores.json --ranking caparena`.
+    --judge compares captions: {"1.jpg": "A dog runs.", ...}, or rows with an image and a caption in any form that
+    `capreward score` reads. Every two models meet on every image. Each pair is judged in both orders. A caption wins if
+    both orders agree; otherwise it is a tie. After Ctrl-C or a kill, run the same command again to continue; no
+    question is asked twice.
 
-    --next prints the pairs of models from which another battle tells most, as battles for a judge or for people.
+    CapArena-Auto (1,200 questions a model; --one-order, as in the published leaderboard, asks 600):
+
+    ```
+    capreward arena mine.json --auto caparena_auto_600.json --images all_images --one-order \\
+        --judge https://api.openai.com/v1#gpt-4o-2024-08-06 -o mine.battles.json
+    capreward arena mine.battles.json --ranking caparena
+    capreward arena --leaderboard mine=scores.json --ranking caparena
+    ```
+
+    The benchmark and its images come from its authors: see the readme of github.com/njucckevin/CapArena. Compare scores
+    only if they come from one judge, one prompt and the same number of orders.
     """
-    from dataclasses import replace
-
-    from reward.metaeval.arena import Arena, all_voters, rate_arena
-    from reward.metaeval.arena.ranking import read_ranking
+    from reward.metaeval.arena import all_voters, rate_arena, read_ranking, report
+    from reward.metaeval.arena.voters import TWICE
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
@@ -131,90 +140,48 @@ def arena(
         if fixed is None or not boards:
             message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
-        _report_boards(fixed, boards, figures)
+        said = [] if figures.quiet or figures.json else [f"Fixed ranking: {fixed.source}"]
+        values, grids = report.ranking_json(fixed, boards), [report.correlation_grid(boards)]
+        report_figures(values, grids, said, None, json=figures.json, quiet=figures.quiet)
         return
-    if annotator is not None and annotator.resolve() in [path.resolve() for path in battles]:
+    if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
-    entries = _read(battles, in_400)
+    metrics = read_metrics(metric or [], settings)
+    first = Path(battles[0].rpartition("=")[2])
+    images = images or (first if first.is_dir() else first.parent)
+    entries, unanswered = judging.read(battles, images, seed, figures)
+    if in_400 and not (entries := [battle for battle in entries if battle.get(TWICE) is True]):
+        raise typer.BadParameter(f"no battle is marked {TWICE!r}: true", param_hint="--in-400")
     if next_ is not None:
         _propose(entries, next_, seed, figures.quiet)
         return
-    field = Arena.of_battles(entries)
-    if pair_weights:
-        field = field.weighted()
     if fixed is not None:
-        fixed.common(field.systems)  # before hours of scoring
+        models = {battle[source]: None for battle in entries for source in ("source1", "source2")}
+        fixed.common(models)  # before hours of scoring
     with terminal.stdout_kept_clean():
         voters = all_voters(
             entries,
-            read_metrics(metric or [], settings),
+            metrics,
             score_column or [],
-            images=images or (battles[0] if battles[0].is_dir() else battles[0].parent),
+            images=images,
             judged=options.named_files(judged or [], "--judged"),
             annotator=annotator,
             **figures.scoring(device),
         )
         result = rate_arena(
-            field,
-            voters,
-            resamples=resamples,
-            seed=seed,
-            ranking=fixed,
-            auto=_auto(entries, voters),
+            entries, voters, pair_weights=pair_weights, ranking=fixed, boards=boards, resamples=resamples, seed=seed
         )
-    result = replace(result, correlations={**result.correlations, **boards})
-    _report(result, figures)
-
-
-def _read(paths: Sequence[Path], in_400: bool) -> list[Battle]:
-    """Battles of files, and of folders in the layout of CapArena-Auto, where the benchmark lies beside its results."""
-    from reward.errors import DataError
-    from reward.metaeval.arena.battles import read_battles
-    from reward.metaeval.arena.voters import TWICE
-
-    battles: list[Battle] = []
-    for path in paths:
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.glob("*.json") if file.name != "caparena_auto_600.json")
-            if not files:
-                raise DataError(f"folder {path} holds no .json file of battles")
-        battles += [battle for file in files for battle in read_battles(file)]
-    if in_400:
-        battles = [battle for battle in battles if battle.record.get(TWICE) is True]
-        if not battles:
-            raise DataError(f"no battle is marked {TWICE!r}: true; leave out --in-400")
-    return battles
-
-
-def _auto(battles: Sequence[Battle], voters: Sequence[Voter]) -> dict[str, list[AutoScore]]:
-    """Leaderboard of each voter, if the battles are CapArena-Auto's."""
-    from reward.metaeval.arena.caparena_auto import auto_scores
-
-    if not any("ref_model" in battle.record for battle in battles):
-        return {}
-    return {voter.name: auto_scores(battles, voter.points) for voter in voters}
-
-
-def _report_boards(ranking: Ranking, boards: Correlations, figures: options.FigureOptions) -> None:
-    from reward.metaeval.arena import report
-
-    notes = () if figures.quiet or figures.json else [f"Fixed ranking: {ranking.source}"]
-    values, grids = report.ranking_json(ranking, boards), [report.correlation_grid(boards)]
-    report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
-
-
-def _report(result: ArenaResult, figures: options.FigureOptions) -> None:
-    from reward.metaeval.arena import report
-
-    values, grids = report.to_json(result, command=terminal.command_line()), report.grids(result)
+    values = report.to_json(result, command=terminal.command_line())
     notes = () if figures.quiet else report.notes(result)
-    report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
-    for voter in result.voters:
-        if not voter.decided:
-            message = f"error: {voter.name} decided no battle; the first: {voter.problem}"
-            terminal.console(stderr=True).print(message, style="red")
+    report_figures(values, report.grids(result), notes, None, json=figures.json, quiet=figures.quiet)
+    console = terminal.console(stderr=True)
+    for voter in voters:
+        if voter.problem and not voter.decided:
+            console.print(f"error: {voter.name} decided no battle; the first: {voter.problem}", style="red")
             raise typer.Exit(1)
+    if unanswered:
+        console.print(f"{unanswered} battles were not answered; run the same again to ask for them", style="red")
+        raise typer.Exit(1)
 
 
 def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> None:
@@ -223,11 +190,11 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
 
     import numpy as np
 
-    from reward.metaeval.arena import by_judge, by_people, next_battles
+    from reward.metaeval.arena import next_battles
+    from reward.metaeval.arena.voters import by_judge, by_people
 
     voter = by_people(battles) or by_judge(battles)
-    points = np.full(len(battles), np.nan) if voter is None else voter.points
-    proposed = next_battles(battles, points, count, seed=seed)
+    proposed = next_battles(battles, np.full(len(battles), np.nan) if voter is None else voter.points, count, seed=seed)
     terminal.print_json(proposed)
     if quiet:
         return
@@ -235,8 +202,7 @@ def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> N
     pairs = Counter(" - ".join(sorted((entry["source1"], entry["source2"]))) for entry in proposed)
     for pair, number in pairs.most_common():
         console.print(f"{number} x {pair}")
-    without_image = sum("img" not in entry for entry in proposed)
-    if without_image:
+    if without_image := sum("img" not in entry for entry in proposed):
         console.print(
             f"{without_image} without an image: on every image that has captions of both models, the two have met",
             style="yellow",

@@ -31,13 +31,20 @@ _MEANT = {
     "--quiet": "--silent --no-progress",
     "--judge": "--model",
     "--judge ADDRESS#NAME": "--server",
+    "--auto": "--benchmark",
+    "--no-references": "--no-reference",
     "--model ADDRESS#NAME": "--served-model --server",
     "--set": "--option --options --param --kwargs --metric-args",
 }
 _DATA = ("--data", "--input", "--file", "--images", "--dataset", "-d", "-i")
 _CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
 _SEVERAL = ("weights", "devices", "columns", "words", "rewrite")  # options of one text that holds several, with commas
-_MOVED = {"battle": "arena", "caparena-auto": "arena", "pairs-benchmark": "corrupt --benchmark", "match": "score"}
+_MOVED = {
+    "battle": "arena --judge MODEL -o FILE",
+    "caparena-auto": "arena --auto caparena_auto_600.json --judge MODEL -o FILE",
+    "pairs-benchmark": "corrupt --benchmark",
+    "match": "score",
+}
 
 
 class GuessingCommand(TyperCommand):

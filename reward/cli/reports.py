@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +12,12 @@ from reward.cli import terminal
 
 if TYPE_CHECKING:
     from reward.judges import Usage
-    from reward.metaeval.arena.judging import BattleSummary
     from reward.metaeval.report import Grid
     from reward.scoring.summary import ScoringSummary
 
 __all__ = [
     "print_done",
     "print_usage",
-    "report_battles",
     "report_figures",
     "report_scores",
     "usage_line",
@@ -169,45 +167,6 @@ def _by(metric: str, checkpoint: str | None) -> str:
     if checkpoint == "embedded":
         return f"{metric} (weights for drawings)" if MetricSource(metric).knows_drawings_only else metric
     return f"{metric}={checkpoint}" if checkpoint else metric
-
-
-def report_battles(summary: BattleSummary, table: Grid, *, quiet: bool) -> None:
-    """Prints what became of battles, and exits with 1 if none was judged or some were not answered.
-
-    Args:
-        summary: of the run.
-        table: the results.
-        quiet: print only what went wrong.
-    """
-    console = terminal.console(stderr=True)
-    if summary.already_done:
-        print_done(summary.output, "battles and settings", "asked")
-    for line in _battle_notes(summary):
-        console.print(line, style="yellow")
-    if not quiet:
-        terminal.print_table(**vars(table), stderr=True)
-        if summary.bias.first + summary.bias.second:
-            console.print(f"the caption shown first {summary.bias.sentence}")
-        if summary.usage.answered:
-            console.print(usage_line(summary.usage))
-        before = f" ({summary.resumed} of them by an earlier run)" if summary.resumed else ""
-        console.print(f"judged {summary.judged} battles{before} -> {summary.output}", style="green")
-    if not summary.judged:
-        console.print("error: no battle could be judged", style="red")
-    if summary.unanswered or not summary.judged:
-        raise typer.Exit(1)
-
-
-def _battle_notes(summary: BattleSummary) -> Iterator[str]:
-    if summary.human:
-        yield f"{summary.human} battles of the source 'human' are left without a verdict"
-    if summary.unreadable:
-        yield f"{summary.unreadable} battles have no verdict; the first: {summary.examples['unreadable']}"
-    if summary.unanswered:
-        yield (
-            f"{summary.unanswered} battles were not answered; run the same again to ask for them. "
-            f"The first: {summary.examples['unanswered']}"
-        )
 
 
 def print_usage(usage: Usage | None = None, *, by: str = "judge", quiet: bool) -> None:

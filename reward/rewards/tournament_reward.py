@@ -14,13 +14,13 @@ from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.judges.opinions import PositionBias, Verdict, measure_position_bias
 from reward.judges.pairwise import JudgePair, PairwiseJudge
-from reward.metaeval.arena.tournament import Result, draw_pairs, win_rates
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group
 from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.registry import check_loading
 from reward.rewards.loading import load_beside_a_trainer
 from reward.rewards.metric_reward import MetricReward
+from reward.rewards.tournament import Result, draw_pairs, win_rates
 from reward.samples import ScoreTable
 
 if TYPE_CHECKING:

@@ -1,199 +1,159 @@
-"""Battles of two captions of one image, in CapArena's JSON: reading them, making them, and counting wins."""
+"""Battles of two captions of one image, in the fields of CapArena's files: read, made, and who won."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from reward.errors import DataError
+from reward.errors import DataError, InvalidSampleError
 from reward.json_files import check_same_images, check_text, read_json
 from reward.judges.opinions import Winner
-
-__all__ = [
-    "EQUAL",
-    "HUMAN",
-    "VERDICTS",
-    "Battle",
-    "Record",
-    "choices_of",
-    "human_outcome",
-    "in_random_order",
-    "make_battles",
-    "outcome",
-    "read_battles",
-    "tally",
-]
+from reward.samples import find_column, one_image
+from reward.scoring.readers import open_source
+from reward.scoring.sources import BadRow
 
 HUMAN = "human"  # the source of captions that people wrote
 EQUAL = "equal"  # the winner where people called a tie
-_JUDGEMENT = ("judge", "judge_reason", "judge_probabilities", "judge_orders", "judge_error")
+AUTO_FILE = "caparena_auto_600.json"  # holds no battles, and may lie beside files of them
 VERDICTS: dict[Winner, str] = {"A": "Caption 1 is better.", "B": "Caption 2 is better.", "tie": "Tie."}
+POINTS: dict[Winner, float] = {"A": 1.0, "B": 0.0, "tie": 0.5}  # of the first caption
+
+# An entry of a battles file: img, source1, source2, caption1, caption2, perhaps ref, and whatever else is in it.
+Battle: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Battle:
-    """Two captions of one image.
+def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
+    """Reads battles: a JSON list of objects with img, source1, source2, caption1, caption2 and perhaps ref.
 
     Args:
-        img: file name of the image.
-        source1, source2: names of the models that wrote the captions.
-        caption1, caption2: the captions; a blank caption loses without being judged.
-        ref: a caption written by a person, or None.
-        record: the entry as it was read, with all its fields.
+        path: the file, or a folder of such files.
+
+    Raises:
+        DataError: unreadable, not such a list, empty, or an entry that is not complete; the message names it.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.glob("*.json") if file.name != AUTO_FILE)
+        if not files:
+            raise DataError(f"folder {path} holds no .json file of battles")
+        return [battle for file in files for battle in read_battles(file)]
+    if path.suffix.lower() in (".jsonl", ".ndjson") and path.is_file():
+        raise DataError(f"{path} has an object a line; battles are one JSON list: [{{...}}, {{...}}]")
+    entries = read_json(path)
+    if not isinstance(entries, list):
+        what = f"got {type(entries).__name__}; captions go with --judge"
+        raise DataError(f"{path} must hold a JSON list of battles, {what}")
+    if not entries:
+        raise DataError(f"{path} holds no battles")
+    return [check_battle(entry, f"{path}: battle {number}") for number, entry in enumerate(entries, start=1)]
+
+
+def check_battle(entry: Any, where: str) -> Battle:
+    """An entry as a battle, without a blank `ref`; `where` names it in messages.
 
     Raises:
         DataError: a field is missing or of the wrong type.
     """
-
-    img: str
-    source1: str
-    source2: str
-    caption1: str
-    caption2: str
-    ref: str | None = None
-    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-    @classmethod
-    def from_json(cls, entry: Any, where: str = "battle") -> Battle:
-        """Reads one entry of a battles file; `where` names it in messages."""
-        if not isinstance(entry, dict):
-            raise DataError(f"{where} must be a JSON object, got {type(entry).__name__}")
-        for name in ("img", "source1", "source2", "caption1", "caption2"):
-            if name not in entry:
-                raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
-            check_text(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
-        if entry["source1"] == entry["source2"]:
-            raise DataError(f"{where} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
-        ref = entry.get("ref")
-        if ref is not None:
-            check_text(ref, f"{where}: field 'ref'", blank=True)
-            ref = ref if ref.strip() else None
-        return cls(
-            img=entry["img"],
-            source1=entry["source1"],
-            source2=entry["source2"],
-            caption1=entry["caption1"],
-            caption2=entry["caption2"],
-            ref=ref,
-            record=dict(entry),
-        )
-
-    @property
-    def has_human(self) -> bool:
-        """Whether one source is `human`; the reference would then be one of the two captions."""
-        return HUMAN in (self.source1, self.source2)
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry for a file, with all fields that were read, except those of an earlier judge."""
-        entry = {"img": self.img, "source1": self.source1, "source2": self.source2}
-        entry |= {"caption1": self.caption1, "caption2": self.caption2}
-        if self.ref is not None:
-            entry["ref"] = self.ref
-        return {name: value for name, value in {**entry, **self.record}.items() if name not in _JUDGEMENT}
+    if not isinstance(entry, dict):
+        raise DataError(f"{where} must be a JSON object, got {type(entry).__name__}")
+    for name in ("img", "source1", "source2", "caption1", "caption2"):
+        if name not in entry:
+            raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
+        check_text(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
+    if entry["source1"] == entry["source2"]:
+        raise DataError(f"{where} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
+    battle = dict(entry)
+    if battle.get("ref") is not None:
+        check_text(battle["ref"], f"{where}: field 'ref'", blank=True)
+    if not (battle.get("ref") or "").strip():
+        battle.pop("ref", None)
+    return battle
 
 
-# An entry of a judged file: the battle, and the fields of `judged_fields` in reward.metaeval.arena.judging.
-Record = Mapping[str, Any]
+def has_human(battle: Battle) -> bool:
+    """Whether one source is `human`; the reference would then be one of the two captions."""
+    return HUMAN in (battle["source1"], battle["source2"])
 
 
-def tally(battles: Sequence[Record]) -> dict[str, dict[str, int]]:
-    """Wins, ties, losses and battles without a verdict of each source.
-
-    Args:
-        battles: entries of a judged file; those without `judge` count as `unjudged`.
-
-    Raises:
-        DataError: `judge` is none of CapArena's three verdicts.
-
-    Example:
-        >>> entry = {"img": "a", "source1": "x", "source2": "y", "judge": "Caption 2 is better."}
-        >>> tally([entry])["y"]
-        {'wins': 1, 'ties': 0, 'losses': 0, 'unjudged': 0}
-    """
-    counts: dict[str, dict[str, int]] = {}
-    for entry in battles:
-        for place, source in ((1, entry["source1"]), (2, entry["source2"])):
-            row = counts.setdefault(source, {"wins": 0, "ties": 0, "losses": 0, "unjudged": 0})
-            result = outcome(entry, place)
-            row["unjudged" if result is None else ("ties", "wins", "losses")[result]] += 1
-    return counts
-
-
-def outcome(entry: Record, place: int) -> int | None:
-    """Result of a battle for caption 1 or 2: 1 for a win, -1 for a loss, 0 for a tie, None without a verdict.
-
-    Raises:
-        DataError: `judge` is none of CapArena's three verdicts.
-    """
-    judge = entry.get("judge")
-    if judge is None:
-        return None
-    values = {"Caption 1 is better": 1, "Caption 2 is better": -1, "Tie": 0}
-    if not isinstance(judge, str) or judge.rstrip(".") not in values:
-        raise DataError(f"{_name(entry)}: 'judge' must be {', '.join(map(repr, VERDICTS.values()))}, got {judge!r:.80}")
-    value = values[judge.rstrip(".")]
-    return value if place == 1 else -value
-
-
-def human_outcome(entry: Record) -> int | None:
-    """Result of a battle by people for caption 1, as `outcome`, from the field `winner`: a source or `equal`.
+def human_points(battle: Battle) -> float | None:
+    """What the first caption won by people, from the field `winner`, a source or `equal`: 1, 0.5 or 0.
 
     Raises:
         DataError: `winner` is neither of the two sources, nor `equal`.
 
     Example:
-        >>> human_outcome({"img": "a", "source1": "x", "source2": "y", "winner": "y"})
-        -1
+        >>> human_points({"img": "a", "source1": "x", "source2": "y", "winner": "y"})
+        0.0
     """
-    winner = entry.get("winner")
-    if winner is None:
+    winner = battle.get("winner")
+    known = {None: None, battle["source1"]: 1.0, battle["source2"]: 0.0, EQUAL: 0.5}
+    if winner is not None and winner not in list(known):
+        raise DataError(f"{_name(battle)}: 'winner' must be one of the two, or {EQUAL!r}, got {winner!r:.80}")
+    return known[winner]
+
+
+def judge_points(battle: Battle) -> float | None:
+    """What the first caption won by a judge, from the field `judge`, in CapArena's words: 1, 0.5 or 0.
+
+    Raises:
+        DataError: `judge` is none of CapArena's three verdicts.
+    """
+    judge = battle.get("judge")
+    for winner, words in VERDICTS.items():
+        if isinstance(judge, str) and judge.rstrip(".") == words.rstrip("."):
+            return POINTS[winner]
+    if judge is None:
         return None
-    if winner == EQUAL:
-        return 0
-    sources = (entry["source1"], entry["source2"])
-    if winner not in sources:
-        raise DataError(f"{_name(entry)}: 'winner' must be one of the two, or {EQUAL!r}, got {winner!r:.80}")
-    return 1 if winner == sources[0] else -1
+    raise DataError(f"{_name(battle)}: 'judge' must be {', '.join(map(repr, VERDICTS.values()))}, got {judge!r:.80}")
 
 
-def _name(entry: Record) -> str:
-    return f"battle of {entry['source1']!r} and {entry['source2']!r} on {entry['img']!r}"
-
-
-def choices_of(entry: Record) -> tuple[Winner, ...]:
-    """The verdict of each order of a judged battle, as `Verdict.choices`; empty if no order was judged.
+def judge_choices(battle: Battle) -> tuple[Winner, ...]:
+    """The verdict of each order of a judged battle, as `Verdict.choices`; empty if the file does not tell.
 
     Raises:
         DataError: `judge_orders` is no list of CapArena's three verdicts.
     """
     names = {words: winner for winner, words in VERDICTS.items()}
-    orders = entry.get("judge_orders") or []
+    orders = battle.get("judge_orders") or []
     if not isinstance(orders, list) or any(words not in list(names) for words in orders):
-        raise DataError(
-            f"{_name(entry)}: 'judge_orders' must be a list of {', '.join(map(repr, names))}, got {orders!r:.80}"
-        )
+        told = ", ".join(map(repr, names))
+        raise DataError(f"{_name(battle)}: 'judge_orders' must be a list of {told}, got {orders!r:.80}")
     return tuple(names[words] for words in orders)
 
 
-def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
-    """Reads a battles file: a JSON list of objects with img, source1, source2, caption1, caption2 and perhaps ref.
+def _name(battle: Battle) -> str:
+    return f"battle of {battle['source1']!r} and {battle['source2']!r} on {battle['img']!r}"
+
+
+def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Reads the captions of one model: {image: caption} as JSON, or rows in the forms that `capreward score` reads.
 
     Raises:
-        DataError: unreadable, not such a list, empty, or an entry that is not complete; the message names it.
+        DataError: unreadable, empty, an image named twice, or a caption that is no text.
     """
-    if Path(path).suffix.lower() in (".jsonl", ".ndjson") and Path(path).is_file():
-        raise DataError(f"{path} has an object a line; battles are one JSON list: [{{...}}, {{...}}]")
-    entries = read_json(path)
-    if not isinstance(entries, list):
-        raise DataError(f"{path} must hold a JSON list of battles, got {type(entries).__name__}")
-    if not entries:
-        raise DataError(f"{path} holds no battles")
-    return [Battle.from_json(entry, f"{path}: battle {number}") for number, entry in enumerate(entries, start=1)]
+    source = open_source(path)
+    image, caption = (
+        str(find_column(role, source.columns, option="--candidate-column", needed_by=str(path)))
+        for role in ("image", "candidate")
+    )
+    captions: dict[str, str] = {}
+    for number, row in enumerate(source.rows([image, caption]), start=1):
+        if isinstance(row, BadRow):
+            raise DataError(f"{path}: {row.message}")
+        try:
+            name = one_image(row.get(image))
+        except InvalidSampleError as error:
+            raise DataError(f"{path}: row {number}: {error}") from None
+        check_text(name, f"{path}: the image of row {number}", blank=False)
+        check_text(row.get(caption), f"{path}: the caption of {name!r}", blank=True)
+        if name in captions:
+            raise DataError(f"{path}: {name!r} is there twice; which one is meant?")
+        captions[name] = row[caption]
+    return captions
 
 
 def make_battles(
@@ -210,7 +170,7 @@ def make_battles(
         DataError: fewer than two models, images that one model lacks, or no reference for an image.
 
     Example:
-        >>> [b.img for b in make_battles({"x": {"1.jpg": "A dog."}, "y": {"1.jpg": "A cat."}})]
+        >>> [battle["img"] for battle in make_battles({"x": {"1.jpg": "A dog."}, "y": {"1.jpg": "A cat."}})]
         ['1.jpg']
     """
     if len(captions) < 2:
@@ -221,19 +181,17 @@ def make_battles(
             check_same_images(captions[one], captions[two], f"captions of {one!r}", f"captions of {two!r}")
     if references is not None:
         check_same_images(captions[first], references, f"captions of {first!r}", "references")
-    battles = []
-    for image in captions[first]:
-        for pair in combinations(captions, 2):
-            one, two = in_random_order(pair, f"{seed}/{image}")
-            entry = {"img": image, "source1": one, "source2": two}
-            entry |= {"caption1": captions[one][image], "caption2": captions[two][image]}
-            if references is not None:
-                entry["ref"] = references[image]
-            battles.append(Battle.from_json(entry, f"battle of {one!r} and {two!r} on {image!r}"))
-    return battles
+    return [
+        make_battle(image, {name: captions[name][image] for name in pair}, (references or {}).get(image), seed)
+        for image in captions[first]
+        for pair in combinations(captions, 2)
+    ]
 
 
-def in_random_order(pair: tuple[str, str], seed: str) -> tuple[str, str]:
-    """The pair in random order, by a draw that depends on the seed and the names, but not on the order given."""
-    one, two = sorted(pair)
-    return (one, two) if random.Random(f"{seed}/{one}/{two}").random() < 0.5 else (two, one)
+def make_battle(image: str, captions: Mapping[str, str], reference: str | None, seed: int) -> Battle:
+    """A battle of two captions {source: caption}, in an order that depends on the seed, the image and the sources."""
+    one, two = sorted(captions)
+    if random.Random(f"{seed}/{image}/{one}/{two}").random() >= 0.5:
+        one, two = two, one
+    entry = {"img": image, "source1": one, "source2": two, "caption1": captions[one], "caption2": captions[two]}
+    return check_battle({**entry, "ref": reference}, f"battle of {one!r} and {two!r} on {image!r}")

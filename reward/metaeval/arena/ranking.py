@@ -16,8 +16,6 @@ from reward.json_files import read_json
 from reward.metaeval.arena.agreement import rank_correlations
 from reward.metaeval.bootstrap import Interval
 
-__all__ = ["PUBLISHED", "SCORE", "Ranking", "read_ranking"]
-
 SCORE = "score"  # of CapArena-Auto or of a leaderboard, which ranks models as Elo and Bradley-Terry do
 PUBLISHED = "caparena"  # the name of the ranking that ships with the package
 _FEWEST = 3  # models; the correlation of two is always 1 or -1
@@ -62,9 +60,8 @@ class Ranking:
             0.5
         """
         shared = self.common(name for name, score in scores.items() if not math.isnan(score))
-        sides = [np.array([[side[name] for name in shared]], dtype=np.float64) for side in (self.scores, scores)]
-        rows = rank_correlations(*sides).items()
-        return {SCORE: {kind: Interval(float(values[0]), math.nan, math.nan) for kind, values in rows}}
+        first, second = (np.array([[side[name] for name in shared]], dtype=float) for side in (self.scores, scores))
+        return {SCORE: rank_correlations(first, second)}
 
 
 def read_ranking(path: str | os.PathLike[str]) -> Ranking:
@@ -87,9 +84,6 @@ def read_ranking(path: str | os.PathLike[str]) -> Ranking:
     if isinstance(values, dict) and "ranking" in values:
         source, values = values.get("source", source), values["ranking"]
     if isinstance(values, list) and all(isinstance(name, str) for name in values):
-        doubled = sorted({name for name in values if values.count(name) > 1})
-        if doubled:
-            raise DataError(f"{path} names {', '.join(doubled)} twice")
         values = {name: float(-place) for place, name in enumerate(values)}
     if not isinstance(values, dict) or not isinstance(source, str) or not values:
         raise DataError(f'{path} must hold models from best to worst, ["x", "y"], or their scores, {{"x": 2, "y": 1}}')

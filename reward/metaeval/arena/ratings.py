@@ -1,164 +1,170 @@
-"""Ratings of models with 95 % intervals, by Bradley-Terry and by Elo, both on the scale of Elo."""
+"""Ratings of models by Bradley-Terry and by Elo, on the scale of Elo, with 95 % ranges over resampled battles."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from reward.metaeval.arena.strengths import fit_strengths, information_matrix, win_probabilities, win_tables
-from reward.metaeval.arena.table import Arena, check_linked
-from reward.metaeval.bootstrap import LEVEL, RESAMPLES, Interval, percentile_interval
-
-__all__ = [
-    "BRADLEY_TERRY",
-    "ELO",
-    "POINTS_PER_UNIT",
-    "START",
-    "Ratings",
-    "bradley_terry_ratings",
-    "elo_ratings",
-    "resampled_elo",
-    "strength_covariance",
-]
+from reward.errors import DataError
+from reward.metaeval.bootstrap import LEVEL, RESAMPLES, bootstrap_weights
 
 BRADLEY_TERRY, ELO = "bradley-terry", "elo"
+_STEPS, _TOLERANCE = 200, 1e-9
 K, SCALE, BASE, START = 4.0, 400.0, 10.0, 1000.0
-POINTS_PER_UNIT = SCALE / math.log(BASE)  # of the Elo scale, in one unit of the logistic scale
+_POINTS_PER_UNIT = SCALE / math.log(BASE)  # of the Elo scale, in one unit of the logistic scale
 
 
-@dataclass(frozen=True)
-class Ratings:
-    """How strong models are, best first.
+def rate_models(
+    battles: pd.DataFrame, voter: str, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, pd.DataFrame]:
+    """Ratings of all models by one voter.
 
-    Args:
-        method: "bradley-terry" or "elo".
-        ratings: {model: rating}. A rating without a finite maximum of the likelihood is infinite and has no interval
-            (NaN); a model that the battles do not place has NaN.
-        battles: {model: decided battles it was in}.
-        win_rates: {model: share of its battles that it won; a tie counts half}.
-    """
-
-    method: str
-    ratings: Mapping[str, Interval]
-    battles: Mapping[str, int]
-    win_rates: Mapping[str, float]
-
-    @property
-    def values(self) -> dict[str, float]:
-        """{model: rating} without intervals."""
-        return {name: interval.value for name, interval in self.ratings.items()}
-
-    @property
-    def notes(self) -> list[str]:
-        """A sentence on each kind of rating that is not finite."""
-        kinds = (
-            (math.inf, "infinite, since no lower model took points from them, even along a chain of others"),
-            (-math.inf, "minus infinite, since they took no points from a higher model, even along a chain of others"),
-        )
-        lines = []
-        for rating, why in kinds:
-            names = [name for name, value in self.values.items() if value == rating]
-            if names:
-                lines.append(f"{', '.join(names)}: {why}")
-        unplaced = [name for name, value in self.values.items() if math.isnan(value)]
-        if unplaced:
-            lines.append(f"{', '.join(unplaced)}: not comparable with the models that have finite ratings")
-        return lines
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON values; infinite ones are the texts "inf" and "-inf", and NaN is null."""
-        return {
-            name: {
-                "rating": _plain(interval.value),
-                "low": _plain(interval.low),
-                "high": _plain(interval.high),
-                "battles": self.battles[name],
-                "win_rate": self.win_rates[name],
-            }
-            for name, interval in self.ratings.items()
-        }
-
-
-def bradley_terry_ratings(arena: Arena, points: np.ndarray) -> Ratings:
-    """Ratings by the maximum likelihood of the Bradley-Terry model, with Wald intervals that allow for shared images.
-
-    A lead of 400 points is a chance of 10 to 1, the mean of the finite ratings 1000. The intervals come from the
-    sandwich covariance with the images as clusters (`strength_covariance`), and from Student's t with one degree of
-    freedom less than there are images: a tie that counts half varies less than the model supposes, and battles on one
-    image share captions; the curvature of the likelihood alone ignores both. If all battles are on one image, there are
-    no intervals (NaN). Weights of the arena count in the ratings and the intervals, but neither in the numbers of
-    battles nor in the win rates.
+    Bradley-Terry ratings are those of the maximum likelihood: a lead of 400 points is a chance of 10 to 1, the mean of
+    the finite ratings 1000. Their ranges are those of as many bootstrap resamples of the battles. Elo ratings are
+    medians over such resamples, in the order drawn. Their ranges are no confidence intervals of a strength: with K = 4,
+    ratings of models with few battles are still near the start.
 
     Args:
-        arena: N battles of M models.
-        points: (N,), see `Arena`; NaN is left out.
+        battles: see `battle_table`. A column `weight` counts in Bradley-Terry, but neither in the numbers of battles
+            nor in the win rates.
+        voter: the column of points; battles without its vote are left out.
+        resamples, seed: of both bootstraps.
+
+    Returns:
+        {"bradley-terry" or "elo": a row a model, best first, with the columns rating, low, high, battles and win_rate}.
+        A rating without a finite maximum of the likelihood is infinite, one of a model that the battles do not place
+        is NaN; both have no range (NaN). A tie is half a win.
 
     Raises:
         DataError: nothing is decided, or groups of models never met; the message names them.
 
+    Source: Cheng et al., "CapArena", 2025, section 3.2.
+
     Example:
-        >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(40)])
-        >>> ratings = bradley_terry_ratings(arena, np.array([1.0] * 30 + [0.0] * 10))
-        >>> {name: round(value) for name, value in ratings.values.items()}  # log10(3) * 400 apart
-        {'x': 1095, 'y': 905}
+        >>> battles = pd.DataFrame({"source1": "x", "source2": "y", "people": [1.0] * 30 + [0.0] * 10})
+        >>> rate_models(battles, "people")["bradley-terry"]["rating"].round().to_dict()  # log10(3) * 400 apart
+        {'x': 1095.0, 'y': 905.0}
     """
-    from scipy.stats import t
+    battles = battles[battles[voter].notna()]
+    models, pairs = model_pairs(battles)
+    if len(groups := linked_groups(battles, voter)) != 1:
+        listed = " | ".join(", ".join(group) for group in groups)
+        raise DataError(
+            f"no decided battle links these {len(groups)} groups of models, so they cannot be rated together: {listed}."
+            " Let models of different groups meet, or rate each group by itself"
+            if groups
+            else f"{voter} has decided none of the battles"
+        )
+    points = battles[voter].to_numpy()
+    games = np.bincount(pairs.ravel(), minlength=len(models))
+    won = np.bincount(pairs[:, 0], points, len(models)) + np.bincount(pairs[:, 1], 1 - points, len(models))
+    drawn = bootstrap_weights(len(points), resamples=resamples, seed=seed)
+    fitted, resampled = (
+        START + _POINTS_PER_UNIT * fit_strengths(pairs, points, rows, len(models))
+        for rows in (battle_weights(battles)[None], battle_weights(battles) * drawn)
+    )
+    elo = resampled_elo(pairs, points, len(models), resamples=resamples, seed=seed)
+    found = {BRADLEY_TERRY: (fitted[0], resampled), ELO: (np.median(elo, axis=0), elo)}
+    ratings = {}
+    for method, (values, replicates) in found.items():
+        low, high = np.transpose([_range(value, column) for value, column in zip(values, replicates.T, strict=True)])
+        table = {"rating": values, "low": low, "high": high, "battles": games, "win_rate": won / games}
+        order = np.lexsort([models, -values.round(6)])  # NaN last, equal ones in order of their names
+        ratings[method] = pd.DataFrame(table, index=models).iloc[order]
+    return ratings
 
-    check_linked(arena, points)
-    strengths = fit_strengths(win_tables(arena, points))[0]
-    variances = np.diag(strength_covariance(arena, points, strengths))
-    images = len({image for image, won in zip(arena.images, points, strict=True) if not math.isnan(won)})
-    errors = np.sqrt(variances) if images > 1 else np.full(len(variances), np.nan)
-    reach = t.ppf((1 + LEVEL) / 2, max(images - 1, 1)) * errors
-    scaled = [START + POINTS_PER_UNIT * values for values in (strengths, strengths - reach, strengths + reach)]
-    intervals = [Interval(*map(float, row)) for row in zip(*scaled, strict=True)]
-    return _ratings(BRADLEY_TERRY, arena, points, intervals)
+
+def model_pairs(battles: pd.DataFrame) -> tuple[list[str], np.ndarray]:
+    """Names of the M models of battles, in order of appearance, and their numbers in each battle, (N, 2)."""
+    codes, models = pd.factorize(battles[["source1", "source2"]].to_numpy().ravel())
+    return list(models), codes.reshape(-1, 2)
 
 
-def strength_covariance(arena: Arena, points: np.ndarray, strengths: np.ndarray) -> np.ndarray:
-    """Sandwich covariance (M, M) of fitted strengths, of which the finite ones have mean 0.
+def battle_weights(battles: pd.DataFrame) -> np.ndarray:
+    """How much each battle counts in Bradley-Terry, (N,)."""
+    return battles["weight"].to_numpy() if "weight" in battles else np.ones(len(battles))
 
-    The inverse of the observed information is put around the spread of the score, summed within each image and
-    multiplied by G / (G - 1) for G images.
+
+def linked_groups(battles: pd.DataFrame, voter: str) -> list[list[str]]:
+    """Groups of models that no battle with a vote of the voter links to each other, the largest group first."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    models, pairs = model_pairs(battles[battles[voter].notna()])
+    links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(models), len(models)))
+    _, labels = connected_components(links, directed=False)
+    groups: dict[int, list[str]] = {}
+    for name, label in zip(models, labels, strict=True):
+        groups.setdefault(int(label), []).append(name)
+    return sorted(groups.values(), key=len, reverse=True)
+
+
+def fit_strengths(pairs: np.ndarray, points: np.ndarray, weights: np.ndarray, models: int) -> np.ndarray:
+    """Bradley-Terry strengths under which points are most likely: i beats j with probability 1 / (1 + exp(s_j - s_i)).
+
+    The maximum exists if a chain of "took points from" leads from every model to every other one. Otherwise the
+    strengths of the largest set of such models are fitted. Of the others, a model from which a chain leads to the set
+    gets infinity, one to which a chain leads from the set minus infinity, and one that is neither NaN. Where no two
+    models are linked both ways, those that never lost get infinity, those that never won minus infinity, others NaN.
 
     Args:
-        arena, points: as for `bradley_terry_ratings`.
-        strengths: (M,) of `fit_strengths`.
+        pairs: numbers (N, 2) of the models of each battle.
+        points: (N,), what the first of them won.
+        weights: how much each battle counts in each of R fits, (R, N).
+        models: their number M.
 
     Returns:
-        NaN in the rows and columns of models without a finite strength.
+        (R, M), the finite ones with mean 0 in each row.
+
+    Source: Bradley and Terry, "Rank analysis of incomplete block designs", 1952; Ford, "Solution of a ranking problem
+    from binary comparisons", 1957, for when there is a maximum.
+
+    Example:
+        >>> pairs, points = np.array([[0, 1]] * 4), np.array([1.0, 1.0, 1.0, 0.0])
+        >>> fit_strengths(pairs, points, np.ones((1, 4)), 2).round(4).tolist()  # half of log 3
+        [[0.5493, -0.5493]]
     """
-    fitted = np.flatnonzero(np.isfinite(strengths))
-    covariance = np.full((len(strengths), len(strengths)), np.nan)
-    if not len(fitted):
-        return covariance
-    finite = np.isfinite(strengths)[arena.pairs].all(axis=1) & ~np.isnan(points)
-    pairs, images = arena.pairs[finite], np.array(arena.images)[finite]
-    place = np.full(len(strengths), -1)
-    place[fitted] = np.arange(len(fitted))
-    first, second = place[pairs].T
-    expected = win_probabilities(strengths[fitted])[first, second]
-    games = np.zeros((len(fitted), len(fitted)))
-    weights = np.ones(len(pairs)) if arena.weights is None else arena.weights[finite]
-    np.add.at(games, (first, second), weights)
-    information = information_matrix(games + games.T, strengths[fitted])
-    centre = np.eye(len(fitted)) - 1 / len(fitted)
-    inverse = centre @ np.linalg.pinv(information, hermitian=True) @ centre
-    _, image = np.unique(images, return_inverse=True)
-    count = int(image.max()) + 1
-    score = np.zeros((count, len(fitted)))
-    surplus = weights * (points[finite] - expected)
-    np.add.at(score, (image, first), surplus)
-    np.add.at(score, (image, second), -surplus)
-    covariance[np.ix_(fitted, fitted)] = inverse @ (score.T @ score) @ inverse * (count / max(count - 1, 1))
-    return covariance
+    first, second = pairs.T
+    cells = np.concatenate([first * models + second, second * models + first])
+    won = np.concatenate([points, 1 - points])
+    tables = (np.bincount(cells, won * np.tile(row, 2), models**2).reshape(models, models) for row in weights)
+    return np.stack([_fit(table) for table in tables])
 
 
-def resampled_elo(arena: Arena, points: np.ndarray, *, resamples: int = 1000, seed: int = 0) -> np.ndarray:
+def _fit(wins: np.ndarray) -> np.ndarray:
+    """Strengths (M,) of one table (M, M) of the wins of each model against each other one."""
+    from scipy.sparse.csgraph import shortest_path
+    from scipy.special import expit
+
+    above = np.isfinite(shortest_path(wins > 0, unweighted=True))  # where a chain leads from i to j
+    mutual = above & above.T
+    main = mutual[mutual.sum(axis=1).argmax()]
+    if main.sum() > 1:
+        head = main.argmax()
+        strengths = np.where(above[:, head], np.inf, np.where(above[head], -np.inf, np.nan))
+    else:
+        won, lost = wins.any(axis=1), wins.any(axis=0)
+        return np.where(won & ~lost, np.inf, np.where(lost & ~won, -np.inf, np.nan))
+    wins = wins[np.ix_(main, main)]
+    games, fitted = wins + wins.T, np.zeros(len(wins))
+    # Newton's method. Over a step of at most 1 the curvature changes by a factor of at most e, so every step improves.
+    for _ in range(_STEPS):
+        chance = expit(fitted[:, None] - fitted)
+        weight = games * chance * (1 - chance)
+        curvature = np.diag(weight.sum(axis=1)) - weight + 1  # 1 fixes the mean, which the likelihood leaves free
+        step = np.linalg.solve(curvature, (wins - games * chance).sum(axis=1))
+        fitted += step / max(np.ptp(step), 1)
+        if np.abs(step).max() < _TOLERANCE:
+            break
+    strengths[main] = fitted - fitted.mean()
+    return strengths
+
+
+def resampled_elo(
+    pairs: np.ndarray, points: np.ndarray, models: int, *, resamples: int = RESAMPLES, seed: int = 0
+) -> np.ndarray:
     """Elo ratings after the battles of each bootstrap resample, which come one after the other in the order drawn.
 
     A battle moves points between its two models: K (what the first one won - what its rating let expect), where a
@@ -166,8 +172,7 @@ def resampled_elo(arena: Arena, points: np.ndarray, *, resamples: int = 1000, se
     hence the resamples.
 
     Args:
-        arena: N battles of M models.
-        points: (N,), see `Arena`; NaN is left out.
+        pairs, points, models: as for `fit_strengths`.
         resamples: number R; N battles are drawn for each, with replacement, as in CapArena.
         seed: of the draws.
 
@@ -177,64 +182,29 @@ def resampled_elo(arena: Arena, points: np.ndarray, *, resamples: int = 1000, se
     Source: Elo, "The rating of chessplayers", 1978; the numbers are CapArena's.
 
     Example:
-        >>> arena = Arena.of([("1.jpg", "x", "y", "")])
-        >>> resampled_elo(arena, np.array([1.0]), resamples=1).tolist()
+        >>> resampled_elo(np.array([[0, 1]]), np.array([1.0]), 2, resamples=1).tolist()
         [[1002.0, 998.0]]
     """
-    decided = ~np.isnan(points)
-    pairs, won = arena.pairs[decided], points[decided]
-    draws = np.random.default_rng(seed).integers(len(won), size=(len(won), resamples))
-    count = len(arena.systems)
-    ratings = np.full(resamples * count, START)  # flat, because this loop is long: one row after the other
-    rows = np.arange(resamples) * count
+    draws = np.random.default_rng(seed).integers(len(points), size=(len(points), resamples))
+    ratings = np.full(resamples * models, START)  # flat, because this loop is long: one row after the other
+    rows = np.arange(resamples) * models
     rate = math.log(BASE) / SCALE
     for battle in draws:
         first, second = rows + pairs[battle, 0], rows + pairs[battle, 1]
         ahead, behind = ratings[first], ratings[second]
-        change = K * (won[battle] - 1 / (1 + np.exp(rate * (behind - ahead))))
+        change = K * (points[battle] - 1 / (1 + np.exp(rate * (behind - ahead))))
         ratings[first] = ahead + change
         ratings[second] = behind - change
-    return ratings.reshape(resamples, count)
+    return ratings.reshape(resamples, models)
 
 
-def elo_ratings(arena: Arena, points: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Ratings:
-    """Elo ratings as CapArena reports them: medians over bootstrap resamples, with percentile intervals.
-
-    The intervals say how far the ratings depend on the draw and the order of the battles. They are not confidence
-    intervals of a strength: with K = 4, ratings of models with few battles are still near the start.
-
-    Args:
-        arena, points: as for `bradley_terry_ratings`.
-        resamples, seed: see `resampled_elo`.
-
-    Raises:
-        DataError: nothing is decided, or groups of models never met; the message names them.
-    """
-    check_linked(arena, points)
-    drawn = resampled_elo(arena, points, resamples=resamples, seed=seed)
-    intervals = [percentile_interval(float(np.median(column)), column) for column in drawn.T]
-    return _ratings(ELO, arena, points, intervals)
-
-
-def _ratings(method: str, arena: Arena, points: np.ndarray, intervals: list[Interval]) -> Ratings:
-    wins = win_tables(replace(arena, weights=None), points)[0]
-    games = wins.sum(axis=1) + wins.sum(axis=0)
-    # best first; models that are not placed last, equal ones in order of their names
-    keys = [
-        (-interval.value if not math.isnan(interval.value) else math.inf, name)
-        for interval, name in zip(intervals, arena.systems, strict=True)
-    ]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    names = [arena.systems[place] for place in order]
-    return Ratings(
-        method,
-        {name: intervals[place] for name, place in zip(names, order, strict=True)},
-        {name: round(games[place]) for name, place in zip(names, order, strict=True)},
-        {name: float(wins[place].sum() / games[place]) for name, place in zip(names, order, strict=True)},
-    )
-
-
-def _plain(value: float) -> float | str | None:
-    if math.isnan(value):
-        return None
-    return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+def _range(value: float, replicates: np.ndarray) -> tuple[float, float]:
+    """95 % range of replicates, which may be infinite, so none are averaged; that of an infinite value is none."""
+    if not np.isfinite(value):
+        return math.nan, math.nan
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    if np.isfinite(replicates).all():
+        low, high = np.quantile(replicates, ends)
+    else:
+        low, high = np.quantile(replicates[~np.isnan(replicates)], ends, method="inverted_cdf")
+    return float(low), float(high)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from reward.metaeval.arena.agreement import KENDALL, SPEARMAN, ArenaAgreement
+from reward.metaeval.arena.agreement import KENDALL, SPEARMAN
 from reward.metaeval.arena.battles import HUMAN
-from reward.metaeval.arena.caparena_auto import AutoScore
 from reward.metaeval.arena.ranking import SCORE, Ranking
 from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
 from reward.metaeval.arena.result import ArenaResult
@@ -16,18 +15,8 @@ from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.report import FEW_IMAGES, Grid, few_images, percent, plain, versions
 
-__all__ = [
-    "auto_grid",
-    "correlation_grid",
-    "grids",
-    "notes",
-    "ranking_json",
-    "to_json",
-]
-
 Correlations: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # {voter: {method: {kind: correlation}}}
 _SHORT = {ELO: "Elo", BRADLEY_TERRY: "B-T", SCORE: "score"}
-_RANKS = ((ELO, SPEARMAN), (ELO, KENDALL), (BRADLEY_TERRY, SPEARMAN), (BRADLEY_TERRY, KENDALL))
 
 
 def grids(result: ArenaResult) -> list[Grid]:
@@ -37,31 +26,31 @@ def grids(result: ArenaResult) -> list[Grid]:
         shown += [_agreement(result), _bias(result)]
     if result.ranking is not None:
         shown.append(correlation_grid(result.correlations))
-    return shown + [auto_grid(scores, f"CapArena-Auto by {name}") for name, scores in result.auto.items()]
+    return shown + [_auto(scores, f"CapArena-Auto by {name}") for name, scores in result.auto.items()]
 
 
 def notes(result: ArenaResult) -> Iterator[str]:
     """How to read the tables, and what went wrong."""
     yield (
-        "Bradley-Terry: maximum likelihood; a tie is half a win, 400 points are a chance of 10 to 1, the mean is 1000; "
-        "95 % intervals allow for shared images. Elo: K = 4, median and 95 % range of "
-        f"{result.resamples} resamples of the battles."
+        "Bradley-Terry: maximum likelihood; a tie is half a win, 400 points are a chance of 10 to 1, the mean is 1000. "
+        f"Elo: K = 4, median. Ranges: 95 % of {result.resamples} bootstrap resamples of the battles."
     )
-    images = len(set(result.arena.images))
+    images = result.battles["img"].nunique()
     if images < FEW_IMAGES:
         yield few_images(images)
-    if result.arena.weights is not None:
+    if "weight" in result.battles:
         yield (
             "Weights: in Bradley-Terry each battle counts 1 / P, P being the share of its pair of models in all "
             "battles. Elo, agreement, bias and CapArena-Auto are not weighted."
         )
     if result.auto:
         yield (
-            "CapArena-Auto: mean over the baselines of 100 (wins - losses) / battles with a verdict; of a baseline, 0 "
-            "against itself."
+            "CapArena-Auto: mean over the baselines of 100 (wins - losses) / battles, where one without a verdict that "
+            "can be read is a tie; 0 against itself."
         )
     if result.ranking is not None:
-        shared = result.ranking.common(name for name in result.arena.systems if name != HUMAN)
+        models = result.battles[["source1", "source2"]].stack().unique()
+        shared = result.ranking.common(name for name in models if name != HUMAN)
         yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
     if result.agreement:
         own = "Rankings are compared with the people's. "
@@ -72,9 +61,8 @@ def notes(result: ArenaResult) -> Iterator[str]:
         )
         yield "Bias: win rate by the voter minus win rate by people; positive values overestimate the model."
     for voter in result.voters:
-        position = voter.position
-        if position is not None and position.first + position.second:
-            yield f"{voter.name}: the first caption {position.sentence}"
+        if voter.position is not None and voter.position.first + voter.position.second:
+            yield f"{voter.name}: the first caption {voter.position.sentence}"
         if voter.errors:
             yield f"{voter.name}: {voter.errors} without a result; the first: {voter.problem}"
     for name, agreement in result.agreement.items():
@@ -93,17 +81,20 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
         "versions": versions(),
         "seed": result.seed,
         "resamples": result.resamples,
-        "battles": len(result.arena),
+        "battles": len(result.battles),
         "systems": result.order,
         "decided_by": result.voters[0].name,
         "ratings": {
-            name: {method: ratings.to_json() for method, ratings in methods.items()}
-            for name, methods in result.ratings.items()
+            voter: {
+                method: {name: {key: _plain(cell) for key, cell in row.items()} for name, row in rows.iterrows()}
+                for method, rows in methods.items()
+            }
+            for voter, methods in result.ratings.items()
         },
-        "agreement": {name: _agreement_json(agreement) for name, agreement in result.agreement.items()},
+        "agreement": {name: plain(vars(agreement)) for name, agreement in result.agreement.items()},
         **({} if result.ranking is None else ranking_json(result.ranking, result.correlations)),
-        "weighted": result.arena.weights is not None,
-        "caparena_auto": {name: [score.to_json() for score in scores] for name, scores in result.auto.items()},
+        "weighted": "weight" in result.battles,
+        "caparena_auto": plain(dict(result.auto)),
         "deciders": {
             voter.name: {
                 "threshold": voter.threshold,
@@ -125,68 +116,59 @@ def ranking_json(ranking: Ranking, correlations: Correlations) -> dict[str, Any]
 def correlation_grid(correlations: Correlations) -> Grid:
     """Correlations of each voter's rankings with the fixed one."""
     methods = [method for method in _SHORT if any(method in row for row in correlations.values())]
-    cells = [(method, kind) for method in methods for kind in (SPEARMAN, KENDALL)]
-    rows = [
-        (name, *(percent(row.get(method, {}).get(kind)) for method, kind in cells))
-        for name, row in correlations.items()
-    ]
-    heads = ("", *(f"{kind.capitalize()} ({_SHORT[method]})" for method, kind in cells))
-    return Grid("Correlation with the fixed ranking, x 100", heads, tuple(rows))
+    return Grid(
+        "Correlation with the fixed ranking, x 100",
+        ("", *_rank_heads(methods)),
+        tuple((name, *_rank_cells(row, methods)) for name, row in correlations.items()),
+    )
 
 
-def auto_grid(scores: Sequence[AutoScore], title: str) -> Grid:
+def _rank_heads(methods: Sequence[str]) -> Iterator[str]:
+    return (f"{kind.capitalize()} ({_SHORT[method]})" for method in methods for kind in (SPEARMAN, KENDALL))
+
+
+def _rank_cells(row: Mapping[str, Mapping[str, Interval]], methods: Sequence[str]) -> Iterator[str]:
+    return (percent(row.get(method, {}).get(kind)) for method in methods for kind in (SPEARMAN, KENDALL))
+
+
+def _auto(scores: Sequence[Mapping[str, Any]], title: str) -> Grid:
     """Leaderboard of CapArena-Auto, in the columns of the published one."""
-    baselines = list(scores[0].baselines)
     rows = []
     for score in scores:
-        parts = list(score.baselines.values())
-        values = [_number(value) for value in (score.score, *(part.score for part in parts), score.mean_words)]
-        judged, missing = sum(part.judged for part in parts), sum(part.unjudged for part in parts)
-        rows.append((score.model, *values, f"{judged} of {judged + missing}"))
-    heads = ("", "score", *(f"against {name}" for name in baselines), "mean words", "with a verdict")
-    return Grid(title, heads, tuple(rows))
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"
-
-
-def _agreement_json(agreement: ArenaAgreement) -> dict[str, Any]:
-    names = ("levels", "battles", "without_verdict", "ties", "human_ties", "ranking", "bias", "mean_bias")
-    described: dict[str, Any] = plain({name: getattr(agreement, name) for name in names})
-    return described
+        parts = score["baselines"].values()
+        values = [score["score"], *(part["score"] for part in parts), score["mean_words"]]
+        judged = sum(part["wins"] + part["ties"] + part["losses"] for part in parts)
+        met = judged + sum(part["unjudged"] for part in parts)
+        shown = ("-" if math.isnan(value) else f"{value:.2f}" for value in values)
+        rows.append((score["model"], *shown, f"{judged} of {met}"))
+    against = (f"against {name}" for name in scores[0]["baselines"])
+    return Grid(title, ("", "score", *against, "mean words", "with a verdict"), tuple(rows))
 
 
 def _ratings(result: ArenaResult) -> Grid:
     first = result.voters[0].name
     exact, elo = (result.ratings[first][method] for method in (BRADLEY_TERRY, ELO))
-    rows = [
-        (
-            name,
-            _points(exact.ratings[name]),
-            _points(elo.ratings[name]),
-            str(exact.battles[name]),
-            f"{100 * exact.win_rates[name]:.1f}",
-        )
-        for name in result.order
-    ]
-    title = f"Ratings by {first}: {sum(exact.battles.values()) // 2} battles"
+    rows = []
+    for name, row in exact.iterrows():
+        cells = [
+            percent(Interval(each["rating"], each["low"], each["high"]), scale=1, digits=0)
+            for each in (row, elo.loc[name])
+        ]
+        rows.append((str(name), *cells, f"{row['battles']:.0f}", f"{100 * row['win_rate']:.1f}"))
+    title = f"Ratings by {first}: {exact['battles'].sum() // 2} battles"
     return Grid(title, ("", "Bradley-Terry", "Elo", "battles", "won, %"), tuple(rows))
 
 
 def _agreement(result: ArenaResult) -> Grid:
-    levels = list(dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels))
-    levels.remove(OVERALL)
-    columns = [OVERALL, *levels]
-    shown = _RANKS if result.ranking is None else ()  # a fixed ranking has a table of its own
+    levels = dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels)
+    columns = [OVERALL, *(level for level in levels if level != OVERALL)]
+    methods = [ELO, BRADLEY_TERRY] if result.ranking is None else []  # a fixed ranking has a table of its own
     rows = []
     for name, agreement in result.agreement.items():
         cells = [percent(agreement.levels.get(level)) for level in columns]
         ties = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
-        ranks = [percent(agreement.ranking.get(method, {}).get(kind)) for method, kind in shown]
-        rows.append((name, *cells, ties, *ranks, f"{100 * agreement.mean_bias:.1f}"))
-    ranked = (f"{kind.capitalize()} ({_SHORT[method]})" for method, kind in shown)
-    heads = ("", *columns, "ties", *ranked, "mean |bias|")
+        rows.append((name, *cells, ties, *_rank_cells(agreement.ranking, methods), f"{100 * agreement.mean_bias:.1f}"))
+    heads = ("", *columns, "ties", *_rank_heads(methods), "mean |bias|")
     return Grid("Agreement with people, x 100", heads, tuple(rows))
 
 
@@ -199,5 +181,8 @@ def _bias(result: ArenaResult) -> Grid:
     return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
 
 
-def _points(interval: Interval) -> str:
-    return percent(interval, scale=1, digits=0)
+def _plain(value: float) -> float | int | str | None:
+    """A cell of ratings for JSON."""
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return None if math.isnan(value) else value

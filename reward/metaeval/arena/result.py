@@ -1,23 +1,23 @@
-"""The results of an arena: ratings by each voter, and the agreement of all other voters with people."""
+"""The results of an arena: ratings by each voter, their agreement with people, and with a ranking from outside."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from reward.errors import DataError
 from reward.metaeval.arena.agreement import ArenaAgreement, measure_agreement, measure_rankings
-from reward.metaeval.arena.battles import HUMAN
-from reward.metaeval.arena.caparena_auto import AutoScore
+from reward.metaeval.arena.auto import auto_scores
+from reward.metaeval.arena.battles import HUMAN, Battle
 from reward.metaeval.arena.ranking import Ranking
-from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, Ratings, bradley_terry_ratings, elo_ratings
-from reward.metaeval.arena.table import Arena
+from reward.metaeval.arena.ratings import BRADLEY_TERRY, rate_models
 from reward.metaeval.arena.voters import PEOPLE, Voter
 from reward.metaeval.bootstrap import RESAMPLES, Interval
-
-__all__ = ["ArenaResult", "rate_arena"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,135 +25,145 @@ class ArenaResult:
     """Ratings and agreement in an arena, as `rate_arena` gives them.
 
     Args:
-        arena: the battles.
+        battles: see `battle_table`.
         voters: the first one's ratings are those of the arena.
-        ratings: {voter: {"bradley-terry" or "elo": ratings}}; without voters whose battles do not link all models.
+        ratings: {voter: {"bradley-terry" or "elo": ratings}}, see `rate_models`; without voters whose battles do not
+            link all models.
         agreement: {voter: agreement with people}, for all but the people; empty without people.
         notes: what could not be computed, and why.
         resamples, seed: of the bootstrap and of Elo.
         ranking: fixed from outside; None if there is none.
         correlations: {voter: {"elo", "bradley-terry" or "score": {"spearman" or "kendall": correlation with
             the fixed ranking}}}.
-        auto: {voter: scores in CapArena-Auto, best first}; empty for other battles.
+        auto: {voter: scores in CapArena-Auto, see `auto_scores`}; empty for other battles.
     """
 
-    arena: Arena
+    battles: pd.DataFrame
     voters: Sequence[Voter]
-    ratings: Mapping[str, Mapping[str, Ratings]]
+    ratings: Mapping[str, Mapping[str, pd.DataFrame]]
     agreement: Mapping[str, ArenaAgreement]
     notes: Sequence[str]
     resamples: int
     seed: int
     ranking: Ranking | None = None
     correlations: Mapping[str, Mapping[str, Mapping[str, Interval]]] = field(default_factory=dict)
-    auto: Mapping[str, Sequence[AutoScore]] = field(default_factory=dict)
+    auto: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @property
     def order(self) -> list[str]:
         """Models by the Bradley-Terry ratings of the first voter, best first."""
-        return list(self.ratings[self.voters[0].name][BRADLEY_TERRY].ratings)
+        return list(self.ratings[self.voters[0].name][BRADLEY_TERRY].index)
+
+
+def battle_table(battles: Sequence[Battle], voters: Sequence[Voter], *, pair_weights: bool = False) -> pd.DataFrame:
+    """The battles with a column of points for each voter: 1 where the first model won, 0.5 for a tie, 0, or NaN.
+
+    Args:
+        battles: N battles; their columns are img, source1, source2 and cluster, which may be empty.
+        voters: their votes.
+        pair_weights: adds a column `weight`, CapArena's 1 / P scaled to a mean of 1, P being the share of the pair of
+            models in all battles, so that all pairs that met count the same. In the paper P is the chance with which
+            the pair was drawn, which its data do not hold.
+
+    Source: Cheng et al., "CapArena", 2025, section 3.2.
+    """
+    names = ("img", "source1", "source2", "cluster")
+    table = pd.DataFrame([[str(battle.get(name) or "") for name in names] for battle in battles], columns=names)
+    if pair_weights:
+        pairs = [frozenset((battle["source1"], battle["source2"])) for battle in battles]
+        met = Counter(pairs)
+        table["weight"] = [len(pairs) / (len(met) * met[pair]) for pair in pairs]
+    return table.assign(**{voter.name: voter.points for voter in voters})
 
 
 def rate_arena(
-    arena: Arena,
+    battles: Sequence[Battle],
     voters: Sequence[Voter],
     *,
+    pair_weights: bool = False,
+    ranking: Ranking | None = None,
+    boards: Mapping[str, Mapping[str, Mapping[str, Interval]]] | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    ranking: Ranking | None = None,
-    auto: Mapping[str, Sequence[AutoScore]] | None = None,
 ) -> ArenaResult:
     """Rates the models by the votes of each voter, and compares all voters with people and with a fixed ranking.
 
     Args:
-        arena: N battles.
+        battles: N battles; those of CapArena-Auto (with `ref_model`) give its leaderboard, too.
         voters: at least one; people first, if they voted.
-        resamples, seed: of the bootstrap and of Elo.
+        pair_weights: see `battle_table`.
         ranking: fixed from outside.
-        auto: {voter: its scores in CapArena-Auto}, which are compared with the fixed ranking, too.
+        boards: {leaderboard: its correlations with the fixed ranking}, which are passed on.
+        resamples, seed: of the bootstrap and of Elo.
 
     Raises:
-        DataError: the first voter's battles do not link all models, two voters have one name, or the fixed ranking has
-            fewer than three of the models.
+        DataError: the first voter's battles do not link all models, or the fixed ranking has fewer than three of the
+            models.
 
     Example:
-        >>> arena = Arena.of([(str(n), "x", "y", "") for n in range(20)])
+        >>> entry = {"source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
+        >>> battles = [{**entry, "img": str(number)} for number in range(20)]
         >>> people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
-        >>> rate_arena(arena, [people, Voter("length", np.ones(20))], resamples=50).order
-        ['x', 'y']
+        >>> result = rate_arena(battles, [people, Voter("first", np.ones(20))], resamples=50)
+        >>> result.order, result.agreement["first"].levels["overall"].value, result.agreement["first"].bias["y"].value
+        (['x', 'y'], 0.75, -0.25)
     """
-    names = [voter.name for voter in voters]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise DataError(f"two voters are named {', '.join(doubled)}")
-    ratings: dict[str, dict[str, Ratings]] = {}
+    table = battle_table(battles, voters, pair_weights=pair_weights)
+    how: dict[str, Any] = {"resamples": resamples, "seed": seed}
+    ratings: dict[str, Mapping[str, pd.DataFrame]] = {}
     notes: list[str] = []
-    for number, voter in enumerate(voters):
-        kept = ~np.isnan(voter.points)
+    models = list(pd.unique(table[["source1", "source2"]].to_numpy().ravel()))
+    for voter in voters:
         try:
-            part, points = arena.rows(kept), voter.points[kept]
-            ratings[voter.name] = {
-                BRADLEY_TERRY: bradley_terry_ratings(part, points),
-                ELO: elo_ratings(part, points, resamples=resamples, seed=seed),
-            }
+            ratings[voter.name] = rate_models(table, voter.name, **how)
         except DataError as error:
-            if number == 0:
+            if voter is voters[0]:
                 raise
             notes.append(f"no ratings by {voter.name}: {error}")
             continue
-        left_out = [name for name in arena.systems if name not in part.systems and (name != HUMAN or number == 0)]
+        values = ratings[voter.name][BRADLEY_TERRY]["rating"]
+        left_out = [name for name in models if name not in values and (name != HUMAN or voter is voters[0])]
         if left_out:
             notes.append(f"no rating by {voter.name} of {', '.join(left_out)}: none of their battles is decided by it")
-        notes += [f"rating by {voter.name} of {note}" for note in ratings[voter.name][BRADLEY_TERRY].notes]
-    agreement = _agreement(arena, voters, notes, resamples, seed)
-    correlations = {} if ranking is None else _correlations(arena, voters, ranking, auto or {}, notes, resamples, seed)
-    return ArenaResult(arena, voters, ratings, agreement, notes, resamples, seed, ranking, correlations, auto or {})
-
-
-def _correlations(
-    arena: Arena,
-    voters: Sequence[Voter],
-    ranking: Ranking,
-    auto: Mapping[str, Sequence[AutoScore]],
-    notes: list[str],
-    resamples: int,
-    seed: int,
-) -> dict[str, dict[str, dict[str, Interval]]]:
-    """With the fixed ranking; a voter whose battles do not link all models gets a note."""
-    models = [name for name in arena.systems if name != HUMAN]
-    shared = ranking.common(models)
-    missing = [name for name in models if name not in shared]
-    if missing:
-        notes.append(f"not in the ranking of {ranking.source}, so left out of the correlations: {', '.join(missing)}")
-    correlations = {}
-    for voter in voters:
-        try:
-            rows = measure_rankings(arena, voter.points, ranking.scores, resamples=resamples, seed=seed)
-            if voter.name in auto:
-                rows |= ranking.correlations({score.model: score.score for score in auto[voter.name]})
-            correlations[voter.name] = rows
-        except DataError as error:
-            notes.append(f"no correlations of {voter.name}: {error}")
-    return correlations
-
-
-def _agreement(
-    arena: Arena, voters: Sequence[Voter], notes: list[str], resamples: int, seed: int
-) -> dict[str, ArenaAgreement]:
-    """With people; a voter that shares no battle with them gets a note."""
-    people = next((voter for voter in voters if voter.name == PEOPLE), None)
-    if people is None:
-        return {}
-    judged = ~np.isnan(people.points) & ~arena.has(HUMAN)
-    others = {}
-    for voter in voters:
-        if voter is people:
-            continue
-        if (judged & ~np.isnan(voter.points)).any():
-            others[voter.name] = voter.points
-        else:
+        notes += [f"rating by {voter.name} of {note}" for note in _without_bounds(values)]
+    agreement: Mapping[str, ArenaAgreement] = {}
+    if voters[0].name == PEOPLE:
+        others = [voter.name for voter in voters[1:]]
+        agreement = measure_agreement(table, others, **how)
+        notes += [
+            f"no agreement of {name}: no battle is decided both by it and by people, of those without the source "
+            f"{HUMAN!r}"
+            for name in others
+            if name not in agreement
+        ]
+    is_auto = any("ref_model" in battle for battle in battles)
+    auto = {voter.name: auto_scores(battles, voter.points) for voter in voters} if is_auto else {}
+    correlations: dict[str, Mapping[str, Mapping[str, Interval]]] = {}
+    if ranking is not None:
+        models = [name for name in models if name != HUMAN]
+        shared = ranking.common(models)
+        if missing := [name for name in models if name not in shared]:
             notes.append(
-                f"no agreement of {voter.name}: no battle is decided both by it and by people, "
-                f"of those without the source {HUMAN!r}"
+                f"not in the ranking of {ranking.source}, so left out of the correlations: {', '.join(missing)}"
             )
-    return measure_agreement(arena, people.points, others, resamples=resamples, seed=seed) if others else {}
+        for voter in voters:
+            try:
+                rows = measure_rankings(table, voter.name, ranking.scores, **how)
+                if is_auto:
+                    rows |= ranking.correlations({score["model"]: score["score"] for score in auto[voter.name]})
+                correlations[voter.name] = rows
+            except DataError as error:
+                notes.append(f"no correlations of {voter.name}: {error}")
+    correlations.update(boards or {})
+    return ArenaResult(table, voters, ratings, agreement, notes, resamples, seed, ranking, correlations, auto)
+
+
+def _without_bounds(ratings: pd.Series[float]) -> list[str]:
+    """A sentence on each kind of rating that is not finite."""
+    kinds = {
+        math.inf: "infinite, since no lower model took points from them, even along a chain of others",
+        -math.inf: "minus infinite, since they took no points from a higher model, even along a chain of others",
+    }
+    found = [(ratings.index[ratings == value], why) for value, why in kinds.items()]
+    found.append((ratings.index[ratings.isna()], "not comparable with the models that have finite ratings"))
+    return [f"{', '.join(names)}: {why}" for names, why in found if len(names)]

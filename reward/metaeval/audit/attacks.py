@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reward.sentences import split_sentences
-from reward.training.corruptions.tagging import Tagger, split_words, tag_words
+from reward.training.corruptions.tagging import split_words, tag_words
 from reward.training.corruptions.words import corrupt_words
 from reward.words import count_words, pieces_of
-
-__all__ = ["ATTACKS", "EMPTY_CAPTIONS", "Attack", "Material", "attack", "first_half", "nouns_of"]
 
 # Captions that say nothing about any image.
 EMPTY_CAPTIONS = (
@@ -82,14 +80,12 @@ class Material:
         rng: source of chance.
         others: captions of other images.
         amount: sentences that an attack adds, at least 1.
-        tagger: finds nouns; None is the tagger of `reward.training.corruptions.tagging`.
-        whole: the whole caption, where a part of it is attacked; `attack` sets it.
+        whole: the whole caption, where a part of it is attacked; `Attack.apply` sets it.
     """
 
     rng: random.Random
     others: Sequence[str] = ()
     amount: int = 8
-    tagger: Tagger | None = field(default=None, repr=False)
     whole: str = ""
 
 
@@ -106,39 +102,26 @@ class Attack(NamedTuple):
     make: Callable[[str, Material], str | None]
     start: Callable[[str], str | None] = lambda caption: caption
 
+    def apply(self, caption: str, material: Material) -> tuple[str, str] | None:
+        """What was attacked, and the attacked caption; None if the caption or the material does not allow the attack.
 
-def attack(
-    kind: str, caption: str, material: Material, *, attacks: Mapping[str, Attack] | None = None
-) -> tuple[str, str] | None:
-    """Attacks a caption.
-
-    Args:
-        kind: a key of `ATTACKS`, or of `attacks`.
-        caption: any caption.
-        material: what the attack may use.
-        attacks: others than `ATTACKS`.
-
-    Returns:
-        (what was attacked, the attacked caption); None if the caption or the material does not allow the attack.
-
-    Example:
-        >>> attack("repeated caption", "A red star.", Material(random.Random(0)))
-        ('A red star.', 'A red star. A red star.')
-    """
-    chosen = (attacks or ATTACKS)[kind]
-    before = chosen.start(caption)
-    after = chosen.make(before, replace(material, whole=caption)) if before else None
-    return None if before is None or after is None or after == before else (before, after)
+        Example:
+            >>> ATTACKS["repeated caption"].apply("A red star.", Material(random.Random(0)))
+            ('A red star.', 'A red star. A red star.')
+        """
+        before = self.start(caption)
+        after = self.make(before, replace(material, whole=caption)) if before else None
+        return None if before is None or after is None or after == before else (before, after)
 
 
-def nouns_of(caption: str, tagger: Tagger | None = None) -> list[str]:
+def nouns_of(caption: str) -> list[str]:
     """The nouns of a caption, each once, in order.
 
     Example:
         >>> nouns_of("A red star is above a ring.")
         ['star', 'ring']
     """
-    return list(dict.fromkeys(word.lower() for word, part in tag_words(caption, tagger) if part == "noun"))
+    return list(dict.fromkeys(word.lower() for word, part in tag_words(caption) if part == "noun"))
 
 
 def first_half(caption: str) -> str | None:
@@ -168,7 +151,7 @@ def _drawn(pool: Sequence[str], material: Material) -> list[str]:
 
 
 def _keywords(caption: str, material: Material) -> str | None:
-    parts = tag_words(caption, material.tagger)
+    parts = tag_words(caption)
     words = dict.fromkeys(word.lower() for word, part in parts if part != "other")
     return ", ".join(words) or None
 
@@ -224,7 +207,7 @@ def _be(noun: str) -> str:
 
 
 def _relations(caption: str, material: Material) -> str | None:
-    nouns, rng = nouns_of(material.whole, material.tagger), material.rng
+    nouns, rng = nouns_of(material.whole), material.rng
     if len(nouns) < 2:
         return None
     pairs = [(first, relation, second) for first in nouns for second in nouns for relation in _RELATIONS]
@@ -242,7 +225,7 @@ def _ending(pool: Sequence[str]) -> Callable[[str, Material], str | None]:
 
 
 def _words(kind: str) -> Callable[[str, Material], str | None]:
-    return lambda caption, material: corrupt_words(caption, material.rng, kind, tagger=material.tagger)
+    return lambda caption, material: corrupt_words(caption, material.rng, kind)
 
 
 ATTACKS: dict[str, Attack] = {

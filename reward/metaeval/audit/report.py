@@ -10,8 +10,6 @@ from reward.metaeval.audit.attacks import ATTACKS
 from reward.metaeval.audit.run import Audit, MetricAudit
 from reward.metaeval.report import Grid, bar_plot, check_report, few_images, percent, plain, versions, write_pages
 
-__all__ = ["attack_grid", "level_grid", "notes", "to_json", "write_report"]
-
 _SHORT = 160  # characters of an example in a table
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from reward.errors import ConfigError, DataError, ImageError
 from reward.images import image_key
-from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, attack
+from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.samples import CaptionSample, is_blank
@@ -22,9 +23,8 @@ from reward.scoring.columns import find_columns
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 
-__all__ = ["Audit", "AuditRow", "Finding", "MetricAudit", "audit", "read_rows", "scene_rows"]
-
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse
+_SHOWN = 20  # rows whose image a caption that says nothing is put to
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Finding:
     captions: int
     wins: Interval
     change: Interval
-    examples: list[tuple[str, str, float, float]] = field(default_factory=list)
+    examples: list[tuple[str, str, float, float]]
 
 
 @dataclass
@@ -68,7 +68,7 @@ class MetricAudit:
     """One metric under all attacks.
 
     Args:
-        findings: {attack: finding}, in the order of `ATTACKS`; attacks that fitted no caption are missing.
+        findings: {attack: finding}, in the order of the attacks; those that fitted no caption are missing.
         nothing: {caption that says nothing: its mean reward over the first 20 rows}.
         longer: share of images where the longer of two captions with the same facts has the higher reward; one half
             is no length bias. None without scenes.
@@ -157,13 +157,13 @@ def read_rows(
         DataError: the data cannot be read, lack a column, or have a row without caption or image.
     """
     source = open_source(data, split=split, fields=[candidate_column, image_column, references_column])
-    needing = [spec.name for spec in specs if spec.needs_image or spec.needs_references]
+    needing = [spec for spec in specs if spec.needs_image or spec.needs_references]
     wanted = MetricSpec(
-        needing[0] if needing else "audit",
+        needing[0].name if needing else "audit",
         "",
         ("reward",),
-        needs_image=any(spec.needs_image for spec in specs),
-        needs_references=any(spec.needs_references for spec in specs),
+        needs_image=any(spec.needs_image for spec in needing),
+        needs_references=any(spec.needs_references for spec in needing),
     )
     plan = find_columns(
         source.columns,
@@ -200,8 +200,7 @@ def audit(
     resamples: int = RESAMPLES,
     examples: int = 3,
     say: Callable[[str], None] = lambda line: None,
-    batch_size: int | None = None,
-    progress: bool = False,
+    **scoring: Any,
 ) -> Audit:
     """Attacks captions and counts how often each metric gives the attacked caption the higher reward.
 
@@ -218,7 +217,7 @@ def audit(
         resamples: of the bootstrap over images.
         examples: examples kept of each attack that wins.
         say: told what is done.
-        batch_size, progress: passed to the scorers.
+        scoring: batch_size and progress, passed to the scorers.
 
     Returns:
         Findings for each metric and attack.
@@ -236,66 +235,44 @@ def audit(
         raise DataError("an audit needs at least one metric and one caption")
     images = _images_of(rows)
     cases, skipped = _attacked(rows, images, attacks, most, seed)
-    if not cases:
+    if cases.empty:
         raise DataError("no attack fits any of the captions: they need at least a sentence of several words")
-    draw = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images)
+    drawn = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images.tolist())
     metrics = {}
     for label, scorer in scorers.items():
         say(f"{label}: {2 * len(cases)} captions")
-        rewards = _Rewards(scorer, rows, batch_size, progress)
-        metrics[label] = rewards.audit(cases, attacks, empty, draw, examples)
-    return Audit(metrics, len(set(images)), skipped, seed, resamples)
+        metrics[label] = _audit_metric(scorer, rows, cases, empty, drawn, examples, scoring)
+    return Audit(metrics, len(np.unique(images)), skipped, seed, resamples)
 
 
-_Case = tuple[str, int, str, str]  # attack, row, before, after
-
-
-def _images_of(rows: Sequence[AuditRow]) -> list[str | int]:
-    """What tells the images of the rows apart: their content, or the row's number where there is none to read."""
-    images: list[str | int] = []
+def _images_of(rows: Sequence[AuditRow]) -> np.ndarray:
+    """A number for the content of each row's image, (N,); rows without one that can be read have one of their own."""
+    keys: list[str | int] = []
     for number, row in enumerate(rows):
         try:
-            images.append(number if row.image is None else image_key(row.image))
+            keys.append(number if row.image is None else image_key(row.image))
         except ImageError:  # the metrics that read it say so
-            images.append(number)
-    return images
+            keys.append(number)
+    return pd.factorize(np.array(keys, dtype=object))[0]
 
 
 def _attacked(
-    rows: Sequence[AuditRow],
-    images: Sequence[str | int],
-    attacks: Mapping[str, Attack],
-    most: int,
-    seed: int,
-) -> tuple[list[_Case], dict[str, int]]:
-    cases: list[_Case] = []
-    skipped: dict[str, int] = {}
-    of_image: dict[str | int, list[int]] = {}
-    for number, image in enumerate(images):
-        of_image.setdefault(image, []).append(number)
+    rows: Sequence[AuditRow], images: np.ndarray, attacks: Mapping[str, Attack], most: int, seed: int
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """A row an attacked caption, with the columns attack, row, before and after; and those left out by attack."""
+    cases: list[tuple[str, int, str, str]] = []
+    skipped: Counter[str] = Counter()
     for number, row in enumerate(rows):
-        own = of_image[images[number]]
-        others = range(len(rows) - len(own))  # places among the rows of other images, which are not listed each time
-        for name in attacks:
+        others = np.flatnonzero(images != images[number])
+        for name, attack in attacks.items():
             rng = random.Random(f"{seed} {number} {name}")
-            drawn = [rows[_without(own, place)].caption for place in rng.sample(others, min(3, len(others)))]
-            material = Material(rng, drawn, rng.randint(1, most))
-            made = attack(name, row.caption, material, attacks=attacks)
+            drawn = [rows[others[place]].caption for place in rng.sample(range(len(others)), min(3, len(others)))]
+            made = attack.apply(row.caption, Material(rng, drawn, rng.randint(1, most)))
             if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
-                skipped[name] = skipped.get(name, 0) + 1
+                skipped[name] += 1
             else:
                 cases.append((name, number, *made))
-    return cases, skipped
-
-
-def _without(left_out: Sequence[int], place: int) -> int:
-    """The number at a place of 0, 1, 2, ... without those that are left out, which are in order.
-
-    Example:
-        >>> [_without([1, 2], place) for place in range(3)]
-        [0, 3, 4]
-    """
-    return place + bisect_right(range(len(left_out)), place, key=lambda count: left_out[count] - count)
+    return pd.DataFrame(cases, columns=["attack", "row", "before", "after"]), dict(skipped)
 
 
 def _is_worse(before: str, after: str, scene: Scene) -> bool:
@@ -303,74 +280,60 @@ def _is_worse(before: str, after: str, scene: Scene) -> bool:
     return second < first - WORSE
 
 
-class _Rewards:
-    """Rewards of one metric for captions of the rows."""
+def _audit_metric(
+    scorer: Scorer,
+    rows: Sequence[AuditRow],
+    cases: pd.DataFrame,
+    empty: Sequence[str],
+    drawn: np.ndarray,
+    examples: int,
+    scoring: Mapping[str, Any],
+) -> MetricAudit:
+    scorer = fitted(scorer, [row.references for row in rows])
+    problems: list[str] = []
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        rows: Sequence[AuditRow],
-        batch_size: int | None,
-        progress: bool,
-    ) -> None:
-        self.scorer = fitted(scorer, [row.references for row in rows])
-        self.rows, self.weights = rows, scorer.spec.weigh(None)
-        self.options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
-        self.unscored, self.reason = 0, ""
+    def rewards(captions: Sequence[str], numbers: Sequence[int]) -> np.ndarray:
+        """Of captions for the images of rows; NaN where there is none."""
+        shown = [rows[number] for number in numbers]
+        samples = [CaptionSample(text, row.image, row.references) for text, row in zip(captions, shown, strict=True)]
+        table = scorer.score(samples, **scoring)
+        found: np.ndarray = np.asarray(table.scores) @ scorer.spec.weigh(None)
+        problems.extend(table.errors.get(int(lost), "not a number") for lost in np.flatnonzero(~np.isfinite(found)))
+        return found
 
-    def of(self, captions: Sequence[tuple[int, str]]) -> np.ndarray:
-        """Rewards (N,) of (row, caption); NaN where there is none."""
-        samples = [CaptionSample(text, self.rows[row].image, self.rows[row].references) for row, text in captions]
-        table = self.scorer.score(samples, **self.options)
-        rewards = np.asarray(table.scores) @ self.weights
-        lost = np.flatnonzero(~np.isfinite(rewards))
-        if len(lost) and not self.unscored:
-            self.reason = table.errors.get(int(lost[0]), "not a number")
-        self.unscored += len(lost)
-        return rewards
+    numbers = cases["row"].tolist()
+    cases = cases.assign(low=rewards(cases["before"].tolist(), numbers), high=rewards(cases["after"].tolist(), numbers))
+    scored = cases[np.isfinite(cases["low"]) & np.isfinite(cases["high"])]
+    if scored.empty:
+        raise DataError(f"metric {scorer.spec.name!r} could score no caption: {problems[0]}")
+    findings = {}
+    for name, own in scored.groupby("attack", sort=False):
+        gain = (own["high"] - own["low"]).to_numpy()
+        best = own.iloc[[place for place in np.argsort(-gain)[:examples] if gain[place] > 0]]
+        kept = best[["before", "after", "low", "high"]].itertuples(index=False, name=None)
+        counted = _counted(drawn, own["row"].to_numpy())
+        findings[str(name)] = Finding(
+            len(own), mean_interval(gain > 0, counted), mean_interval(gain, counted), list(kept)
+        )
+    # A text without a visible character is refused by every metric, so it earns nothing.
+    visible, shown = [text for text in empty if not is_blank(text)], range(min(len(rows), _SHOWN))
+    levels = rewards([text for text in visible for _ in shown], [*shown] * len(visible)).reshape(-1, len(shown))
+    means = ((text, row[np.isfinite(row)]) for text, row in zip(visible, levels, strict=True))
+    nothing = {text: float(row.mean()) for text, row in means if len(row)}
+    plain = rewards([row.caption for row in rows], range(len(rows)))
+    pairs = np.array([number for number, row in enumerate(rows) if row.longer is not None], dtype=int)
+    longer = None
+    if len(pairs):
+        long = rewards([rows[number].longer or "" for number in pairs], pairs.tolist())
+        both = np.isfinite(long) & np.isfinite(plain[pairs])
+        if both.any():
+            longer = mean_interval(long[both] > plain[pairs[both]], _counted(drawn, pairs[both]))
+    unscored = (len(problems), problems[0] if problems else "")
+    return MetricAudit(findings, nothing, longer, float(np.nanmean(plain)), unscored)
 
-    def audit(
-        self,
-        cases: Sequence[_Case],
-        attacks: Mapping[str, Attack],
-        empty: Sequence[str],
-        draw: np.ndarray,
-        examples: int,
-    ) -> MetricAudit:
-        before = self.of([(row, text) for _, row, text, _ in cases])
-        after = self.of([(row, text) for _, row, _, text in cases])
-        known = np.isfinite(before) & np.isfinite(after)
-        if not known.any():
-            raise DataError(f"metric {self.scorer.spec.name!r} could score no caption: {self.reason}")
-        findings = {}
-        for name in attacks:
-            mine = [place for place, case in enumerate(cases) if case[0] == name and known[place]]
-            if not mine:
-                continue
-            gain = after[mine] - before[mine]
-            counted = draw[:, [cases[place][1] for place in mine]]
-            counted = counted[counted.sum(axis=1) > 0]
-            best = [mine[place] for place in np.argsort(-gain)[:examples] if gain[place] > 0]
-            findings[name] = Finding(
-                len(mine),
-                mean_interval(gain > 0, counted),
-                mean_interval(gain, counted),
-                [(cases[place][2], cases[place][3], float(before[place]), float(after[place])) for place in best],
-            )
-        shown = range(min(len(self.rows), 20))
-        # A text without a visible character is refused by every metric, so it earns nothing.
-        visible = [text for text in empty if not is_blank(text)]
-        levels = self.of([(row, text) for text in visible for row in shown]).reshape(len(visible), len(shown))
-        means = dict(zip(visible, np.nanmean(levels, axis=1), strict=True)) if visible else {}
-        nothing = {text: float(mean) for text, mean in means.items() if np.isfinite(mean)}
-        plain = self.of([(row, self.rows[row].caption) for row in range(len(self.rows))])
-        pairs = [row for row in range(len(self.rows)) if self.rows[row].longer is not None]
-        longer = None
-        if pairs:
-            long = self.of([(row, self.rows[row].longer or "") for row in pairs])
-            both = np.isfinite(long) & np.isfinite(plain[pairs])
-            if both.any():
-                kept = np.array(pairs)[both]
-                longer = mean_interval(long[both] > plain[kept], draw[:, kept][draw[:, kept].sum(axis=1) > 0])
-        lost = (self.unscored, self.reason)
-        return MetricAudit(findings, nothing, longer, float(np.nanmean(plain)), lost)
+
+def _counted(drawn: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """How often resamples hold some of the rows, without resamples that hold none of them."""
+    counted = drawn[:, rows]
+    kept: np.ndarray = counted[counted.sum(axis=1) > 0]
+    return kept

@@ -21,9 +21,8 @@ from tests.json_lines import write_lines
 from tests.loopback_hub import LoopbackHub
 from tests.loopback_judge import LoopbackJudge
 from tests.rating_judges import save_rating_judge
-from tests.reward.cli.test_arena import TABLE_8, WORDS
+from tests.reward.cli.test_arena import BASELINES, TABLE_8, WORDS
 from tests.reward.cli.test_corrupt import LONG
-from tests.reward.cli.test_judged import BASELINES
 from tests.reward.metaeval.benchmarks import test_contrast as contrast
 from tests.reward.metaeval.benchmarks import test_flickr8k as flickr8k
 from tests.reward.metaeval.benchmarks import test_pascal50s, test_rated_tables, test_winoground

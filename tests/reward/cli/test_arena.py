@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from reward.metaeval.arena.battles import read_battles
+from reward.judges.pairwise import PairPrompt
+from reward.metaeval.arena import read_battles
+from tests.loopback_judge import loopback_judge
+from tests.rating_judges import choosing_llava, save_choosing_judge
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.arena.made_arenas import draw_arena
 
@@ -26,11 +30,11 @@ def run(run: Run) -> Run:
 @pytest.fixture
 def entries() -> list[dict[str, Any]]:
     """300 battles of four models and of people; "model 1" is the best, and writes the shortest captions."""
-    arena, points = draw_arena([1.2, 0.4, -0.4, -1.2], 300, images=80, ties=0.2, seed=0)
+    battles, points = draw_arena([1.2, 0.4, -0.4, -1.2], 300, images=80, ties=0.2, seed=0)
     rows: list[dict[str, Any]] = []
-    for number, (pair, won, image) in enumerate(zip(arena.pairs, points, arena.images, strict=True)):
-        one, two = (arena.systems[place] for place in pair)
-        row: dict[str, Any] = {"img": image, "source1": one, "source2": two, "ref": "words " * 5}
+    for number, (battle, won) in enumerate(zip(battles, points, strict=True)):
+        one, two = battle["source1"], battle["source2"]
+        row: dict[str, Any] = {**battle, "ref": "words " * 5}
         row |= {f"caption{place}": "words " * (2 * int(name[-1])) for place, name in ((1, one), (2, two))}
         row |= {"winner": {1: one, 0: two}.get(won, "equal"), "cluster": f"level {1 + number % 4}"}
         row |= {"judge": WORDS[won], "good": [-int(one[-1]), -int(two[-1])]}
@@ -125,7 +129,7 @@ def test_proposals_are_a_file_of_battles(run: Run, entries: list[dict[str, Any]]
     assert " x " in err
     read = read_battles(write(tmp_path, proposed))
     met = {(e["img"], frozenset((e["source1"], e["source2"]))) for e in entries}
-    assert all((battle.img, frozenset((battle.source1, battle.source2))) not in met for battle in read)
+    assert all((each["img"], frozenset((each["source1"], each["source2"]))) not in met for each in read)
 
 
 @pytest.mark.parametrize("orders", [["both"], 2])
@@ -217,9 +221,107 @@ def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run,
     (tmp_path / "ranking.json").write_text('{"source": "me", "ranking": {"poor": 1, "base": 5, "good": 7}}')
     out, err = run(folder, "--ranking", tmp_path / "ranking.json", "--resamples", 20)
     board = [re.findall(r"[\w.-]+", row) for row in out.split("CapArena-Auto by judge")[1].splitlines()[4:7]]
-    assert [row[:2] for row in board] == [["good", "100.00"], ["base", "0.00"], ["poor", "-100.00"]]
+    assert [row[:2] for row in board] == [["good", "87.50"], ["base", "0.00"], ["poor", "-87.50"]]
     assert board[1][2:] == ["0.00", "0.00", "2.00", "3", "of", "4"]
     assert re.search("judge .* 100.0 . +100.0 .$", out.split("Kendall (score)")[1].splitlines()[2])
+    assert "a tie; 0 against itself" in err
     assert "judge: 3 without a result; the first:" in err
     twice = run(folder, folder / "good.json", code=1)[1]
     assert "'good' is on '0.jpg' twice: give the battles of each model, by one judge, once" in twice
+
+
+# A judge decides
+
+BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers begin with 1, 2 or 0."""
+    return save_choosing_judge(tmp_path_factory.mktemp("judge"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Images, the captions of two models, and CapArena-Auto's file, all small."""
+    auto = {}
+    for number in range(6):
+        name = f"test_{number:05}.png"
+        Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / name)
+        captions = {"human": f"A person saw {number}.", **{base: f"{base} saw {number}." for base in BASELINES}}
+        auto[name] = {"captions": captions, "ref_model": BASELINES[number % 3]}
+    (tmp_path / "caparena_auto_600.json").write_text(json.dumps(auto))
+    for model in ("old", "new"):
+        (tmp_path / f"{model}.json").write_text(json.dumps({name: f"{model} caption of {name}" for name in auto}))
+    return tmp_path
+
+
+def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
+    output = folder / "battles.json"
+    line = [folder / "old.json", f"fresh={folder / 'new.json'}", "--judge", model, "--no-reasons", "--resamples", 20]
+    out, err = run(*line, "-o", output)
+    assert "judged 6 battles" in err
+    assert "12 questions answered by the judge" in err
+    assert "judge: the first caption won" in err
+    assert "Ratings by judge: 6 battles" in out
+    written = json.loads(output.read_text())
+    assert {frozenset((entry["source1"], entry["source2"])) for entry in written} == {frozenset(("old", "fresh"))}
+    for entry in written:
+        assert entry[f"caption{1 if entry['source1'] == 'old' else 2}"] == f"old caption of {entry['img']}"
+        assert sum(entry["judge_probabilities"]) == pytest.approx(1, abs=1e-5)
+        assert len(entry["judge_orders"]) == 2
+    again, err = run(*line, "-o", output)
+    assert "is complete already" in err
+    assert again == out
+    run(output, *line[2:], "--one-order", "-o", folder / "once.json")  # the output is a file of battles, too
+    assert {len(entry["judge_orders"]) for entry in json.loads((folder / "once.json").read_text())} == {1}
+
+
+def test_caparena_auto_of_many_models_is_a_leaderboard(run: Run, folder: Path, model: Path) -> None:
+    """The second model is a baseline of the first."""
+    output = folder / "out.json"
+    line = (
+        f"mine={folder / 'new.json'}",
+        f"{BASELINES[0]}={folder / 'old.json'}",
+        "-j",
+        model,
+        "--no-reasons",
+        "--json",
+    )
+    out, _ = run(*line, "--auto", folder / "caparena_auto_600.json", "-o", output, "-q", "--resamples", 20)
+    battles = json.loads(output.read_text())
+    assert len(battles) == 6 + 4
+    scores = json.loads(out)["caparena_auto"]["judge"]
+    assert {score["model"] for score in scores} == {"mine", BASELINES[0]}
+    assert scores[0]["score"] >= scores[1]["score"]
+    [baseline] = [score for score in scores if score["model"] != "mine"]
+    assert baseline["baselines"][BASELINES[0]]["itself"]
+    assert json.loads(run(output, "--json", "-q", "--resamples", 20)[0])["caparena_auto"]["judge"] == scores
+
+
+def test_a_server_that_was_asked_is_not_asked_again(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with loopback_judge(*choosing_llava()) as server:
+        line = [folder / "old.json", folder / "new.json", "--judge", f"{server.endpoint}#tiny", "--no-reasons"]
+        line += ["--judge-set", "prices=2,8", "--judge-set", f"cache={folder / 'answers.db'}", "--resamples", 20]
+        assert "cost" in run(*line, "-o", folder / "one.json")[1]
+        asked = len(server.requests)
+        assert asked == 12 + 2  # whether system messages arrive
+        assert "> old caption of test_00000.png" in json.dumps(server.requests)
+        run(*line, "-o", folder / "two.json")
+        assert len(server.requests) == asked
+    assert json.loads((folder / "one.json").read_text()) == json.loads((folder / "two.json").read_text())
+
+
+def test_the_prompt_can_be_replaced_and_no_verdict_is_an_error(run: Run, folder: Path, model: Path) -> None:
+    prompt = folder / "prompt.yaml"
+    prompt.write_text(json.dumps({**PairPrompt.of(None).to_json(), "version": "mine", "system": "Compare."}))
+    line = [folder / "old.json", folder / "new.json", "-j", model, "--resamples", 20]
+    run(*line, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
+    assert json.loads((folder / "b.json.summary.json").read_text())["run"]["prompt"].startswith("mine ")
+    _, err = run(*line, "--max-new-tokens", "4", "-o", folder / "d.json", code=1)
+    assert "error: no battle could be judged; the first: the judge gave no line 'Verdict: 1'" in err
+    assert "cut at max_new_tokens=4" in err
+    prompt.write_text("system: only this")
+    _, err = run(*line, "--prompt", prompt, "-o", folder / "c.json", code=1)
+    assert "lacks the field 'version'; the fields are version, system, reference" in err

@@ -13,18 +13,17 @@ from tests.reward.cli.conftest import Run
 # What the lines of a command have in common. No model is at these places, so that one looked for too early shows.
 REST = {
     "score": "-o o.jsonl",
-    "battle": "--images . -o o.json",
     "caption": "-m length -o o.jsonl --model embedded",
     "train": "-o trained",
     "corrupt": "-o o.parquet",
 }
 FLICKR = "bench -b flickr8k-expert"
+JUDGED = "-j no/model -o o.json"
 with_matplotlib = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 
 
 def run_line(run: Run, line: str, code: int) -> str:
     rest = "" if " -o " in line else REST.get(line.split()[0], "")
-    rest += " --judge no/model" if line.startswith("battle") and " -j " not in line else ""
     return run(*f"{line} {rest}".split(), code=code)[1]
 
 
@@ -132,7 +131,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("arena battles.json --score-column bad", 1, "no battle has scores 'bad'"),
         ("arena", 2, "only --leaderboard NAME=FILE --ranking FILE needs no battles"),
         ("arena empty", 1, "error: folder empty holds no .json file of battles"),
-        ("arena battles.json --in-400", 1, "no battle is marked 'in-400': true; leave out --in-400"),
+        ("arena battles.json --in-400", 2, "no battle is marked 'in-400': true"),
         ("arena battles.json --judged a=battles.json", 1, "battles.json has no verdict of a judge ('judge')"),
         ("arena battles.json --judged battles.json --judged a/battles.json", 2, "two files are named 'battles'"),
         ("arena battles.json --annotator battles.json", 2, "is the file of the first annotator itself"),
@@ -141,14 +140,18 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("arena battles.json --ranking caparena", 1, "only 0 of the models are in the ranking of CapArena's"),
         ("arena battles.json --leaderboard a=one.json", 2, "--leaderboard: goes with --ranking"),
         ("arena battles.json --metric vela --images ..", 1, "looks at the images"),
-        ("battle absent.json", 1, "error: there is no file"),
-        ("battle battles.json --references one.json", 2, "is for captions; a file of battles has its references"),
-        ("battle one.json", 1, "must hold a JSON list of battles, got dict"),
-        ("battle one.json ./../here/one.json", 2, "two files are named 'one'"),
-        ("battle one.json two.json --judge-set cache=x", 1, "a model on this machine has no setting 'cache'; it has"),
-        ("battle one.json two.json -j http://x/v1#m --judge-set device=cpu", 1, "a server has no setting 'device'"),
-        ("battle one.json two.json --judge-set prices=2", 2, "'prices=2' is not two numbers, as in prices=2.5,10"),
-        ("battle one.json two.json --max-new-tokens 0", 2, "--max-new-tokens"),
+        ("arena absent.json", 1, "error: there is no file"),
+        ("arena one.json two.json", 1, "must hold a JSON list of battles, got dict; captions go with --judge"),
+        ("arena battles.json --one-order", 2, "--one-order: goes with --judge"),
+        ("arena one.json two.json -j no/model", 2, "--output: is missing: where are the verdicts to be kept?"),
+        (f"arena battles.json {JUDGED} --references one.json", 2, "is for captions; a file of battles has its"),
+        (f"arena one.json {JUDGED} --auto battles.json", 1, "battles.json must hold one JSON object {image: "),
+        (f"arena one.json ./../here/one.json {JUDGED}", 2, "two files are named 'one'"),
+        (f"arena one.json two.json {JUDGED} --judge-set cache=x", 1, "a model on this machine has no setting 'cache'"),
+        (f"arena one.json two.json {JUDGED} --judge-set prices=2", 2, "'prices=2' is not two numbers, as in prices="),
+        (f"arena one.json two.json {JUDGED} --benchmark x", 2, "No such option: --benchmark. Write --auto"),
+        ("battle one.json two.json", 2, "Write capreward arena --judge MODEL -o FILE (capreward arena --help)"),
+        ("caparena-auto one.json", 2, "Write capreward arena --auto caparena_auto_600.json"),
         ("train vela --preset huge", 1, "vela has no preset 'huge'; known: paper, paper-clip"),
         ("train length", 1, "'length' cannot be trained"),
         ("train beitscore --preset paper", 1, "the scenes have no errors of the kind"),
@@ -194,19 +197,17 @@ def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run,
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-# {command: a line whose data hold nothing to score, and what it says}; "caparena-auto" shares all of its judging
-# with "battle", and the other commands that are missing here score no data.
+# {command: a line whose data hold nothing to score, and what it says}; commands that are missing here score no data.
 NOTHING_SCORED = {
     "score": ("score data.jsonl -m vela", "no caption could be scored"),
     "rerank": ("rerank data.jsonl -m vela -o o.jsonl", ""),
     "audit": ("audit -m vela -d data.jsonl", ""),
     "bench": ("bench -b ratings=rated.jsonl -m vela", "nothing to evaluate for vela"),
-    "arena": ("arena battles.json -m vela", ""),
+    "arena": ("arena one.json two.json -o o.json -j http://127.0.0.1:9/v1#m", "no battle could be judged"),
     "compare": (
         "compare data.jsonl unscored.jsonl -m vela",
         "data.jsonl and unscored.jsonl cannot be compared by vela",
     ),
-    "battle": ("battle one.json two.json -j http://127.0.0.1:9/v1#m", "no battle could be judged"),
     "train": ("train vela --data data.jsonl", ""),
     "corrupt": ("corrupt data.jsonl --words all", "data.jsonl has no caption with an image (image cannot be read: 1"),
     "report": ("report unscored.jsonl -o o.html", "no row of unscored.jsonl has a score in 'reward'"),
@@ -215,7 +216,7 @@ NOTHING_SCORED = {
 }
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "caparena-auto", "serve"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"metrics", "serve"}))
 def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     line, message = NOTHING_SCORED[command]
@@ -231,7 +232,7 @@ def test_nothing_scored_is_an_error(command: str, run: Run, folder: Path, monkey
         "report rated.jsonl --by good -o {}/o.html",
         "bench -b ratings=rated.jsonl -m length -o {}/report",
         "caption good.png -m length --model embedded -o {}/o.jsonl",
-        "battle one.json two.json --images . --judge http://127.0.0.1:9/v1#nobody -o {}/o.json",
+        "arena one.json two.json --judge http://127.0.0.1:9/v1#nobody -o {}/o.json",
         "train vela -o {}/trained",
         "corrupt good.jsonl --words all -o {}/o.parquet",
         "corrupt good.jsonl --benchmark --judge http://127.0.0.1:9/v1#x -o {}/made",

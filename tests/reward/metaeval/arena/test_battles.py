@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reward.errors import DataError
-from reward.metaeval.arena.battles import Battle, make_battles, outcome, read_battles, tally
-from reward.metaeval.arena.caparena_auto import AutoItem, make_auto_battles, read_auto, score_auto
-from reward.metaeval.arena.captions import read_captions
+from reward.metaeval.arena.auto import AutoItem, auto_scores, make_auto_battles, read_auto
+from reward.metaeval.arena.battles import make_battles, read_battles, read_captions
 
 ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
-ALL = {**ENTRY, "ref": "A pet.", "winner": "x", "cluster": "2", "in-400": True, "judge": "Tie.", "judge_reason": "?"}
-WORDS = ["Caption 1 is better.", "Caption 2 is better.", "Tie."]
 BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
 
 
@@ -26,14 +21,6 @@ def write(tmp_path, content, name="file.json"):
     content = content if isinstance(content, str | bytes) else json.dumps(content)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
-
-
-def test_a_battle_keeps_its_other_fields_and_loses_an_earlier_judgement(tmp_path):
-    battle, blank = read_battles(write(tmp_path, [ALL, {**ENTRY, "ref": " "}]))
-    assert battle == Battle("1.jpg", "x", "y", "A dog.", "A cat.", "A pet.", record=battle.record)
-    assert battle.to_json() == {name: value for name, value in ALL.items() if not name.startswith("judge")}
-    assert blank.ref is None
-    assert Battle("1.jpg", "x", "y", "A dog.", "A cat.").to_json() == ENTRY
 
 
 def test_captions_as_json_and_as_lines(tmp_path):
@@ -77,11 +64,7 @@ BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
         ("a.json", None, r"there is no file.*njucckevin/CapArena.*600 images.*DOCCI.*licence"),
         ("a.json", "[]", "must hold one JSON object"),
         ("a.json", {"1": 3}, "'1' must have 'captions'"),
-        (
-            "a.json",
-            {"1": {"captions": {"human": "a"}}},
-            "'1' must have 'ref_model', the name of a baseline; it has: cap",
-        ),
+        ("a.json", {"1": {"captions": {"human": "a"}}}, "'1' must have 'ref_model', the name of a baseline, got {'cap"),
         ("a.json", {"1": {"captions": {"human": "a"}, "ref_model": "b"}}, "no caption of 'b'; it has those of: human"),
         ("a.json", {"1": {"captions": {"b": "a"}, "ref_model": "b"}}, "'1' has no caption of 'human'"),
         ("a.json", {"1": {"captions": {"b": 3, "human": "a"}, "ref_model": "b"}}, "caption of 'b' must be a text"),
@@ -104,123 +87,89 @@ def test_every_two_models_meet_on_every_image_in_a_drawn_order():
     captions = {model: {f"{i}.jpg": f"{model} {i}" for i in range(40)} for model in ("x", "y", "z")}
     references = {f"{i}.jpg": f"person {i}" for i in range(40)}
     battles = make_battles(captions, references, seed=1)
-    assert Counter(frozenset((b.source1, b.source2)) for b in battles) == {
+    assert Counter(frozenset((b["source1"], b["source2"])) for b in battles) == {
         frozenset(pair): 40 for pair in ("xy", "xz", "yz")
     }
     for battle in battles:
-        number = battle.img.removesuffix(".jpg")
-        assert (battle.caption1, battle.caption2) == (f"{battle.source1} {number}", f"{battle.source2} {number}")
-        assert battle.ref == f"person {number}"
-    first = sum(battle.source1 == "x" for battle in battles)
+        number = battle["img"].removesuffix(".jpg")
+        for place in "12":
+            assert battle[f"caption{place}"] == f"{battle[f'source{place}']} {number}"
+        assert battle["ref"] == f"person {number}"
+    first = sum(battle["source1"] == "x" for battle in battles)
     assert 20 < first < 60  # of 80
     assert make_battles(captions, references, seed=1) == battles
     turned = make_battles(dict(reversed(captions.items())), references, seed=1)
-    shown = [[(b.img, b.source1, b.source2) for b in each] for each in (battles, turned)]
+    shown = [[(b["img"], b["source1"], b["source2"]) for b in each] for each in (battles, turned)]
     assert sorted(shown[0]) == sorted(shown[1])
     assert make_battles(captions, references, seed=2) != battles
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.tuples(st.booleans(), st.sampled_from([*WORDS, None])), max_size=12))
-def test_one_wins_what_the_other_loses(battles):
-    entries = []
-    for turned, judge in battles:
-        sources = {"source1": "y", "source2": "x"} if turned else {"source1": "x", "source2": "y"}
-        entries.append({**ENTRY, **sources, **({} if judge is None else {"judge": judge})})
-    counts = tally(entries)
-    if entries:
-        assert counts["x"]["wins"] == counts["y"]["losses"]
-        assert counts["x"]["losses"] == counts["y"]["wins"]
-        assert counts["x"]["ties"] == counts["y"]["ties"] == sum(judge == "Tie." for _, judge in battles)
-        assert sum(counts["x"].values()) == len(battles)
-
-
-@pytest.mark.parametrize(("judge", "expected"), [("Caption 1 is better", 1), ("Tie", 0), ("Caption 2 is better.", -1)])
-def test_verdicts_with_and_without_a_full_stop(judge, expected):
-    entry = {**ENTRY, "judge": judge}
-    assert (outcome(entry, 1), outcome(entry, 2)) == (expected, -expected)
-    with pytest.raises(DataError, match=r"'judge' must be .*, got 'Both'"):
-        tally([entry, {**ENTRY, "judge": "Both"}])
 
 
 # CapArena-Auto
 
 
 @pytest.fixture
-def auto_file(tmp_path):
-    """Six images, two against each baseline, in the fields of the authors' file."""
+def items(tmp_path):
+    """Six images, two against each baseline, from a file in the fields of the authors'."""
     entries = {}
     for number in range(6):
-        baseline = BASELINES[number % 3]
         captions = {"human": f"person {number}", **{name: f"{name} on {number}" for name in BASELINES}}
-        entries[f"test_{number:05}.jpg"] = {"captions": captions, "ref_model": baseline}
-    return write(tmp_path, entries, "caparena_auto_600.json")
+        entries[f"test_{number:05}.jpg"] = {"captions": captions, "ref_model": BASELINES[number % 3]}
+    return read_auto(write(tmp_path, entries, "caparena_auto_600.json"))
 
 
-def test_each_image_meets_its_baseline(auto_file):
-    items = read_auto(auto_file)
+def test_each_image_meets_its_baseline(items):
     battles = make_auto_battles(items, {item.image: f"mine {item.image}" for item in items}, "mine", seed=3)
     assert len(battles) == 6
     for item, battle in zip(items, battles, strict=True):
-        captions = {battle.source1: battle.caption1, battle.source2: battle.caption2}
+        captions = {battle["source1"]: battle["caption1"], battle["source2"]: battle["caption2"]}
         assert captions == {"mine": f"mine {item.image}", item.baseline: item.caption}
-        assert battle.ref == item.reference
-        assert battle.to_json()["ref_model"] == item.baseline
-    assert {battle.source1 == "mine" for battle in battles} == {True, False}
+        assert (battle["ref"], battle["ref_model"]) == (item.reference, item.baseline)
+    assert {battle["source1"] == "mine" for battle in battles} == {True, False}
 
 
 def test_the_score_is_half_of_each_sum_and_the_mean_of_the_three():
-    """200 battles a baseline: 120 wins, 20 ties, 60 losses; then 10 wins, 190 losses; then ties only."""
-    results = {BASELINES[0]: (120, 20, 60), BASELINES[1]: (10, 0, 190), BASELINES[2]: (0, 200, 0)}
-    entries = []
-    for baseline, (wins, ties, losses) in results.items():
-        for number, points in enumerate([1] * wins + [0] * ties + [-1] * losses):
-            first = number % 2 == 0
-            judge = "Tie." if not points else WORDS[0] if (points > 0) == first else WORDS[1]
-            sources = ("mine", baseline) if first else (baseline, "mine")
-            texts = ("a b c", "d") if first else ("d", "a b c")
-            entry = dict(zip(("source1", "source2", "caption1", "caption2"), (*sources, *texts), strict=True))
-            entries.append({"img": "i", **entry, "judge": judge})
-    score = score_auto(entries, "mine", BASELINES)
-    assert [part.score for part in score.baselines.values()] == [(120 - 60) / 2, (10 - 190) / 2, 0.0]
-    assert score.score == pytest.approx((30 - 90 + 0) / 3)
-    assert score.mean_words == 3
+    """200 battles a baseline: 120 wins, 20 ties, 60 losses; 10 wins, 180 losses, 10 that cannot be read; ties only."""
+    results = {BASELINES[0]: (120, 20, 60, 0), BASELINES[1]: (10, 0, 180, 10), BASELINES[2]: (0, 200, 0, 0)}
+    battles, points = [], []
+    for baseline, counts in results.items():
+        for number, won in enumerate(np.repeat([1, 0.5, 0, np.nan], counts)):
+            turned = number % 2
+            pair, texts = ("mine", baseline), ("a b c", "d")
+            entry = dict(zip(("source1", "source2"), pair[:: 1 - 2 * turned], strict=True))
+            entry |= dict(zip(("caption1", "caption2"), texts[:: 1 - 2 * turned], strict=True))
+            battles.append({"img": f"{baseline} {number}", **entry, "ref_model": baseline})
+            points.append(1 - won if turned else won)
+    [score] = auto_scores(battles, np.array(points))
+    parts = score["baselines"]
+    assert [part["score"] for part in parts.values()] == [(120 - 60) / 2, (10 - 180) / 2, 0.0]
+    assert parts[BASELINES[1]] == {"wins": 10, "ties": 0, "losses": 180, "unjudged": 10, "itself": False, "score": -85}
+    assert score["score"] == pytest.approx((30 - 85 + 0) / 3)
+    assert score["mean_words"] == 3
+    assert np.isnan(auto_scores(battles[:1], np.array([np.nan]))[0]["score"])
 
 
-def test_unjudged_battles_count_in_nothing():
-    entries = [{**ENTRY, "judge": WORDS[0]}, ENTRY]
-    part = score_auto(entries, "x", ["y"]).baselines["y"]
-    assert (part.score, part.unjudged, part.judged) == (100.0, 1, 1)
-    empty = score_auto([ENTRY], "x", ["y"])
-    assert math.isnan(empty.score)
-    assert empty.to_json()["score"] is None
-
-
-def test_a_model_that_is_a_baseline_does_not_meet_itself(auto_file):
-    items = read_auto(auto_file)
+def test_a_model_that_is_a_baseline_does_not_meet_itself(items):
     model = BASELINES[1]
     battles = make_auto_battles(items, {item.image: "a" for item in items}, model)
     assert len(battles) == 4
-    entries = [{**battle.to_json(), "judge": WORDS[0 if battle.source1 == model else 1]} for battle in battles]
-    score = score_auto(entries, model, BASELINES)
-    assert [part.score for part in score.baselines.values()] == [100.0, 0.0, 100.0]
-    assert score.score == pytest.approx(200 / 3)
+    rows = [*battles, *make_auto_battles(items, {item.image: "a" for item in items}, "other")]
+    scores = auto_scores(rows, np.array([float(row["source1"] != row["ref_model"]) for row in rows]))
+    assert [(score["model"], score["score"]) for score in scores] == [("other", 100), (model, pytest.approx(200 / 3))]
+    assert scores[1]["baselines"][model]["itself"] is True
 
 
-def test_captions_for_other_images_and_battles_of_others_are_refused(auto_file):
-    items = read_auto(auto_file)
+def test_captions_for_other_images_and_battles_of_others_are_refused(items):
     captions = {item.image: "a" for item in items}
     one, two = {"1": "a"}, {"1": "a", "2": "b"}
     for refused, message in (
         (lambda: make_battles({"x": one}), "at least two models, got 1"),
         (lambda: make_battles({"x": two, "y": one}), "1 of the 2 images in the captions of 'x' are missing"),
-        (lambda: make_battles({"x": one, "y": two}), "missing in the captions of 'x': 2"),
         (lambda: make_battles({"x": one, "y": one}, {"2": "r"}), "missing in the references: 1"),
         (lambda: make_auto_battles(items, {items[0].image: "a"}, "mine"), "5 of the 6 images in the benchmark are mis"),
         (lambda: make_auto_battles(items, captions, "human"), "give the model another name"),
         (lambda: make_auto_battles([AutoItem("1", "b", "c", "r")], {"1": "a"}, "b"), "nobody else to meet"),
-        (lambda: score_auto([ENTRY], "z", ["y"]), "between 'x' and 'y', not 'z'"),
-        (lambda: score_auto([ENTRY], "x", ["w"]), "against 'y', which is none of w"),
+        (lambda: auto_scores([{**ENTRY, "ref_model": "z"}], np.ones(1)), "'ref_model' must be one of 'x' and 'y'"),
+        (lambda: auto_scores([{**ENTRY, "ref_model": "y"}] * 2, np.ones(2)), "'x' is on '1.jpg' twice"),
     ):
         with pytest.raises(DataError, match=message):
             refused()

@@ -1,152 +1,181 @@
-"""Ratings on the scale of Elo, intervals that hold what they promise, what cannot be rated; who should meet next."""
+"""Ratings on the scale of Elo, their ranges, what cannot be rated, weights of pairs; and who should meet next."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from reward.errors import DataError
-from reward.metaeval.arena import Arena, bradley_terry_ratings, elo_ratings, next_battles
-from reward.metaeval.arena.battles import Battle
-from reward.metaeval.arena.ratings import resampled_elo
-from reward.metaeval.arena.selection import interval_gains
-from tests.reward.metaeval.arena.made_arenas import draw_arena
+from reward.metaeval.arena.battles import check_battle
+from reward.metaeval.arena.ratings import fit_strengths, rate_models, resampled_elo
+from reward.metaeval.arena.result import battle_table
+from reward.metaeval.arena.selection import interval_gains, next_battles
+from reward.metaeval.arena.voters import Voter
+from tests.reward.metaeval.arena.made_arenas import draw_arena, table_of
+
+TABLES = st.integers(2, 6).flatmap(
+    lambda count: st.lists(
+        st.lists(st.sampled_from([0.5, 1, 2, 3.5, 7, 40]), min_size=count, max_size=count),
+        min_size=count,
+        max_size=count,
+    )
+)
 
 
-def two_models(points: list[float], images: list[str] | None = None) -> tuple[Arena, np.ndarray]:
-    names = images or [str(number) for number in range(len(points))]
-    return Arena.of([(name, "x", "y", "") for name in names]), np.array(points)
+def fit(wins: Any) -> np.ndarray:
+    """Strengths of a table of wins: each cell is a battle that counts so often."""
+    table = np.array(wins, dtype=float)
+    pairs = np.argwhere(~np.eye(len(table), dtype=bool))
+    return fit_strengths(pairs, np.ones(len(pairs)), table[tuple(pairs.T)][None], len(table))[0]
 
 
-def test_interval_of_two_models_in_closed_form() -> None:
-    arena, points = two_models([1.0] * 30 + [0.0] * 10)
-    interval = bradley_terry_ratings(arena, points).ratings["x"]
-    share = 30 / 40
-    error = 0.5 * math.sqrt(1 / (40 * share * (1 - share)) * 40 / 39)
-    reach = t.ppf(0.975, 39) * error * 400 / math.log(10)
-    assert interval.value == pytest.approx(1000 + 200 * math.log10(3))
-    assert (interval.low, interval.high) == pytest.approx((interval.value - reach, interval.value + reach))
+@settings(max_examples=25, deadline=None)
+@given(TABLES)
+def test_strengths_are_what_a_general_optimiser_finds(table: list[list[float]]) -> None:
+    wins = np.array(table) * ~np.eye(len(table), dtype=bool)
+
+    def loss(strengths: np.ndarray) -> float:
+        return float((wins * np.log1p(np.exp(strengths[None, :] - strengths[:, None]))).sum())
+
+    other = minimize(loss, np.zeros(len(wins)), method="BFGS", options={"gtol": 1e-8}).x
+    assert fit(wins) == pytest.approx(other - other.mean(), abs=1e-4)
+    assert fit(wins.T) == pytest.approx(-fit(wins), abs=1e-7)
 
 
-def test_ties_narrow_and_shared_images_widen_the_interval() -> None:
-    def width(points: list[float], images: list[str] | None = None) -> float:
-        interval = bradley_terry_ratings(*two_models(points, images)).ratings["x"]
-        return interval.high - interval.low
+def test_extreme_tables_converge() -> None:
+    wins = np.array([[0, 5000, 1e5], [1, 0, 5000], [1, 1, 0.0]])
+    strengths = fit(wins)
+    gradient = wins.sum(axis=1) - ((wins + wins.T) / (1 + np.exp(strengths[None] - strengths[:, None]))).sum(axis=1)
+    assert np.abs(gradient).max() < 1e-5
 
-    decided = [1.0, 0.0] * 20
-    assert width([0.5] * 40) < 1e-6
-    assert width([1.0, 0.5, 0.5, 0.0] * 10) < 0.8 * width(decided)
-    assert width(sorted(decided), [str(number // 4) for number in range(40)]) > 1.8 * width(decided)
+
+@pytest.mark.parametrize(
+    ("wins", "expected"),
+    [
+        ([[0, 3], [0, 0]], [np.inf, -np.inf]),
+        ([[0, 1, 1], [0, 0, 1], [0, 0, 0]], [np.inf, np.nan, -np.inf]),  # a ladder: nothing links two both ways
+        ([[0, 3, 2], [0, 0, 1], [0, 1, 0]], [np.inf, 0, 0]),  # the first never lost a point
+        ([[0, 1, 2], [1, 0, 2], [0, 0, 0]], [0, 0, -np.inf]),  # the last never won one
+        # the last two met only each other and lost to nobody of the first two, who met only each other
+        ([[0, 2, 0, 0], [2, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], [0, 0, np.nan, np.nan]),
+        # won all its own battles, but over one that is below the others: no chain of points leads back
+        ([[0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0]], [0, 0, -np.inf, np.nan]),
+    ],
+)
+def test_without_a_finite_maximum(wins: list[list[float]], expected: list[float]) -> None:
+    np.testing.assert_allclose(fit(wins), expected, atol=1e-9)
+
+
+def test_ranges_are_those_of_resampled_battles() -> None:
+    battles = table_of("xy " * 40, people=[1.0] * 28 + [0.5] * 4 + [0.0] * 8)
+    row = rate_models(battles, "people", resamples=2000)["bradley-terry"].loc["x"]
+    shares = np.random.default_rng(1).choice(battles["people"], size=(20_000, 40)).mean(axis=1)
+    low, high = np.quantile(1000 + 200 * np.log10(shares / (1 - shares)), [0.025, 0.975])
+    assert row["rating"] == pytest.approx(1000 + 200 * math.log10(3))
+    assert (row["low"], row["high"]) == (pytest.approx(low, abs=12), pytest.approx(high, abs=12))
+    assert (row["battles"], row["win_rate"]) == (40, 0.75)
 
 
 def test_elo_is_what_a_plain_loop_gives() -> None:
-    rng = np.random.default_rng(0)
-    arena, points = draw_arena(rng.normal(size=4), 60, images=30, ties=0.4, seed=1)
+    battles, points = draw_arena(np.random.default_rng(0).normal(size=4), 60, images=30, ties=0.4, seed=1)
     points[5] = np.nan
+    table = battle_table(battles, [Voter("people", points)])
     decided = np.flatnonzero(~np.isnan(points))
     draws = np.random.default_rng(9).integers(len(decided), size=(len(decided), 3))
-    fitted = resampled_elo(arena, points, resamples=3, seed=9)
+    found = []
     for column in range(3):
-        ratings = [1000.0] * 4
+        ratings = dict.fromkeys((f"model {number}" for number in range(1, 5)), 1000.0)
         for battle in decided[draws[:, column]]:
-            one, two = arena.pairs[battle]
-            expected = 1 / (1 + 10 ** ((ratings[two] - ratings[one]) / 400))
-            ratings[one] += 4 * (points[battle] - expected)
-            ratings[two] += 4 * ((1 - points[battle]) - (1 - expected))
-        assert fitted[column] == pytest.approx(ratings)
-    medians = elo_ratings(arena, points, resamples=3, seed=9).values
-    assert medians == pytest.approx(dict(zip(arena.systems, np.median(fitted, axis=0), strict=True)))
+            one, two = battles[battle]["source1"], battles[battle]["source2"]
+            change = 4 * (points[battle] - 1 / (1 + 10 ** ((ratings[two] - ratings[one]) / 400)))
+            ratings[one] += change
+            ratings[two] -= change
+        found.append(ratings)
+    medians = {name: np.median([ratings[name] for ratings in found]) for name in found[0]}
+    assert rate_models(table, "people", resamples=3, seed=9)["elo"]["rating"].to_dict() == pytest.approx(medians)
+    assert resampled_elo(np.array([[0, 1]]), np.array([0.5]), 2, resamples=1).tolist() == [[1000, 1000]]
 
 
-def test_a_model_that_won_everything_is_rated_infinite_and_said_to_be() -> None:
-    arena = Arena.of([("1", "x", "y", ""), ("2", "y", "z", ""), ("3", "z", "y", ""), ("4", "x", "z", "")])
-    points = np.array([1.0, 1, 1, 1])
-    fitted = bradley_terry_ratings(arena, points)
-    assert fitted.values == {"x": math.inf, "y": 1000, "z": 1000}
-    assert math.isnan(fitted.ratings["x"].low)
-    assert fitted.notes == ["x: infinite, since no lower model took points from them, even along a chain of others"]
-    assert fitted.to_json()["x"] == {"rating": "inf", "low": None, "high": None, "battles": 2, "win_rate": 1.0}
-
-
-def test_battles_on_one_image_give_no_intervals() -> None:
-    arena = Arena.of([("1", "x", "y", ""), ("1", "y", "z", ""), ("1", "z", "x", "")])
-    fitted = bradley_terry_ratings(arena, np.ones(3))
-    assert list(fitted.values.values()) == pytest.approx([1000, 1000, 1000])
-    assert all(math.isnan(each.low) and math.isnan(each.high) for each in fitted.ratings.values())
-    assert fitted.to_json()["x"]["low"] is None
+def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_one() -> None:
+    table = table_of("xy yz zy xz yz", people=[1.0, 1, 1, 1, 1])
+    rows = rate_models(table, "people", resamples=200)["bradley-terry"]
+    assert list(rows.index) == ["x", "y", "z"]
+    assert rows["rating"].tolist()[0] == math.inf
+    assert math.isnan(rows["low"]["x"])
+    assert rows["high"]["y"] == math.inf  # in some resamples it won everything
 
 
 def test_groups_that_never_met_are_named() -> None:
-    arena = Arena.of([("1", "x", "y", ""), ("2", "z", "w", ""), ("3", "x", "v", ""), ("4", "y", "z", "")])
-    points = np.array([1, 0, 0.5, np.nan])
-    for rate in (bradley_terry_ratings, elo_ratings):
-        with pytest.raises(DataError, match=r"these 2 groups of models.*x, y, v \| z, w"):
-            rate(arena, points)
-    with pytest.raises(DataError, match="none of the 4 battles is decided"):
-        bradley_terry_ratings(arena, np.full(4, np.nan))
+    with pytest.raises(DataError, match=r"these 2 groups of models.*x, y, v \| z, w"):
+        rate_models(table_of("xy zw xv yz", people=[1, 0, 0.5, np.nan]), "people")
+    with pytest.raises(DataError, match="people has decided none of the battles"):
+        rate_models(table_of("xy", people=[np.nan]), "people")
+
+
+def test_weights_minimise_the_loss_of_caparena() -> None:
+    """Section 3.2 of the paper: the sum of cross-entropies, each divided by the chance P of its pair."""
+    battles, points = draw_arena([1.0, 0.2, -1.0], 90, images=60, ties=0.2, seed=1)
+    keep = [n for n, each in enumerate(battles) if n % 4 == 0 or "model 3" in each.values()]
+    battles, points = [battles[n] for n in keep], points[keep]
+    sides = np.array([[int(each[name][-1]) - 1 for name in ("source1", "source2")] for each in battles])
+    met = Counter(map(frozenset, sides.tolist()))
+    chances = np.array([met[frozenset(pair)] / len(sides) for pair in sides.tolist()])
+
+    def loss(strengths: np.ndarray) -> float:
+        chance = 1 / (1 + np.exp(strengths[sides[:, 1]] - strengths[sides[:, 0]]))
+        return float((-(points * np.log(chance) + (1 - points) * np.log(1 - chance)) / chances).sum())
+
+    expected = minimize(loss, np.zeros(3), tol=1e-12).x
+    tables = [battle_table(battles, [Voter("people", points)], pair_weights=weights) for weights in (True, False)]
+    weighted, plain = (rate_models(table, "people", resamples=2)["bradley-terry"].sort_index() for table in tables)
+    strengths = (weighted["rating"] - 1000) * math.log(10) / 400
+    assert strengths.tolist() == pytest.approx((expected - expected.mean()).tolist(), abs=1e-4)
+    assert not np.allclose(weighted["rating"], plain["rating"], atol=1)
+    assert weighted["battles"].tolist() == plain["battles"].tolist()  # battles are counted, not weighed
 
 
 # Who should meet next
 
 
-def test_of_two_models_the_gain_is_the_papers() -> None:
-    """With S = 1 / (p (1 - p)): sqrt(S / n) - sqrt(S / (n + 1)), up to the prior of one battle each."""
-    for strengths in ([0.0, 0.0], [1.5, -1.5]):
-        chance = 1 / (1 + np.exp(strengths[1] - strengths[0]))
-        variance = 1 / (chance * (1 - chance))
-        games = 5000
-        expected = np.sqrt(variance / games) - np.sqrt(variance / (games + 1))
-        gains = interval_gains(np.array([[0, games], [games, 0]], dtype=float), np.array(strengths))
-        assert gains[0, 1] == pytest.approx(expected, rel=0.01)
-        assert gains[1, 0] == pytest.approx(gains[0, 1])
-        assert gains[0, 0] == 0
+def test_the_gain_is_the_papers_and_favours_rare_and_close_pairs() -> None:
+    games = np.array([50.0, 50.0, 400.0, 0.0])
+    gains = interval_gains(np.array([25.0, 45.0, 200.0, 0.0]), games)
+    assert gains[3] > gains[0] > gains[1] > gains[2] > 0
+    spread, n = math.sqrt(0.25), 51
+    assert gains[0] == pytest.approx(spread / math.sqrt(n) - spread / math.sqrt(n + 1))
 
 
-def test_battles_with_others_tell_about_a_pair_too() -> None:
-    games = np.array([[0, 0, 50, 0], [0, 0, 50, 0], [50, 50, 0, 0], [0, 0, 0, 0.0]])
-    gains = interval_gains(games, np.zeros(4))
-    assert gains[0, 1] < gains[0, 3]  # neither pair has met, but of the last model nothing is known
+def battle(image: str, one: str, two: str) -> dict[str, Any]:
+    captions = {"caption1": f"{one} on {image}", "caption2": f"{two} on {image}", "ref": f"seen {image}"}
+    return check_battle({"img": image, "source1": one, "source2": two, **captions}, "b")
 
 
-def battle(image: str, one: str, two: str) -> Battle:
-    captions = {"caption1": f"{one} on {image}", "caption2": f"{two} on {image}"}
-    return Battle.from_json({"img": image, "source1": one, "source2": two, **captions, "ref": f"seen {image}"})
-
-
-def test_near_and_little_known_models_meet_more_often() -> None:
-    battles, points = [battle("0", "new", "a")], [0.5]
-    for one, two, wins in (("a", "b", 15), ("a", "c", 29), ("b", "c", 29)):
-        battles += [battle(str(n), one, two) for n in range(30)]
-        points += [1.0] * wins + [0.0] * (30 - wins)
-    proposed = next_battles(battles, np.array(points), 400, seed=0)
-    drawn = [(entry["source1"], entry["source2"]) for entry in proposed]
-    met = Counter(frozenset(pair) for pair in drawn)
-    assert sum(number for pair, number in met.items() if "new" in pair) > 200
-    assert proposed == next_battles(battles, np.array(points), 400, seed=0)
-    firsts = Counter(one for one, two in drawn if "new" in (one, two))
-    assert 0.35 < firsts["new"] / sum(firsts.values()) < 0.65
-    with pytest.raises(DataError, match="must be at least 1, got 0"):
-        next_battles(battles, np.array(points), 0)
+def test_a_new_model_of_unknown_strength_is_drawn_most() -> None:
+    battles, points = [], []
+    for pair, wins in {("a", "b"): 15, ("a", "c"): 20, ("b", "c"): 15, ("a", "new"): 0}.items():
+        battles += [battle(str(number), *pair) for number in range(30 if wins else 2)]
+        points += [1.0] * wins + [0.0] * ((30 if wins else 2) - wins)
+    proposed = next_battles(battles, np.array(points), 100, seed=0)
+    met = Counter(frozenset((each["source1"], each["source2"])) for each in proposed)
+    assert sum(number for pair, number in met.items() if "new" in pair) > 50
+    assert proposed == next_battles(battles, np.array(points), 100, seed=0)
 
 
 def test_proposed_battles_have_both_captions_and_are_new() -> None:
     battles = [battle("1", "x", "y"), battle("1", "y", "z"), battle("2", "x", "y"), battle("2", "z", "x")]
-    proposed = next_battles(battles, np.array([1, 0, 0.5, 1]), 8, seed=0)
-    assert len(proposed) == 8
+    proposed = next_battles(battles, np.array([1, 0, 0.5, np.nan]), 8, seed=0)
     complete = [entry for entry in proposed if "img" in entry]
     # x and z have not met on image 1, y and z not on image 2, though all three have captions of both
-    assert {(entry["img"], *sorted((entry["source1"], entry["source2"]))) for entry in complete} == {
+    assert sorted((entry["img"], *sorted((entry["source1"], entry["source2"]))) for entry in complete) == [
         ("1", "x", "z"),
         ("2", "y", "z"),
-    }
-    assert len(complete) == 2
-    for entry in complete:
-        for place in (1, 2):
-            assert entry[f"caption{place}"] == f"{entry[f'source{place}']} on {entry['img']}"
-        assert entry["ref"] == f"seen {entry['img']}"
-        Battle.from_json(entry)  # a battles file can hold it
-    assert all(set(entry) == {"source1", "source2"} for entry in proposed if "img" not in entry)
+    ]
+    assert [battle(each["img"], each["source1"], each["source2"]) for each in complete] == complete
+    assert [set(entry) for entry in proposed if "img" not in entry] == [{"source1", "source2"}] * 6

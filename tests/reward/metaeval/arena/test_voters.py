@@ -1,4 +1,4 @@
-"""Verdicts of people, a judge, a metric, and scores in the file; battles as arrays."""
+"""Votes of people, a judge, a metric, and by scores in the file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.arena import Arena, by_column, by_judge, by_metric, by_people, human_points
-from reward.metaeval.arena.battles import Battle
+from reward.metaeval.arena.battles import Battle, check_battle
+from reward.metaeval.arena.voters import by_column, by_judge, by_metric, by_people
 from reward.registry import MetricSource
 
 ENTRY = {"img": "1.png", "source1": "x", "source2": "y", "caption1": "A dog runs.", "caption2": "A cat."}
@@ -18,7 +18,7 @@ UNKNOWN = np.full(1, np.nan)
 
 
 def battles(*fields: dict[str, object]) -> list[Battle]:
-    return [Battle.from_json({**ENTRY, **each}) for each in fields]
+    return [check_battle({**ENTRY, **each}, "battle") for each in fields]
 
 
 def test_people_and_their_liking_for_a_place() -> None:
@@ -27,7 +27,10 @@ def test_people_and_their_liking_for_a_place() -> None:
     assert people.position is not None
     assert (people.position.first, people.position.second, people.position.ties) == (2, 1, 1)
     assert people.threshold is None
+    np.testing.assert_array_equal(people.points, [1, 1, 0, 0.5, np.nan])
     assert by_people(battles({}, {"judge": "Tie."})) is None
+    with pytest.raises(DataError, match=r"battle of 'x' and 'y' on '1.png': 'winner' must be one of the two.*'z'"):
+        by_people(battles({"winner": "z"}))
 
 
 def test_a_judge_of_one_order_and_of_both() -> None:
@@ -52,11 +55,14 @@ def test_a_judge_of_one_order_and_of_both() -> None:
         by_judge(battles({"judge": "yes"}, {"judge": 1}))
 
 
-def test_scores_in_the_file() -> None:
-    read = battles({"s": [0.1, 0.9]}, {"s": [0.5, None]}, {}, {"s": [2, 1]})
-    voter = by_column(read, "s", np.array([0.0, 1, 1, 0.5]))
-    np.testing.assert_array_equal(voter.points, [0.5, np.nan, np.nan, 1])  # people gave one tie
-    assert (voter.threshold, voter.errors) == (0.8, 3)
+def test_scores_in_the_file_give_as_many_ties_as_people_gave() -> None:
+    """A person's battle and an undecided one have no say in the threshold; the latter still gets a verdict by it."""
+    scores = [[9, 1], [3, 2], [1, 9], [5, 5], [9, None], [2.5, 2]]
+    read = battles(*({"s": each, "source1": "human" if each == [5, 5] else "x"} for each in scores), {})
+    voter = by_column(read, "s", np.array([1, 0.5, 0, 1, 1, np.nan, 1]))
+    np.testing.assert_array_equal(voter.points, [1, 0.5, 0, np.nan, np.nan, 0.5, np.nan])
+    assert (voter.threshold, voter.errors) == (1, 3)
+    assert by_column(read, "s", np.full(7, np.nan)).threshold == 0
 
 
 @pytest.mark.parametrize(
@@ -97,22 +103,3 @@ def test_a_metric_that_looks_needs_the_folder_of_the_images(tmp_path: Path) -> N
     voter = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
     np.testing.assert_array_equal(voter.points, [1, np.nan])  # one battle has no reference
     assert voter.errors == 2
-
-
-# Battles as arrays
-
-
-def test_points_of_people_in_the_words_of_the_file() -> None:
-    read = battles({"winner": "x"}, {"winner": "equal"}, {"winner": "y"}, {})
-    np.testing.assert_array_equal(human_points(read), [1, 0.5, 0, np.nan])
-    with pytest.raises(DataError, match=r"battle of 'x' and 'y' on '1.png': 'winner' must be one of the two.*'z'"):
-        human_points(battles({"winner": "z"}))
-
-
-def test_levels_come_in_the_order_of_their_numbers_and_battles_are_of_two() -> None:
-    arena = Arena.of_battles(battles(*({"cluster": f"level {number}"} for number in (10, 2, 1)), {}))
-    assert arena.level_names() == ["level 1", "level 2", "level 10"]
-    assert len(arena.rows(np.array([True, False, False, False]))) == 1
-    for rows, message in (([], "there are no battles"), ([("1", "x", "x", "")], "'x' against itself")):
-        with pytest.raises(DataError, match=message):
-            Arena.of(rows)

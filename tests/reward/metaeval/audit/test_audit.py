@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, attack, first_half, nouns_of
+from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, first_half, nouns_of
 from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer, metric_spec
@@ -41,7 +41,7 @@ class Fixed:
 
 @pytest.mark.parametrize("kind", sorted(ATTACKS))
 def test_every_attack_changes_a_caption_and_is_repeatable(kind: str) -> None:
-    made = [attack(kind, CAPTION, Material(random.Random(3), **MATERIAL)) for _ in range(2)]
+    made = [ATTACKS[kind].apply(CAPTION, Material(random.Random(3), **MATERIAL)) for _ in range(2)]
     assert made[0] is not None
     assert made[0] == made[1]
     before, after = made[0]
@@ -51,13 +51,13 @@ def test_every_attack_changes_a_caption_and_is_repeatable(kind: str) -> None:
 
 @given(st.text(max_size=60), st.sampled_from(sorted(ATTACKS)), st.integers(1, 3))
 def test_attacks_take_any_text(text: str, kind: str, amount: int) -> None:
-    made = attack(kind, text, Material(random.Random(0), amount=amount))
+    made = ATTACKS[kind].apply(text, Material(random.Random(0), amount=amount))
     assert made is None or made[0] != made[1]
 
 
 def test_attacks_need_their_material() -> None:
     bare = Material(random.Random(0))
-    assert [attack(kind, CAPTION, bare) for kind in ("other image", "hallucination")] == [None] * 2
+    assert [ATTACKS[kind].apply(CAPTION, bare) for kind in ("other image", "hallucination")] == [None] * 2
     assert first_half("One sentence.") is None
     assert {"dog", "people", "sky"} <= set(nouns_of(CAPTION))
 

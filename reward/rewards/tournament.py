@@ -8,8 +8,6 @@ from itertools import islice
 
 import numpy as np
 
-__all__ = ["Result", "draw_pairs", "win_rates"]
-
 Result = tuple[int, int, float]  # two players, and what the first one won: 1 a win, 0.5 a tie, 0 a loss
 
 
