@@ -121,7 +121,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "score flickr8k.jsonl": ("scored 6 rows",),
     "score foil.jsonl": ("scored 4 rows",),
     "score mmhe.jsonl": ("scored 12 rows",),
-    "--judge gpt-4o": ("judged 24 battles",),
+    "--output battles.json --one-order": ("judged 24 battles",),
     "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias"),
     "--annotator": ("annotator", "level 4"),
     "--leaderboard": ("Spearman", "94.3", "Kendall", "82.4"),
