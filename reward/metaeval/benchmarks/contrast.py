@@ -8,7 +8,7 @@ from typing import Any
 
 from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import MissingFileError, find_file
-from reward.metaeval.benchmarks.items import OVERALL, PAIRS, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import Entry
 
 FOILS, COCO_CAPTIONS, NOCAPS = "foilv1.0_test_2017.json", "captions_val2014.json", "nocaps-val-foil.json"
 REFERENCES = {"4-ref": 4, "1-ref": 1}  # of FOIL, by part
@@ -22,13 +22,13 @@ ALL, WITHOUT = "all", "without coreference"
 VALID = 2  # of three annotators of VALSE, how many must have taken the caption, and not the foil, for the right one
 
 
-def _load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """A file for each category."""
     for category, entry in _of_categories(data, SUGARCREPE):
         yield _pair(entry["filename"], entry["caption"], entry["negative_caption"], category=category)
 
 
-def _load_valse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_valse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Valid foils only: those for which two of three annotators chose the caption, as the authors ask.
 
     The images of a data set may lie in a folder of its name. The part "without coreference" is that of BEiTScore's
@@ -51,19 +51,19 @@ def _of_categories(data: str, names: Sequence[str]) -> Iterator[tuple[str, Entry
         yield from ((name, entry) for entry in read_json(file).values())
 
 
-def _without_coreference(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
+def without_coreference(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
     """For the common form, which holds all categories in one file."""
     return (item for item in items if part != WITHOUT or item["category"] not in COREFERENCE)
 
 
-def _load_nocaps_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_nocaps_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Captions of nocaps beside their foils; the category is the domain, references are the image's other captions."""
     for entry in read_json(find_file(data, NOCAPS)):
         shared = {"references": entry["references"], "category": entry["domain"]}
         yield _pair(entry["image_path"], entry["baseline"], entry["foil"], **shared)
 
 
-def _load_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Pairs every foil of the test set with the COCO caption it was made from, which comes first.
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
@@ -95,59 +95,3 @@ def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
 def _pair(image: str, correct: str, incorrect: str, **facts: Any) -> Entry:
     """The correct caption comes first."""
     return {"image": image, "captions": [correct, incorrect], "label": 0, **facts}
-
-
-_COMMON = "a .jsonl file with category, image, captions and label per line"
-
-
-def _names(names: Sequence[str]) -> str:
-    return ", ".join(f"{name}.json" for name in names)
-
-
-_PAIRS: dict[str, Any] = {"form": PAIRS, "statistic": "accuracy", "ties": "wrong"}
-SPECS = (
-    BenchmarkSpec(
-        name="foil",
-        title="FOIL",
-        **_PAIRS,
-        load=_load_foil,
-        files=f"a folder with {FOILS} and COCO's {COCO_CAPTIONS}, or a .jsonl file with image, "
-        "captions, label and references per line; and the folder of COCO's images val2014 (--images, images=)",
-        origin="foilunitn.github.io (Shekhar and others 2017); captions and images from cocodataset.org",
-        parts=tuple(REFERENCES),
-    ),
-    BenchmarkSpec(
-        name="nocaps-foil",
-        title="nocaps-FOIL",
-        **_PAIRS,
-        load=_load_nocaps_foil,
-        headline=OVERALL,
-        files=f"{NOCAPS} or a folder that holds it, or a .jsonl file with category, image, captions, label and "
-        "references per line; and the folder of the nocaps validation images (--images, images=)",
-        origin="the repository of ALOHa (DavidMChan/aloha, data/; Petryk and others 2024); images from nocaps.org",
-        licence="none found for the foils; the captions of nocaps are CC BY 2.0, says the card of HuggingFaceM4/NoCaps",
-    ),
-    BenchmarkSpec(
-        name="sugarcrepe",
-        title="SugarCrepe",
-        **_PAIRS,
-        load=_load_sugarcrepe,
-        files=f"a folder with the files {_names(SUGARCREPE)}, or {_COMMON}; and the "
-        "folder of COCO's images val2017 (--images, images=)",
-        origin="the repository RAIVNLab/sugar-crepe (Hsieh and others 2023); images from cocodataset.org",
-        licence="MIT, by the repository's LICENSE; the images have licences of their own",
-    ),
-    BenchmarkSpec(
-        name="valse",
-        title="VALSE",
-        **_PAIRS,
-        load=_load_valse,
-        refine=_without_coreference,
-        files=f"a folder with the files {_names(VALSE)}, or {_COMMON}; and a "
-        "folder of the images (--images, images=), together or in one folder for each value of the field dataset",
-        origin="the repository Heidelberg-NLP/VALSE, data/ (Parcalabescu and others 2022); images from the data sets "
-        "that the files name: Visual7W, COCO, SWiG and VisDial",
-        licence="none stated in its readme; a copy on the Hub, Mayfull/valse_vlms, says MIT",
-        parts=(ALL, WITHOUT),
-    ),
-)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.items import RATINGS, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import Entry
 
 
-def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads each image with its prompt as the caption; three people rated from 1 to 5, and their mean counts.
 
     The category of an image is its generator. There are no references. As in BEiTScore's paper, tau-c is the statistic
@@ -30,7 +30,7 @@ def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
         warnings.warn(f"genai-bench: {message}", stacklevel=2)
 
 
-def _load_evalmuse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_evalmuse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads the rated images of EvalMuse-40k; the part "val" holds one in twenty prompts, by a hash of their text.
 
     The authors' own test set has no ratings, and they name no part to stop by.
@@ -45,36 +45,3 @@ def _load_evalmuse(data: str, part: str, images: Path | None) -> Iterator[Entry]
 def held_out(name: str, share: float = 0.05) -> bool:
     """Whether a hash of the name puts it into the share that is held out of a data set without a validation part."""
     return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
-
-
-SPECS = (
-    BenchmarkSpec(
-        name="genai-bench",
-        title="GenAI-Bench",
-        form=RATINGS,
-        statistic="tau-c",
-        load=_load,
-        judgments="mean",
-        files="a folder with genai_image.json, {prompt id: {prompt, models: {generator: ratings}}}, and a folder for "
-        "each generator with the images <prompt id>.jpeg; or a .jsonl file with image, candidate (the prompt) and "
-        "ratings per line",
-        origin="the authors (Li, Lin, Pathak, Li and others 2024), on the Hub as BaiqiL/GenAI-Bench-1600 and "
-        "zhiqiulin/GenAI-Bench-527, with the images of a generator in an archive each",
-        licence="Apache-2.0, says the card of BaiqiL/GenAI-Bench",
-    ),
-    BenchmarkSpec(
-        name="evalmuse-40k",
-        title="EvalMuse-40k",
-        form=RATINGS,
-        statistic="tau-c",
-        load=_load_evalmuse,
-        judgments="mean",
-        files="train_list.json (a list of objects with prompt, img_path and total_score, ratings from 1 to 5), "
-        "with the images beside it or in the folder images; or a .jsonl file with image, candidate and ratings per "
-        "line",
-        origin="the authors (Han, Fan, Fu and others 2024), on the Hub as DY-Evalab/EvalMuse, with the images in an "
-        "archive of several parts",
-        licence="BSD 3-Clause, says its card",
-        parts=("val", "train"),
-    ),
-)

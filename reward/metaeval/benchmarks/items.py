@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,13 +18,11 @@ RATINGS, PAIRS, QUADRUPLES = "ratings", "pairs", "quadruples"
 CAPTIONS = {RATINGS: 1, PAIRS: 2, QUADRUPLES: 4}  # to score in each item
 
 Entry: TypeAlias = "Mapping[str, Any]"  # an item as the common JSONL has it, see `reward.metaeval.benchmarks.jsonl`
-Load: TypeAlias = "Callable[[str, str, Path | None], Iterator[Entry]]"
-Refine: TypeAlias = "Callable[[Iterator[dict[str, Any]], str], Iterator[dict[str, Any]]]"
 
 
 @dataclass(frozen=True)
 class BenchmarkSpec:
-    """Facts about a benchmark, readable without its files.
+    """Facts about a benchmark, readable without its files; those of all are in benchmarks.yaml.
 
     Args:
         name: registry name, lower case with dashes.
@@ -35,9 +32,10 @@ class BenchmarkSpec:
         statistic: what papers on it report first: of ratings `"tau-b"`, `"tau-c"`, `"spearman"` or `"pearson"`, of
             pairs `"accuracy"`, of quadruples `"group"`.
         statistics: {column: statistic} of ratings of one aspect, where several are reported; the first ranks.
-        load: yields the entries of the published files, called with (path or Hub id, part, images) of
-            `load_benchmark`; None for the common JSONL form only, which is read for every benchmark.
-        refine: called with (items, part) on what was read in either form; checks or changes the items.
+        load: module:function, called with (path or Hub id, part, images) of `load_benchmark`, that yields the entries
+            of the published files; none for the common JSONL form only, which is read for every benchmark.
+        config: which configuration of a data set on the Hub, for `load`.
+        refine: module:function, called with (items, part) on what was read in either form; checks or changes the items.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -50,8 +48,8 @@ class BenchmarkSpec:
         hub: id of its data set on the Hub, read when no path is given; None if we know of none.
         tasks: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
-        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"published"` if
-            it also read the authors' files, `"own"` for data of this project.
+        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"own"` for data
+            of this project.
     """
 
     name: str
@@ -59,8 +57,9 @@ class BenchmarkSpec:
     form: str
     statistic: str
     statistics: Mapping[str, str] = field(default_factory=dict)
-    load: Load | None = None
-    refine: Refine | None = None
+    load: str = ""
+    config: str = ""
+    refine: str = ""
     judgments: str = "single"
     judged_by: str = "human judgments"
     ties: str = "half"

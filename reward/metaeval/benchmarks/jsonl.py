@@ -13,48 +13,13 @@ from typing import Any
 from reward.boxes import BoxedImage
 from reward.errors import DataError
 from reward.image_files import image_file
-from reward.metaeval.benchmarks.items import CAPTIONS, OVERALL, PAIRS, QUADRUPLES, RATINGS, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import CAPTIONS, OVERALL, PAIRS, QUADRUPLES, RATINGS, Entry
 
 JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 # A line with one of these fields is in a published form of its own.
 _PUBLISHED = {"cand", "mt", "caption", "correct", "candidates", "caption_0"}
 _FIELDS = {"image", "images", "image_id", "candidate", "captions", "references", "ratings", "label", "category"}
 _FIELDS |= {"question", "box", "item", "best", "cells"}  # others that hold numbers are score columns
-
-_ORIGIN = "you; capreward score adds columns to such a file, which --score-column names"
-SPECS = (
-    BenchmarkSpec(
-        name="ratings",
-        title="Your ratings",
-        form=RATINGS,
-        statistic="tau-c",
-        files="a .jsonl file with image, candidate, references, ratings (numbers, one per rater, or {aspect: numbers}) "
-        "and perhaps category per line; further numbers are score columns",
-        origin=_ORIGIN,
-        licence="yours",
-    ),
-    BenchmarkSpec(
-        name="pairs",
-        title="Your pairs",
-        form=PAIRS,
-        statistic="accuracy",
-        files="a .jsonl file with image, captions (two), label (0, 1, or null for a tie), references and perhaps "
-        "category per line; further lists of two numbers are score columns. Or one text a line, as of capreward "
-        "score: image, candidate, item (the same for texts that compete), best (how many chose it, or true) and scores",
-        origin=_ORIGIN,
-        licence="yours",
-    ),
-    BenchmarkSpec(
-        name="quadruples",
-        title="Your quadruples",
-        form=QUADRUPLES,
-        statistic="group",
-        files="a .jsonl file with images (two), captions (two, caption k of image k) and perhaps category per line; "
-        "further lists of four numbers are score columns",
-        origin=_ORIGIN,
-        licence="yours",
-    ),
-)
 
 
 def is_jsonl(path: Path) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.items import PAIRS, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import Entry
 
 # The categories: two correct captions by people (HC); one by people of this image and one of another (HI); one by
 # people and one by a machine (HM); two by machines (MM).
@@ -18,13 +18,13 @@ ALL = "all references"
 DRAWS = tuple(f"draw {number}" for number in range(1, 6))
 
 
-def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads `{category: list of {image, captions, label, references}}`."""
     for category, pairs in read_json(find_file(data, "pascal_50s.json")).items():
         yield from ({**pair, "category": category} for pair in pairs)
 
 
-def _draw_references(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
+def draw_references(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
     """Draws 5 references of each pair, unless the part is "all references" or the pair has no more.
 
     The literature scores with 5 of the 48 references drawn at random, and gives the mean over 5 draws. Each part
@@ -35,22 +35,3 @@ def _draw_references(items: Iterator[dict[str, Any]], part: str) -> Iterator[dic
             generator = random.Random(f"capreward pascal-50s {part} {place} references")
             pair["references"] = tuple(generator.sample(pair["references"], DRAWN))
         yield pair
-
-
-SPECS = (
-    BenchmarkSpec(
-        name="pascal-50s",
-        title="Pascal-50S",
-        form=PAIRS,
-        statistic="accuracy",
-        load=_load,
-        refine=_draw_references,
-        ties="wrong",
-        files="pascal_50s.json, {category: list of {image, captions, label, references}}, or a folder that holds it; "
-        "or a .jsonl file with category, image, captions, label and references per line; and a folder of the images "
-        "of the PASCAL VOC challenge (--images, images=)",
-        origin="the repository of FLEUR (Yebin46/FLEUR, annotations/), from the consensus study of CIDEr (Vedantam, "
-        "Zitnick, Parikh 2015)",
-        parts=(*DRAWS, ALL),
-    ),
-)

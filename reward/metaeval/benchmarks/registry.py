@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,19 @@ from reward.metaeval.benchmarks.files import MissingFileError
 from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec, Entry
 from reward.metaeval.benchmarks.jsonl import as_item, in_common_form, read_common
 
-# Modules of this package with a tuple SPECS.
-_MODULES = (
-    *("scenes", "rated_tables", "mmhe", "genai_bench", "pascal50s", "contrast", "winoground", "longcapvlcp"),
-    "jsonl",
-)
 
-
+@cache
 def _specs() -> dict[str, BenchmarkSpec]:
-    modules = [importlib.import_module(f"reward.metaeval.benchmarks.{name}") for name in _MODULES]
-    return {spec.name: spec for module in modules for spec in module.SPECS}
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    facts = yaml.safe_load(files(__package__).joinpath("benchmarks.yaml").read_text("utf-8"))
+    return {name: BenchmarkSpec(name, **{**own, "parts": tuple(own.get("parts", ()))}) for name, own in facts.items()}
+
+
+def _function(place: str) -> Callable[..., Iterator[Any]]:
+    module, _, name = place.partition(":")
+    function: Callable[..., Iterator[Any]] = getattr(import_module(f"{__package__}.{module}"), name)
+    return function
 
 
 def list_benchmarks() -> list[str]:
@@ -121,15 +126,16 @@ def _items(spec: BenchmarkSpec, place: str, part: str, images: Path | None) -> I
     entries: Iterator[tuple[str, Entry]]
     if place and spec.checked != "own" and in_common_form(path):
         entries = read_common(path, spec.form)
-    elif spec.load is not None and (place or spec.checked == "own"):
-        name = place or spec.name
-        entries = ((f"{name}, item {n}", entry) for n, entry in enumerate(spec.load(place, part, images), start=1))
+    elif spec.load and (place or spec.checked == "own"):
+        config = {"config": spec.config} if spec.config else {}
+        loaded = _function(spec.load)(place, part, images, **config)
+        entries = ((f"{place or spec.name}, item {n}", entry) for n, entry in enumerate(loaded, start=1))
     else:
         raise MissingFileError(f"{place} is not a .jsonl file in the common form" if place else f"{spec.name}: no path")
     root = images or (path.parent if path.is_file() else path)
     items = (as_item(entry, spec.form, where, root) for where, entry in entries)
     rated = (item for item in items if spec.form != RATINGS or item["ratings"])
-    return rated if spec.refine is None else spec.refine(rated, part)
+    return _function(spec.refine)(rated, part) if spec.refine else rated
 
 
 def _needs(spec: BenchmarkSpec) -> str:

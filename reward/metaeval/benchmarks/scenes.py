@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from reward.metaeval.benchmarks.items import PAIRS, RATINGS, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import Entry
 
 SEEDS = {"seed 7": 7, "seed 2026": 2026}  # 7 is the demo's; 2026 was kept for final figures
 SIZE = 500
@@ -15,7 +14,7 @@ EACH = 100  # pairs of each category, each of a scene of its own
 NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 
 
-def _load_ratings(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_ratings(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """500 scenes with one caption each, rated by three raters from 1 to 5 on three aspects."""
     from reward.scenes import make_rated_sample, render
 
@@ -31,7 +30,7 @@ def _load_ratings(data: str, part: str, images: Path | None) -> Iterator[Entry]:
         }
 
 
-def _load_pairs(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_pairs(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """100 pairs of each kind of error. A CLIP reads the short captions whole; long ones differ only after its end."""
     from reward.scenes import CATEGORIES, make_pair_dataset
 
@@ -41,29 +40,3 @@ def _load_pairs(data: str, part: str, images: Path | None) -> Iterator[Entry]:
             captions = (row["correct"], row["incorrect"])
             shared = {"image": row["image"], "image_id": f"{category} {index}", "category": category}
             yield {**shared, "captions": captions, "label": 0}
-
-
-_MADE: dict[str, Any] = {"files": "no files", "origin": "made on the spot", "licence": "Apache-2.0", "checked": "own"}
-SPECS = (
-    BenchmarkSpec(
-        name="scenes",
-        title="the synthetic scenes",
-        form=RATINGS,
-        statistic="tau-c",
-        load=_load_ratings,
-        judgments="mean",
-        judged_by="simulated ratings",
-        parts=tuple(SEEDS),
-        **_MADE,
-    ),
-    BenchmarkSpec(
-        name="scenes-pairs",
-        title="pairs of the synthetic scenes",
-        form=PAIRS,
-        statistic="accuracy",
-        load=_load_pairs,
-        judged_by="known errors",
-        parts=("short", "long"),
-        **_MADE,
-    ),
-)

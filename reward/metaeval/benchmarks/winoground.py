@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from reward.metaeval.benchmarks.files import find_file
-from reward.metaeval.benchmarks.items import QUADRUPLES, BenchmarkSpec, Entry
+from reward.metaeval.benchmarks.items import Entry
 from reward.metaeval.benchmarks.jsonl import read_lines
 
 EXAMPLES, HUB = "examples.jsonl", "facebook/winoground"
 
 
-def _load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """Reads the published examples; the category is the collapsed tag (Object, Relation, Both) if there is one."""
     if data == HUB:
         from huggingface_hub import snapshot_download
@@ -36,22 +36,3 @@ def _packed(path: Path) -> Callable[[str], Any]:
     archive = zipfile.ZipFile(path)
     members = {Path(name).name: name for name in archive.namelist()}
     return lambda name: archive.read(members[name])
-
-
-SPECS = (
-    BenchmarkSpec(
-        name="winoground",
-        title="Winoground",
-        form=QUADRUPLES,
-        statistic="group",
-        load=_load,
-        ties="wrong",
-        files=f"{EXAMPLES} with image_0, image_1, caption_0, caption_1 and tag per line, or a folder that holds it, "
-        "and beside it images.zip, unless --images (images=) names a folder; or a .jsonl file with "
-        "images and captions, two each, per line",
-        origin="facebook/winoground on the Hub, whose terms have to be accepted there first (Thrush and others 2022)",
-        licence="Meta Images Research License, say those who hold it: for evaluation only, not to be passed on; its "
-        "text is license_agreement.txt in the repository",
-        hub="facebook/winoground",
-    ),
-)
