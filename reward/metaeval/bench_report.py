@@ -27,28 +27,9 @@ from reward.metaeval.report import (
     write_pages,
 )
 
-# What the JSON of a row has without an evaluation.
-_NO_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
-_NO_FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
-
-
-def table_grid(table: BenchTable) -> Grid:
-    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against the best row."""
-    rows = []
-    for row in table.rows:
-        evaluation = row.evaluation
-        cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
-        scored = 0 if evaluation is None else evaluation.scored
-        counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
-        time = "-" if row.run is None else milliseconds(row.run.seconds)
-        rows.append((row.metric.label, *cells, *counts, time, _p(row, table)))
-    statistic = "agreement" if table.benchmark.spec.statistics else None
-    statistics = [f"{statistic or row.evaluation.statistic} x 100" for row in table.rows if row.evaluation is not None]
-    figures = statistics[0] if statistics else "no figures"
-    title = f"{table.title}: {figures}, {len(table.benchmark.rows)} items"
-    test = f"p ({table.headline})" if table.headline else "p"
-    heads = ("", *table.columns, "scored", "errors", "ms/caption", test)
-    return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
+# What the JSON of a row has of an evaluation, and without one.
+_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
+_FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
 
 
 def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
@@ -64,8 +45,22 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
     return shown
 
 
-def _scores(table: BenchTable) -> dict[str, Any]:
-    return {row.metric.label: row.scores for row in table.rows if row.scores is not None}
+def table_grid(table: BenchTable) -> Grid:
+    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against the best row."""
+    rows, statistic = [], "agreement x 100" if table.benchmark.spec.statistics else "no figures"
+    for row in table.rows:
+        evaluation = row.evaluation
+        cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
+        scored = 0 if evaluation is None else evaluation.scored
+        counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        p = "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}"
+        time = "-" if row.run is None else milliseconds(row.run.seconds)
+        rows.append((row.metric.label, *cells, *counts, time, "best" if row is table.best else p))
+        if evaluation is not None and not table.benchmark.spec.statistics:
+            statistic = f"{evaluation.statistic} x 100"
+    title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
+    heads = ("", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})" if table.headline else "p")
+    return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
 
 
 def detail_grid(table: BenchTable) -> Grid | None:
@@ -86,19 +81,16 @@ def detail_grid(table: BenchTable) -> Grid | None:
 
 def overview(tables: Sequence[BenchTable]) -> Grid:
     """All benchmarks side by side, each by its headline column."""
-    heads = ["", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption"]
     rows = []
-    for number, first in enumerate(tables[0].rows):
+    for metric, *each in zip([row.metric for row in tables[0].rows], *(table.rows for table in tables), strict=True):
         cells = []
-        for table in tables:
-            row = table.rows[number]
+        for table, row in zip(tables, each, strict=True):
             headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
-            mark = "" if table.best is None else {True: " best", False: ""}[row is table.best]
-            cells.append(percent(headline) + (mark or star(row.p_adjusted)))
-        times = [row.run.seconds for row in (table.rows[number] for table in tables) if row.run is not None]
-        known = [seconds for seconds in times if not math.isnan(seconds)]
-        rows.append((first.metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
-    return Grid("All benchmarks, x 100", tuple(heads), tuple(rows))
+            cells.append(percent(headline) + (" best" if row is table.best else star(row.p_adjusted)))
+        known = [row.run.seconds for row in each if row.run is not None and not math.isnan(row.run.seconds)]
+        rows.append((metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
+    heads = ("", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption")
+    return Grid("All benchmarks, x 100", heads, tuple(rows))
 
 
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
@@ -108,13 +100,12 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         f"from the best row in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
     )
     for table in tables:
-        yield from _rules(table)
-        yield from _doubts(table, resamples)
-    runs = [row.run for table in tables for row in table.rows if row.run is not None]
-    devices = sorted({run.device for run in runs})
+        yield from _rules(table, resamples)
+    devices = sorted({row.run.device for table in tables for row in table.rows if row.run is not None})
     if devices:
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
     for table in tables:
+        answers = int(table.benchmark.rows["question"].notna().sum())
         for row in table.rows:
             where = f"{row.metric.label} on {table.title}"
             if row.evaluation is not None and math.isnan(row.evaluation.estimates[table.headline].value):
@@ -123,70 +114,51 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
                 yield f"{where}: left out, because {row.problem}"
             elif row.errors:
                 yield f"{where}: {row.errors} of {row.captions} captions not scored; the first: {row.problem}"
-            answers = int(table.benchmark.rows["question"].notna().sum())
             if row.run is not None and answers and not row.metric.spec.reads_questions:
                 yield f"{where}: it does not read the questions of {answers} items, and takes answers for captions"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
 
 
-def _rules(table: BenchTable) -> Iterator[str]:
-    """How ratings, aspects and ties count in a table."""
-    evaluation = next((row.evaluation for row in table.rows if row.evaluation is not None), None)
-    if evaluation is None:
+def _rules(table: BenchTable, resamples: int) -> Iterator[str]:
+    """How ratings, aspects and ties count in a table, and reasons to trust it less."""
+    evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
+    if not evaluations:
         return
-    spec = table.benchmark.spec
-    several = {
-        RATINGS: f"is the mean of {evaluation.statistic} over the aspects; a metric with one score has it "
-        "compared with each of them",
-        PAIRS: "is the mean over the categories",
-    }
-    rules = []
+    first, spec, rules = evaluations[0], table.benchmark.spec, []
+    if spec.judged_by != BenchmarkSpec.judged_by:
+        rules.append(f"{spec.judged_by}, no people were asked")
     if spec.form == RATINGS:
         of_one = "every rating of a caption counts by itself, with its score repeated"
         rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
-    if spec.judged_by != BenchmarkSpec.judged_by:
-        rules.insert(0, f"{spec.judged_by}, no people were asked")
-    if MEAN in evaluation.estimates and spec.form in several:
-        rules.append(f"{MEAN!r} {several[spec.form]}")
-    if len(evaluation.estimates) > 1:
-        rules.append(f"rows are ranked by {evaluation.headline!r}")
-    yield f"{table.title}: {'; '.join([*rules, evaluation.tie_rule])}."
-
-
-def _doubts(table: BenchTable, resamples: int) -> Iterator[str]:
-    """Reasons to trust the intervals and tests of a table less."""
-    name = table.title
-    evaluations = [row.evaluation for row in table.rows if row.evaluation is not None]
+    if MEAN in first.estimates:
+        several = {
+            RATINGS: f"the mean of {first.statistic} over the aspects; a metric with one score has it compared with "
+            "each of them",
+            PAIRS: "the mean over the categories",
+        }
+        rules.append(f"{MEAN!r} is {several[spec.form]}")
+    if len(first.estimates) > 1:
+        rules.append(f"rows are ranked by {first.headline!r}")
+    yield f"{table.title}: {'; '.join([*rules, first.tie_rule])}."
     tests = sum(row.p is not None for row in table.rows)
-    least = 2 * tests / (1 + resamples)
-    if least >= SIGNIFICANT:
-        yield (
-            f"{name}: with {resamples} resamples and {tests} rows tested, no p can be below {min(least, 1):.2g}: for "
-            f"significance, give --resamples {math.ceil(4 * tests / SIGNIFICANT)} or more."
-        )
+    if 2 * tests / (1 + resamples) >= SIGNIFICANT:
+        enough = math.ceil(4 * tests / SIGNIFICANT)
+        yield f"{table.title}: {resamples} resamples are too few for any p of {tests} below {SIGNIFICANT}: {enough} do"
     if len({each.scored for each in evaluations}) > 1:
-        yield (
-            f"{name}: rows that differ in 'scored' are computed on different items, and p on the items that both rows "
-            "scored."
-        )
-    images = min((each.images for each in evaluations), default=FEW_IMAGES)
+        different = "rows that differ in 'scored' are computed on different items, and p on the items that both scored"
+        yield f"{table.title}: {different}."
+    images = min(each.images for each in evaluations)
     if images < FEW_IMAGES:
-        yield f"{name}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
+        yield f"{table.title}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
 
 
 def to_json(
     tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool
 ) -> dict[str, Any]:
     """All results as plain JSON values; estimates are fractions, not percent, and NaN is null."""
-    return {
-        "command": command,
-        "versions": versions(),
-        "seed": seed,
-        "resamples": resamples,
-        "references": references,
-        "benchmarks": [_table_json(table) for table in tables],
-    }
+    facts = {"command": command, "versions": versions(), "seed": seed, "resamples": resamples}
+    return {**facts, "references": references, "benchmarks": [_table_json(table) for table in tables]}
 
 
 def _table_json(table: BenchTable) -> dict[str, Any]:
@@ -202,62 +174,42 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "columns": list(table.columns),
         "headline": table.headline,
         "best": None if table.best is None else table.best.metric.label,
-        "rows": [_row_json(row) for row in table.rows],
+        "rows": [plain(_row_json(row)) for row in table.rows],
         **({} if table.raters is None else {"raters": plain(table.raters.agreement)}),
         **(
-            {}
-            if table.threshold is None
-            else {"failures": plain(failures(table.benchmark, _scores(table), table.threshold))}
+            {} if table.threshold is None else {"failures": plain(failures(benchmark, _scores(table), table.threshold))}
         ),
     }
 
 
 def _row_json(row: BenchRow) -> dict[str, Any]:
     evaluation, run, metric = row.evaluation, row.run, row.metric
-    figures = dict(_NO_FIGURES)
-    if evaluation is not None:
-        figures = {name: getattr(evaluation, name) for name in _NO_FIGURES}
-        figures["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
-    described: dict[str, Any] = {
+    figures = _FIGURES if evaluation is None else {name: getattr(evaluation, name) for name in _FIGURES}
+    by_category = {name: part.estimates for name, part in figures["by_category"].items()}
+    told: dict[str, Any] = {
         "name": metric.name,
         "label": metric.label,
         "kind": "column" if metric.is_column else "metric",
-        **figures,
-        "captions": row.captions,
-        "errors": row.errors,
-        "first_error": row.problem or None,
-        "left_out": row.left_out,
-        "p": row.p,
-        "p_adjusted": row.p_adjusted,
     }
+    told |= {**figures, "by_category": by_category, "captions": row.captions, "errors": row.errors}
+    told |= {"first_error": row.problem or None, "left_out": row.left_out, "p": row.p, "p_adjusted": row.p_adjusted}
     if run is not None:
-        described |= {
-            "source": metric.source,
-            "revision": metric.revision,
-            "truncated": run.truncated,
-            "seconds_per_caption": run.seconds,
-            "devices": [run.device],
-        }
-    result: dict[str, Any] = plain(described)
-    return result
+        told |= {"source": metric.source, "revision": metric.revision, "truncated": run.truncated}
+        told |= {"seconds_per_caption": run.seconds, "devices": [run.device]}
+    return told
 
 
-def _p(row: BenchRow, table: BenchTable) -> str:
-    if row is table.best:
-        return "best"
-    return "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}"
+def _scores(table: BenchTable) -> dict[str, Any]:
+    return {row.metric.label: row.scores for row in table.rows if row.scores is not None}
 
 
 def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, Any]) -> Path:
-    """Writes bench.json, bench.md and bench.html into a folder.
+    """Writes bench.json, bench.md and bench.html into a folder, or one of them alone, and gives the path of the page.
 
     Args:
-        folder: made if absent; or one of them by its path, such as `figures.json`, which alone is then written.
+        folder: made if absent; or one of them by its path, such as `figures.json`.
         tables: of the benchmarks, from `run_bench`.
         figures: from `to_json`.
-
-    Returns:
-        Path of the page.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
