@@ -103,7 +103,8 @@ class ParquetSource(ArrowSource):
     ) -> None:
         import pyarrow as pa
 
-        self.files, self._system = [], system
+        self.files, self._system = files, system
+        self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
             file = self._opened(path)  # only while it is read
@@ -111,13 +112,15 @@ class ParquetSource(ArrowSource):
             schemas.append(file.schema_arrow.remove_metadata())
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
                 raise DataError(f"{name} is not one table: {path} or the first part has no column {odd[0]!r}")
-            taken = range(file.num_row_groups) if groups is None else groups
-            self.files.append((path, [(group, file.metadata.row_group(group).num_rows) for group in taken]))
+            for group in range(file.num_row_groups) if groups is None else groups:
+                facts = file.metadata.row_group(group)
+                at_a_time = _rows_at_a_time(facts.total_byte_size, facts.num_rows)
+                self._groups.append((path, group, facts.num_rows, at_a_time))
         try:
             self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{name} is not one table: {error}") from error
-        super().__init__(name, folder, self.types, sum(rows for _, each in self.files for _, rows in each), kept)
+        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups), kept)
 
     @classmethod
     def of(cls, path: Path) -> ParquetSource:
@@ -127,7 +130,7 @@ class ParquetSource(ArrowSource):
         return cls([path], name=path.name, folder=path.parent)
 
     def fingerprint(self) -> str:
-        each = [fingerprint_file(Path(path)) for path, _ in self.files]
+        each = [fingerprint_file(Path(path)) for path in self.files]
         return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
 
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
@@ -137,28 +140,24 @@ class ParquetSource(ArrowSource):
 
         types = pa.schema([self.types.field(name) for name in columns])
         read = [f"{each.name}.path" if paths_only and is_image(each.type) else each.name for each in types]
-        for path, groups in self.files:
-            left = list(groups)
-            while left and start >= left[0][1]:  # groups before `start` are not read
-                start -= left.pop(0)[1]
-            for batch in self._batches(path, [group for group, _ in left], read):
-                if start < batch.num_rows:
-                    table = pa.Table.from_batches([batch.slice(start)])
-                    yield table.select(types.names).cast(types) if columns else table
-                start = max(0, start - batch.num_rows)
+        file, at = None, None
+        for path, group, rows, at_a_time in self._groups:
+            if start >= rows:  # groups before `start` are not read
+                start -= rows
+                continue
+            file, at = (file if at == path and file else self._opened(path)), path
+            with _told(f"{path} is damaged"):
+                for batch in file.iter_batches(at_a_time, row_groups=[group], columns=read):
+                    if start < batch.num_rows:
+                        table = pa.Table.from_batches([batch.slice(start)])
+                        yield table.select(types.names).cast(types) if columns else table
+                    start = max(0, start - batch.num_rows)
 
     def _opened(self, path: Path | str) -> pq.ParquetFile:
         import pyarrow.parquet as pq
 
         with _told(f"{path} cannot be read as Parquet"):
             return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
-
-    def _batches(self, path: Path | str, groups: list[int], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        file = self._opened(path)
-        sizes = [file.metadata.row_group(group) for group in groups]
-        rows = _rows_at_a_time(sum(each.total_byte_size for each in sizes), sum(each.num_rows for each in sizes))
-        with _told(f"{path} is damaged"):
-            yield from file.iter_batches(rows, row_groups=groups, columns=columns) if groups else ()
 
 
 @contextmanager
