@@ -127,7 +127,11 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
     if isinstance(path, str) and "://" in path:
         return ""
     try:
-        facts = os.stat(image_file(os.path.join(root, path)))
+        path = os.path.join(root, path)
+        try:
+            facts = os.stat(path)
+        except OSError:
+            facts = os.stat(image_file(path))
     except (OSError, ValueError, TypeError):
         return "00000000"  # a file that comes later is another one
     return f"{zlib.crc32(f'{facts.st_size} {facts.st_mtime_ns}'.encode()):08x}"

@@ -27,52 +27,35 @@ _ROWS_LOOKED_AT = 1000  # for the form of the data
 
 @dataclass
 class RowTask:
-    """What is to be scored in one row: candidates of one image, or the reason why there is nothing.
+    """What is to be scored in one row: candidates of one image, or the reason why there is nothing."""
 
-    Args:
-        row: number of the row, from 0.
-        name: names its texts and its image as they are now.
-        candidates: captions, not checked yet.
-        references: checked references.
-        image: the column's value, later replaced by the decoded image; None without an image.
-        image_key: under which rows share an image.
-        stamp: changes when the file of its image does, see `image_stamp`.
-        problem: (kind, message) when nothing of the row can be scored.
-        image_problem: why there is no image, for metrics that need one.
-        context: further fields of a `CaptionSample`.
-        group: names the group of the row; None without groups.
-        thinking_cut: from how many of its captions reasoning is cut.
-    """
-
-    row: int = 0
-    name: str = ""
-    candidates: Sequence[Any] = ()
-    references: tuple[str, ...] = ()
-    image: Any = None
-    image_key: str | None = None
-    stamp: str = ""
-    problem: tuple[str, str] | None = None
-    image_problem: str | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    group: str | None = None
-    thinking_cut: int = 0
+    row: int = 0  # its number
+    name: str = ""  # names its texts and its image as they are now
+    candidates: Sequence[Any] = ()  # not checked yet
+    references: tuple[str, ...] = ()  # checked
+    image: Any = None  # the cell, later replaced by the decoded image
+    image_key: str | None = None  # under which rows share an image
+    stamp: str = ""  # changes when the file of its image does, see `image_stamp`
+    problem: tuple[str, str] | None = None  # (kind, message) when nothing of the row can be scored
+    image_problem: str | None = None  # why there is no image, for metrics that need one
+    context: dict[str, Any] = field(default_factory=dict)  # further fields of a `CaptionSample`
+    group: str | None = None  # names the group in which it competes
+    thinking_cut: int = 0  # from how many of its captions reasoning is cut
 
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """Names of the columns that are read.
+    """Names of the columns that are read, and how.
 
     Args:
         caption: holds the caption, or the list of captions when `many`.
-        image: holds the image or its path; None when the metric looks at no image.
-        references: holds the list of references; None when there are none.
-        many: whether a row has several candidates.
+        image, references: None where none are read.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
         strip_thinking: whether captions are scored without their reasoning, see `reward.thinking`.
         specs: of the metrics.
-        is_csv: whether all cells are texts.
+        is_csv: whether captions are texts, also where they are lists.
     """
 
     caption: str
@@ -102,7 +85,7 @@ class ColumnPlan:
             return task
         self._read_image(task, row, root)
         texts = [row.get(name) for name in (self.caption, self.references, *dict(self.context).values()) if name]
-        task.name = hashlib.sha256(repr([texts, task.image_key, task.stamp]).encode("utf-8", "replace")).hexdigest()
+        task.name = repr([texts, task.image_key, task.stamp])
         kind = "candidate"
         try:
             self._read_captions(task, row)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +203,8 @@ class FileRun:
 
         values = (row for part in folder.parts(parts) for row in rows(part))
         if job.plan.group is not None:
-            rewards = ((part.groups, part.columns[f"{job.prefix}reward"]) for part in folder.parts(parts))
-            ranked, groups = ranks(row for each in rewards for row in zip(*each, strict=True))
+            each = [(part.groups, part.columns[f"{job.prefix}reward"]) for part in folder.parts(parts)]
+            ranked, groups = ranks(*(list(chain(*column)) for column in zip(*each, strict=True)))
             values = ((*row, rank) for row, rank in zip(values, ranked, strict=True))
         types = next(folder.parts(sorted(parts)[:1])).types
 

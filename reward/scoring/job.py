@@ -20,40 +20,25 @@ from reward.scoring.summary import SummaryBuilder
 
 @dataclass
 class Progress:
-    """A part that is done and on the disk.
+    """A part that is done and on the disk."""
 
-    Args:
-        part: its name.
-        failed: how many of its rows have an error.
-        images: images decoded for it.
-    """
-
-    part: str
-    failed: int
-    images: int
+    part: str  # its name
+    failed: int  # how many of its rows have an error
+    images: int  # that were decoded for it
 
 
 @dataclass
 class Job:
-    """How the rows of a data file are scored; picklable if the metrics are given by name.
-
-    Args:
-        source, plan: the data, and which of its columns are read.
-        metrics: score them; loaded by `work`.
-        root: where relative image paths start.
-        folder: of the parts.
-        prefix, batch_size: see `score_dataset`.
-        part_rows: most rows of a part.
-    """
+    """How the rows of a data file are scored; picklable if the metrics are given by name."""
 
     source: Source
     plan: ColumnPlan
-    metrics: Metrics
-    root: Path
-    folder: Path
+    metrics: Metrics  # loaded where `work` is called
+    root: Path  # where relative image paths start
+    folder: Path  # of the parts
     prefix: str
     batch_size: int | None
-    part_rows: int
+    part_rows: int  # of a part, at most
 
     def columns(self, metrics: Metrics) -> AddedColumns:
         """The columns that the output has more than the input."""

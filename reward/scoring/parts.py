@@ -25,21 +25,13 @@ _OWN = re.compile(rf"({_PART.pattern}|{re.escape(_RUN)}|{_LOCK}|{re.escape(ANSWE
 
 @dataclass
 class Part:
-    """What the output has of some rows that follow each other, in one file.
+    """What the output has of some rows that follow each other, in one file."""
 
-    Args:
-        types: {added column: its type}.
-        columns: {column: values}.
-        record: what was counted, see `SummaryBuilder.record`.
-        stamps: of the rows' images, see `RowTask.stamp`.
-        groups: of the rows.
-    """
-
-    types: dict[str, str]
-    columns: dict[str, list[Any]]
-    record: dict[str, Any]
-    stamps: list[str]
-    groups: list[str | None]
+    types: dict[str, str]  # of the added columns
+    columns: dict[str, list[Any]]  # values of these
+    record: dict[str, Any]  # what was counted, see `SummaryBuilder.record`
+    stamps: list[str]  # of the rows' images, see `RowTask.stamp`
+    groups: list[str | None]  # of the rows
 
 
 def part_name(tasks: Iterable[RowTask]) -> str:

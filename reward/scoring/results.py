@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -219,32 +218,20 @@ def _scored(
     return ScoreTable(scores, spec.aspects, truncated=truncated, texts=texts), problems
 
 
-def ranks(rows: Iterable[tuple[str | None, float | None]]) -> tuple[list[int | None], int]:
+def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tuple[list[int | None], int]:
     """The rank of each row's caption in its group, from 1, and the number of groups.
 
     Ties keep the order of the input; a caption without a reward has no rank, as one without a group.
 
-    Args:
-        rows: group and reward of each.
-
     Example:
-        >>> ranks([("a", 0.5), ("b", 0.1), ("a", 0.7), ("a", None)])
+        >>> ranks(["a", "b", "a", "a"], [0.5, 0.1, 0.7, None])
         ([2, 1, 1, None], 2)
     """
-    numbers: dict[str | None, int] = {None: 0}
-    groups, rewards = array("q"), array("d")
-    for group, reward in rows:
-        groups.append(numbers.setdefault(group, len(numbers)))
-        rewards.append(np.nan if reward is None else reward)
-    order = np.lexsort((-np.array(rewards), np.array(groups)))  # stable; NaN comes last in its group
-    found: list[int | None] = [None] * len(order)
-    place, last = 0, None
-    for row in order.tolist():
-        place = place + 1 if groups[row] == last else 1
-        last = groups[row]
-        if rewards[row] == rewards[row] and last:
-            found[row] = place
-    return found, len(numbers) - 1
+    import pandas as pd  # on use: a large package
+
+    grouped = pd.Series(rewards, dtype="float64").groupby(pd.Series(groups, dtype="object"))
+    places = grouped.rank(method="first", ascending=False)
+    return [None if place != place else int(place) for place in places], grouped.ngroups
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:
