@@ -13,7 +13,7 @@ from reward.cli.reports import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.judges import Judge
-    from reward.scoring.readers import Source
+    from reward.scoring.sources import Source
 
 
 def corrupt(

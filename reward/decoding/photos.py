@@ -11,7 +11,8 @@ from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.image_files import image_file
 from reward.samples import find_column, one_image, read_references
 from reward.scoring.image_root import image_root as find_root
-from reward.scoring.readers import BadRow, open_source
+from reward.scoring.readers import open_source
+from reward.scoring.sources import BadRow
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from reward.rewards.chats import PROMPT, as_prompt, trl_prompts
 from reward.samples import find_column, named, one_image
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
-from reward.scoring.readers import BadRow, open_source
+from reward.scoring.readers import open_source
+from reward.scoring.sources import BadRow
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_atomically
 from reward.values import listed, or_none, values_of

@@ -21,10 +21,11 @@ from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job, Progress
 from reward.scoring.parts import Part, PartFolder, rows_of
 from reward.scoring.progress import progress_bar
-from reward.scoring.readers import BadRow, open_source
+from reward.scoring.readers import open_source
 from reward.scoring.results import ranks, reads_images
 from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
 from reward.scoring.several import Metrics
+from reward.scoring.sources import BadRow
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 

@@ -15,10 +15,8 @@ from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.derived_source import with_fields
 from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
 from reward.scoring.forms import with_forms
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import Source
 from reward.scoring.transformed_source import dataset_source
-
-__all__ = ["BadRow", "Source", "is_address", "open_source", "written"]
 
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(

@@ -26,8 +26,8 @@ from reward.images import encoded_image, image_key
 from reward.samples import find_column, is_blank, one_image
 from reward.scoring.image_root import image_root
 from reward.scoring.progress import progress_bar
-from reward.scoring.readers import BadRow, Source
 from reward.scoring.runs import ScoringInterrupted
+from reward.scoring.sources import BadRow, Source
 from reward.scoring.writers import check_output_name, write_atomically
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives
