@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, ScoreTable, load_scorer
+from reward import CaptionSample, CombinedReward, MetricReward, RepetitionReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
@@ -162,25 +162,21 @@ def test_whatever_takes_the_name_of_a_metric_takes_a_function(file: Path) -> Non
     assert mean(["Describe."] * 2, ["a red star", "red"]) == [1.0, 1.0]
 
 
-def test_what_else_stands_in_a_file(file: Path) -> None:
+def test_what_else_stands_in_a_file_and_takes_options(file: Path) -> None:
     for name, reward in (("Words", 6.0), ("words", 9.0), ("polite", 0.0)):
         scorer = load_scorer(f"my_metric.py:{name}")
         assert scorer.spec.name == name
         assert pickle.loads(pickle.dumps(scorer)).score(SAMPLES).scores[0, 0] == reward
-    file.write_text("from reward import load_scorer\nscorer = load_scorer('length')")
-    assert load_scorer("my_metric.py:scorer").spec.name == "length"
-    file.write_text("def error(samples): return [1.0]\n")
-    assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
-
-
-def test_options_are_further_arguments(file: Path) -> None:
-    assert load_scorer("my_metric.py:Words", weight=5.0).score(SAMPLES).scores[0, 0] == 15.0
     doubled = load_scorer(lambda samples, scale: [scale * value for value in words(samples)], scale=2.0)
     assert doubled.score(SAMPLES).scores[0, 0] == 6.0
     [chosen] = read_metrics(["my_metric.py:Words"], ["weight=4"])
     assert pickle.loads(pickle.dumps(chosen.load(device="cpu"))).score(SAMPLES).scores[0, 0] == 12.0
     with pytest.raises(ConfigError, match=r"length cannot be called with .* unexpected keyword argument 'scale'"):
         load_scorer("my_metric.py:length", scale=2.0)
+    file.write_text("from reward import load_scorer\nscorer = load_scorer('length')")
+    assert load_scorer("my_metric.py:scorer").spec.name == "length"
+    file.write_text("def error(samples): return [1.0]\n")
+    assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
 
 
 def test_images_are_read_where_the_code_names_them() -> None:
@@ -296,7 +292,3 @@ def test_what_a_function_holds_and_names_is_in_its_fingerprint() -> None:
     code = "def g(sample): return {}\ndef f(samples): return [g(sample) for sample in samples]"
     assert prints(code.format(1)) == prints(code.format(1)) != prints(code.format(2))
     assert FunctionScorer(Rater(1.0)).fingerprint != FunctionScorer(Rater(2.0)).fingerprint
-
-
-def test_an_empty_table(file: Path) -> None:
-    assert isinstance(load_scorer("my_metric.py:length").score([]), ScoreTable)

@@ -126,22 +126,22 @@ def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt: Any, option
         AskPrompt.of(prompt, **options)
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [
-        ["a", "b"],
-        "- a\n- b",
-        "1. a\n\n2) b\n",
-        '["a", "b"]',
-        {"a": 1, "b": 1},
-        [["a", 1], ("b", 1.0)],
-        [{"text": "a", "weight": 1}, {"criterion": "b"}],
-        [{"title": "A", "description": "a", "weight": 1}, {"title": "b", "points": 1}],
-        {"criterion": ["a", "b"], "weight": [1, 1]},
-        {"rubric": ["a", "b"]},
-        json.dumps([{"criterion": "a", "weight": "1"}, "b"]),
-    ],
-)
+RUBRICS: list[Any] = [
+    ["a", "b"],
+    "- a\n- b",
+    "1. a\n\n2) b\n",
+    '["a", "b"]',
+    {"a": 1, "b": 1},
+    [["a", 1], ("b", 1.0)],
+    [{"text": "a", "weight": 1}, {"criterion": "b"}],
+    [{"title": "A", "description": "a", "weight": 1}, {"title": "b", "points": 1}],
+    {"criterion": ["a", "b"], "weight": [1, 1]},
+    {"rubric": ["a", "b"]},
+    json.dumps([{"criterion": "a", "weight": "1"}, "b"]),
+]
+
+
+@pytest.mark.parametrize("cell", RUBRICS)
 def test_criteria_in_the_forms_that_people_have(cell: Any) -> None:
     assert [(item.text, item.weight) for item in read_rubric(cell)] == [("a", 1.0), ("b", 1.0)]
 
