@@ -37,7 +37,7 @@ def test_data_that_change_while_they_are_scored_are_told(
 
     with monkeypatch.context() as patch:
         patch.setattr("reward.scoring.file_run.write_rows", edit)
-        with pytest.raises(OutputError, match=r"data\.jsonl .*changed.*; run the same again"):
+        with pytest.raises(OutputError, match=r"changed.*; run the same again"):
             score_dataset(data, "length", output, part_rows=2)
     assert not output.exists()
     score_dataset(data, "length", output)
