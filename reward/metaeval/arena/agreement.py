@@ -63,11 +63,8 @@ def measure_agreement(
 
     Args:
         battles: see `battle_table`; with a column "people" and one of each voter.
-        voters: the columns to compare with people.
+        voters: the columns to compare with people; those that decided no battle that people did are left out.
         resamples, seed: of the bootstrap, which is the same for all, and of Elo.
-
-    Returns:
-        {voter: agreement}, without voters that decided no battle that people did.
 
     Source: Cheng et al., "CapArena", 2025, sections 4.2 and 4.3.
     """
@@ -106,11 +103,8 @@ def measure_rankings(
 ) -> dict[str, dict[str, Interval]]:
     """Correlations of the rankings by one voter, by Elo and by Bradley-Terry, with one that was fixed from outside.
 
-    Battles of the source `human` are left out, and models that only one of the two rankings has. Arguments and result
-    are as for `measure_agreement` and `ArenaAgreement.ranking`; `fixed` is {model: score}, larger is better.
-
-    Raises:
-        DataError: nothing is decided, or groups of models never met.
+    Battles of the source `human` are left out, and models that only one of the two rankings has. `fixed` is {model:
+    score}, larger is better; the result is as `ArenaAgreement.ranking`.
     """
     kept = (battles[voter].notna() & _without_human(battles)).to_numpy()
     part = battles[kept]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from reward.errors import DataError
-from reward.json_files import check_same_images, check_text, read_json
+from reward.json_files import check_same_images, read_json
 from reward.metaeval.arena.battles import HUMAN, Battle, make_battle
 
 WHERE_TO_GET = """\
@@ -44,30 +45,20 @@ def read_auto(path: str | os.PathLike[str]) -> list[AutoItem]:
     """Reads the benchmark: {image: {"captions": {"human": ..., "<baseline>": ...}, "ref_model": "<baseline>"}}.
 
     Raises:
-        DataError: missing (the message says where to get it), unreadable, or an entry that is not complete.
+        DataError: missing, unreadable, or of another form; the message says where to get it.
     """
     if not Path(path).is_file():
         raise DataError(f"there is no file {path}.\n{WHERE_TO_GET}")
-    values = read_json(path)
-    if not isinstance(values, dict) or not values:
-        raise DataError(
-            f'{path} must hold one JSON object {{image: {{"captions": ..., "ref_model": ...}}}}.\n{WHERE_TO_GET}'
-        )
-    return [_item(image, entry, f"{path}: {image!r}") for image, entry in values.items()]
-
-
-def _item(image: str, entry: Any, where: str) -> AutoItem:
-    check_text(image, f"{where}: the name of the image", blank=False)
-    for name, kind in (("captions", dict), ("ref_model", str)):
-        if not isinstance(entry, dict) or not isinstance(entry.get(name), kind):
-            wanted = "an object {source: caption}" if kind is dict else "the name of a baseline"
-            raise DataError(f"{where} must have {name!r}, {wanted}, got {entry!r:.80}")
-    captions, baseline = entry["captions"], entry["ref_model"]
-    for source in (baseline, HUMAN):
-        if source not in captions:
-            raise DataError(f"{where} has no caption of {source!r}; it has those of: {', '.join(captions)}")
-        check_text(captions[source], f"{where}: the caption of {source!r}", blank=False)
-    return AutoItem(image, baseline, captions[baseline], captions[HUMAN])
+    items, image, values = [], "", read_json(path)
+    try:
+        for image, entry in values.items():
+            captions, baseline = entry["captions"], entry["ref_model"]
+            items.append(AutoItem(image, baseline, captions[baseline], captions[HUMAN]))
+    except (AttributeError, KeyError, TypeError) as error:
+        form = '{image: {"captions": {"human": ..., "<baseline>": ...}, "ref_model": "<baseline>"}}'
+        where = f"{path} must hold {form}, and {image or 'the whole'!r} is none: {type(error).__name__}: {error}"
+        raise DataError(f"{where}.\n{WHERE_TO_GET}") from error
+    return items
 
 
 def make_auto_battles(
@@ -130,35 +121,34 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[dict[str,
         >>> [(score["model"], score["score"]) for score in scores]
         [('old', 0.0), ('new', -100.0)]
     """
-    met: dict[str, dict[str, tuple[str, float, int]]] = {}  # {model: {image: (baseline, points of the model, words)}}
-    baselines: dict[str, None] = {}
+    rows = []
     for number, (battle, won) in enumerate(zip(battles, points, strict=True), start=1):
-        sources, baseline, image = (battle["source1"], battle["source2"]), battle.get("ref_model"), battle["img"]
+        sources, baseline = (battle["source1"], battle["source2"]), battle.get("ref_model")
         if baseline not in sources:
             raise DataError(
-                f"battle {number} on {image!r}: 'ref_model' must be one of {sources[0]!r} and {sources[1]!r}, "
+                f"battle {number} on {battle['img']!r}: 'ref_model' must be one of {sources[0]!r} and {sources[1]!r}, "
                 f"got {baseline!r:.80}"
             )
-        baselines[baseline] = None
         place = 1 - sources.index(baseline)
-        own = met.setdefault(sources[place], {})
-        if image in own:
-            raise DataError(
-                f"{sources[place]!r} is on {image!r} twice: give the battles of each model, by one judge, once"
-            )
-        own[image] = (baseline, 1 - won if place else won, len(battle[f"caption{1 + place}"].split(" ")))
-    scores = [_auto_score(model, list(own.values()), list(baselines)) for model, own in met.items()]
+        words = len(battle[f"caption{1 + place}"].split(" "))
+        rows.append((sources[place], baseline, battle["img"], 1 - won if place else won, words))
+    table = pd.DataFrame(rows, columns=["model", "baseline", "img", "points", "words"])
+    for _, row in table[table.duplicated(["model", "img"])].iterrows():
+        raise DataError(
+            f"{row['model']!r} is on {row['img']!r} twice: give the battles of each model, by one judge, once"
+        )
+    baselines = table["baseline"].unique()
+    scores = []
+    for model, own in table.groupby("model", sort=False):
+        parts = {name: _against(own["points"][own["baseline"] == name], itself=name == model) for name in baselines}
+        mean = sum(part["score"] for part in parts.values()) / len(parts)
+        scores.append({"model": model, "score": mean, "baselines": parts, "mean_words": own["words"].mean()})
     return sorted(scores, key=lambda score: math.inf if math.isnan(score["score"]) else -score["score"])
 
 
-def _auto_score(model: str, battles: Sequence[tuple[str, float, int]], baselines: Sequence[str]) -> dict[str, Any]:
-    parts = {}
-    for name in baselines:
-        won = [points for baseline, points, _ in battles if baseline == name]
-        counts: dict[str, Any] = {"wins": won.count(1.0), "ties": won.count(0.5), "losses": won.count(0.0)}
-        counts |= {"unjudged": len(won) - sum(counts.values()), "itself": name == model}
-        score = 100 * (counts["wins"] - counts["losses"]) / len(won) if len(won) > counts["unjudged"] else math.nan
-        parts[name] = {**counts, "score": 0.0 if name == model else score}
-    mean = sum(part["score"] for part in parts.values()) / len(parts)
-    words = sum(words for *_, words in battles) / len(battles)
-    return {"model": model, "score": mean, "baselines": parts, "mean_words": words}
+def _against(points: pd.Series[float], *, itself: bool) -> dict[str, Any]:
+    """Battles of a model against one baseline."""
+    wins, ties, losses = (int((points == value).sum()) for value in (1, 0.5, 0))
+    score = 0.0 if itself else 100 * (wins - losses) / len(points) if points.notna().any() else math.nan
+    counts = {"wins": wins, "ties": ties, "losses": losses, "unjudged": int(points.isna().sum())}
+    return {**counts, "itself": itself, "score": score}

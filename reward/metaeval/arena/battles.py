@@ -79,54 +79,20 @@ def has_human(battle: Battle) -> bool:
     return HUMAN in (battle["source1"], battle["source2"])
 
 
-def human_points(battle: Battle) -> float | None:
-    """What the first caption won by people, from the field `winner`, a source or `equal`: 1, 0.5 or 0.
+def points_of(battle: Battle, field: str, meaning: Mapping[str, float]) -> float | None:
+    """What the first caption won by a field of a battle; None without it.
 
     Raises:
-        DataError: `winner` is neither of the two sources, nor `equal`.
-
-    Example:
-        >>> human_points({"img": "a", "source1": "x", "source2": "y", "winner": "y"})
-        0.0
+        DataError: the field holds nothing that has a meaning.
     """
-    winner = battle.get("winner")
-    known = {None: None, battle["source1"]: 1.0, battle["source2"]: 0.0, EQUAL: 0.5}
-    if winner is not None and winner not in list(known):
-        raise DataError(f"{_name(battle)}: 'winner' must be one of the two, or {EQUAL!r}, got {winner!r:.80}")
-    return known[winner]
-
-
-def judge_points(battle: Battle) -> float | None:
-    """What the first caption won by a judge, from the field `judge`, in CapArena's words: 1, 0.5 or 0.
-
-    Raises:
-        DataError: `judge` is none of CapArena's three verdicts.
-    """
-    judge = battle.get("judge")
-    for winner, words in VERDICTS.items():
-        if isinstance(judge, str) and judge.rstrip(".") == words.rstrip("."):
-            return POINTS[winner]
-    if judge is None:
+    value = battle.get(field)
+    if value is None:
         return None
-    raise DataError(f"{_name(battle)}: 'judge' must be {', '.join(map(repr, VERDICTS.values()))}, got {judge!r:.80}")
-
-
-def judge_choices(battle: Battle) -> tuple[Winner, ...]:
-    """The verdict of each order of a judged battle, as `Verdict.choices`; empty if the file does not tell.
-
-    Raises:
-        DataError: `judge_orders` is no list of CapArena's three verdicts.
-    """
-    names = {words: winner for winner, words in VERDICTS.items()}
-    orders = battle.get("judge_orders") or []
-    if not isinstance(orders, list) or any(words not in list(names) for words in orders):
-        told = ", ".join(map(repr, names))
-        raise DataError(f"{_name(battle)}: 'judge_orders' must be a list of {told}, got {orders!r:.80}")
-    return tuple(names[words] for words in orders)
-
-
-def _name(battle: Battle) -> str:
-    return f"battle of {battle['source1']!r} and {battle['source2']!r} on {battle['img']!r}"
+    for words, points in meaning.items():
+        if isinstance(value, str) and value.rstrip(".") == words.rstrip("."):
+            return points
+    where = f"battle of {battle['source1']!r} and {battle['source2']!r} on {battle['img']!r}"
+    raise DataError(f"{where}: {field!r} must be one of {', '.join(map(repr, meaning))}, got {value!r:.80}")
 
 
 def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:

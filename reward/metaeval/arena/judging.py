@@ -14,9 +14,9 @@ import reward
 from reward.errors import DataError, ImageError
 from reward.images import load_image
 from reward.judges.base import Usage
-from reward.judges.opinions import Verdict, measure_position_bias
+from reward.judges.opinions import Verdict
 from reward.judges.pairwise import JudgePair, PairwiseJudge
-from reward.metaeval.arena.battles import VERDICTS, Battle, has_human, judge_choices
+from reward.metaeval.arena.battles import VERDICTS, Battle, has_human
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import ResumableRun, write_json
@@ -70,12 +70,6 @@ def judge_battles(
         references: whether the judge sees the battle's `ref`, where it has one.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
-
-    Raises:
-        DataError: no battle to judge, or images are missing.
-        OutputError: the output cannot be written, is there already, or belongs to another run.
-        JudgeError: the judge itself fails; the verdicts so far are saved.
-        ScoringInterrupted: Ctrl-C.
     """
     output, root = Path(output), Path(image_root)
     check_output_name(output, ".json")
@@ -101,8 +95,7 @@ def judge_battles(
         unanswered = sum(lost for _, lost in done.values())
         write_json(output, judged)
         if not unanswered:
-            bias = measure_position_bias(map(judge_choices, judged))
-            run.finish({"position_bias": bias.to_json(), "usage": asdict(judge.judge.usage)})
+            run.finish({"usage": asdict(judge.judge.usage)})
             kept.delete()
     return JudgedBattles(judged, resumed, unanswered, judge.judge.usage)
 

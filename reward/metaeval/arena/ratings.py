@@ -27,15 +27,13 @@ def rate_models(
     ratings of models with few battles are still near the start.
 
     Args:
-        battles: see `battle_table`. A column `weight` counts in Bradley-Terry, but neither in the numbers of battles
-            nor in the win rates.
+        battles: see `battle_table`. A column `weight` counts in Bradley-Terry only.
         voter: the column of points; battles without its vote are left out.
         resamples, seed: of both bootstraps.
 
     Returns:
         {"bradley-terry" or "elo": a row a model, best first, with the columns rating, low, high, battles and win_rate}.
-        A rating without a finite maximum of the likelihood is infinite, one of a model that the battles do not place
-        is NaN; both have no range (NaN). A tie is half a win.
+        A tie is half a win. A rating without a finite maximum of the likelihood is infinite or NaN, without a range.
 
     Raises:
         DataError: nothing is decided, or groups of models never met; the message names them.
@@ -49,13 +47,12 @@ def rate_models(
     """
     battles = battles[battles[voter].notna()]
     models, pairs = model_pairs(battles)
-    if len(groups := linked_groups(battles, voter)) != 1:
-        listed = " | ".join(", ".join(group) for group in groups)
+    groups = linked_groups(battles, voter)
+    if len(groups) != 1:
+        listed = " | ".join(", ".join(group) for group in groups) or "none, since it has decided no battle"
         raise DataError(
-            f"no decided battle links these {len(groups)} groups of models, so they cannot be rated together: {listed}."
-            " Let models of different groups meet, or rate each group by itself"
-            if groups
-            else f"{voter} has decided none of the battles"
+            f"no battle decided by {voter} links these {len(groups)} groups of models, so they cannot be rated "
+            f"together: {listed}. Let models of different groups meet, or rate each group by itself"
         )
     points = battles[voter].to_numpy()
     games = np.bincount(pairs.ravel(), minlength=len(models))
@@ -106,8 +103,7 @@ def fit_strengths(pairs: np.ndarray, points: np.ndarray, weights: np.ndarray, mo
 
     The maximum exists if a chain of "took points from" leads from every model to every other one. Otherwise the
     strengths of the largest set of such models are fitted. Of the others, a model from which a chain leads to the set
-    gets infinity, one to which a chain leads from the set minus infinity, and one that is neither NaN. Where no two
-    models are linked both ways, those that never lost get infinity, those that never won minus infinity, others NaN.
+    gets infinity, one to which a chain leads from the set minus infinity, and one that is neither NaN.
 
     Args:
         pairs: numbers (N, 2) of the models of each battle.
@@ -120,11 +116,6 @@ def fit_strengths(pairs: np.ndarray, points: np.ndarray, weights: np.ndarray, mo
 
     Source: Bradley and Terry, "Rank analysis of incomplete block designs", 1952; Ford, "Solution of a ranking problem
     from binary comparisons", 1957, for when there is a maximum.
-
-    Example:
-        >>> pairs, points = np.array([[0, 1]] * 4), np.array([1.0, 1.0, 1.0, 0.0])
-        >>> fit_strengths(pairs, points, np.ones((1, 4)), 2).round(4).tolist()  # half of log 3
-        [[0.5493, -0.5493]]
     """
     first, second = pairs.T
     cells = np.concatenate([first * models + second, second * models + first])
@@ -165,25 +156,13 @@ def _fit(wins: np.ndarray) -> np.ndarray:
 def resampled_elo(
     pairs: np.ndarray, points: np.ndarray, models: int, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> np.ndarray:
-    """Elo ratings after the battles of each bootstrap resample, which come one after the other in the order drawn.
+    """Elo ratings after the battles of each bootstrap resample, in the order drawn: (R, M).
 
     A battle moves points between its two models: K (what the first one won - what its rating let expect), where a
-    lead of SCALE points lets expect BASE times the other's chance. All start at START. The end depends on the order,
-    hence the resamples.
-
-    Args:
-        pairs, points, models: as for `fit_strengths`.
-        resamples: number R; N battles are drawn for each, with replacement, as in CapArena.
-        seed: of the draws.
-
-    Returns:
-        (R, M).
+    lead of SCALE points lets expect BASE times the other's chance. All start at START. Other arguments are as for
+    `fit_strengths`.
 
     Source: Elo, "The rating of chessplayers", 1978; the numbers are CapArena's.
-
-    Example:
-        >>> resampled_elo(np.array([[0, 1]]), np.array([1.0]), 2, resamples=1).tolist()
-        [[1002.0, 998.0]]
     """
     draws = np.random.default_rng(seed).integers(len(points), size=(len(points), resamples))
     ratings = np.full(resamples * models, START)  # flat, because this loop is long: one row after the other

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import pandas as pd
+
 from reward.metaeval.arena.agreement import KENDALL, SPEARMAN
 from reward.metaeval.arena.battles import HUMAN
 from reward.metaeval.arena.ranking import SCORE, Ranking
-from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO
+from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, model_pairs
 from reward.metaeval.arena.result import ArenaResult
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
@@ -49,28 +51,23 @@ def notes(result: ArenaResult) -> Iterator[str]:
             "can be read is a tie; 0 against itself."
         )
     if result.ranking is not None:
-        models = result.battles[["source1", "source2"]].stack().unique()
-        shared = result.ranking.common(name for name in models if name != HUMAN)
+        shared = result.ranking.common(name for name in model_pairs(result.battles)[0] if name != HUMAN)
         yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
     if result.agreement:
-        own = "Rankings are compared with the people's. "
         yield (
-            "Agreement: share of battles with the people's verdict, ties included. Ties: share by the voter and by "
-            f"people. {'' if result.ranking else own}Battles of the source 'human' are left out. "
-            f"95 % intervals of {result.resamples} bootstrap resamples of whole images."
+            "Agreement: share of battles with the people's verdict, ties included. Bias: win rate by the voter minus "
+            "win rate by people. Battles of the source 'human' are left out. Intervals: 95 % of "
+            f"{result.resamples} bootstrap resamples of whole images."
         )
-        yield "Bias: win rate by the voter minus win rate by people; positive values overestimate the model."
     for voter in result.voters:
         if voter.position is not None and voter.position.first + voter.position.second:
             yield f"{voter.name}: the first caption {voter.position.sentence}"
         if voter.errors:
             yield f"{voter.name}: {voter.errors} without a result; the first: {voter.problem}"
-    for name, agreement in result.agreement.items():
-        if agreement.without_verdict:
+        agreement = result.agreement.get(voter.name)
+        if agreement is not None and agreement.without_verdict:
             count = agreement.without_verdict
-            yield f"{name}: {count} battles that people decided are left out, because it has no verdict on them"
-        if not agreement.ranking:
-            yield f"{name}: no ranking, since the battles decided by both do not link all models"
+            yield f"{voter.name}: {count} battles that people decided are left out, because it has no verdict on them"
     yield from result.notes
 
 
@@ -85,10 +82,7 @@ def to_json(result: ArenaResult, *, command: str) -> dict[str, Any]:
         "systems": result.order,
         "decided_by": result.voters[0].name,
         "ratings": {
-            voter: {
-                method: {name: {key: _plain(cell) for key, cell in row.items()} for name, row in rows.iterrows()}
-                for method, rows in methods.items()
-            }
+            voter: {method: _rows(rows) for method, rows in methods.items()}
             for voter, methods in result.ratings.items()
         },
         "agreement": {name: plain(vars(agreement)) for name, agreement in result.agreement.items()},
@@ -181,8 +175,7 @@ def _bias(result: ArenaResult) -> Grid:
     return Grid("Bias for each model, x 100", ("", *result.agreement), tuple(rows))
 
 
-def _plain(value: float) -> float | int | str | None:
-    """A cell of ratings for JSON."""
-    if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    return None if math.isnan(value) else value
+def _rows(ratings: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Ratings for JSON."""
+    cells = ratings.astype(object).where(ratings.notna(), None).replace({math.inf: "inf", -math.inf: "-inf"})
+    return {str(name): row.to_dict() for name, row in cells.iterrows()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from reward.metaeval.arena.agreement import ArenaAgreement, measure_agreement, m
 from reward.metaeval.arena.auto import auto_scores
 from reward.metaeval.arena.battles import HUMAN, Battle
 from reward.metaeval.arena.ranking import Ranking
-from reward.metaeval.arena.ratings import BRADLEY_TERRY, rate_models
+from reward.metaeval.arena.ratings import BRADLEY_TERRY, model_pairs, rate_models
 from reward.metaeval.arena.voters import PEOPLE, Voter
 from reward.metaeval.bootstrap import RESAMPLES, Interval
 
@@ -97,8 +97,7 @@ def rate_arena(
         resamples, seed: of the bootstrap and of Elo.
 
     Raises:
-        DataError: the first voter's battles do not link all models, or the fixed ranking has fewer than three of the
-            models.
+        DataError: the first voter's battles do not link all models.
 
     Example:
         >>> entry = {"source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
@@ -112,7 +111,6 @@ def rate_arena(
     how: dict[str, Any] = {"resamples": resamples, "seed": seed}
     ratings: dict[str, Mapping[str, pd.DataFrame]] = {}
     notes: list[str] = []
-    models = list(pd.unique(table[["source1", "source2"]].to_numpy().ravel()))
     for voter in voters:
         try:
             ratings[voter.name] = rate_models(table, voter.name, **how)
@@ -120,50 +118,30 @@ def rate_arena(
             if voter is voters[0]:
                 raise
             notes.append(f"no ratings by {voter.name}: {error}")
-            continue
-        values = ratings[voter.name][BRADLEY_TERRY]["rating"]
-        left_out = [name for name in models if name not in values and (name != HUMAN or voter is voters[0])]
-        if left_out:
-            notes.append(f"no rating by {voter.name} of {', '.join(left_out)}: none of their battles is decided by it")
-        notes += [f"rating by {voter.name} of {note}" for note in _without_bounds(values)]
-    agreement: Mapping[str, ArenaAgreement] = {}
-    if voters[0].name == PEOPLE:
-        others = [voter.name for voter in voters[1:]]
-        agreement = measure_agreement(table, others, **how)
-        notes += [
-            f"no agreement of {name}: no battle is decided both by it and by people, of those without the source "
-            f"{HUMAN!r}"
-            for name in others
-            if name not in agreement
-        ]
+        else:
+            notes += _without_ratings(table, voter.name, ratings[voter.name][BRADLEY_TERRY]["rating"])
+    others = [voter.name for voter in voters[1:]] if voters[0].name == PEOPLE else []
+    agreement = measure_agreement(table, others, **how) if others else {}
     is_auto = any("ref_model" in battle for battle in battles)
     auto = {voter.name: auto_scores(battles, voter.points) for voter in voters} if is_auto else {}
     correlations: dict[str, Mapping[str, Mapping[str, Interval]]] = {}
-    if ranking is not None:
-        models = [name for name in models if name != HUMAN]
-        shared = ranking.common(models)
-        if missing := [name for name in models if name not in shared]:
-            notes.append(
-                f"not in the ranking of {ranking.source}, so left out of the correlations: {', '.join(missing)}"
-            )
-        for voter in voters:
-            try:
-                rows = measure_rankings(table, voter.name, ranking.scores, **how)
-                if is_auto:
-                    rows |= ranking.correlations({score["model"]: score["score"] for score in auto[voter.name]})
-                correlations[voter.name] = rows
-            except DataError as error:
-                notes.append(f"no correlations of {voter.name}: {error}")
+    for voter in voters if ranking is not None else ():
+        assert ranking is not None
+        try:
+            rows = measure_rankings(table, voter.name, ranking.scores, **how)
+            if is_auto:
+                rows |= ranking.correlations({score["model"]: score["score"] for score in auto[voter.name]})
+            correlations[voter.name] = rows
+        except DataError as error:
+            notes.append(f"no correlations of {voter.name}: {error}")
     correlations.update(boards or {})
     return ArenaResult(table, voters, ratings, agreement, notes, resamples, seed, ranking, correlations, auto)
 
 
-def _without_bounds(ratings: pd.Series[float]) -> list[str]:
-    """A sentence on each kind of rating that is not finite."""
-    kinds = {
-        math.inf: "infinite, since no lower model took points from them, even along a chain of others",
-        -math.inf: "minus infinite, since they took no points from a higher model, even along a chain of others",
-    }
-    found = [(ratings.index[ratings == value], why) for value, why in kinds.items()]
-    found.append((ratings.index[ratings.isna()], "not comparable with the models that have finite ratings"))
-    return [f"{', '.join(names)}: {why}" for names, why in found if len(names)]
+def _without_ratings(table: pd.DataFrame, voter: str, ratings: pd.Series[float]) -> Iterator[str]:
+    """What a voter's Bradley-Terry ratings do not tell."""
+    if left_out := [name for name in model_pairs(table)[0] if name not in ratings and name != HUMAN]:
+        yield f"no rating by {voter} of {', '.join(left_out)}: none of their battles is decided by it"
+    if unbounded := list(ratings.index[ratings.isna() | ratings.abs().eq(math.inf)]):
+        why = "no finite maximum of the likelihood, since no chain of points links them to the others both ways"
+        yield f"rating by {voter} of {', '.join(unbounded)}: {why}"

@@ -17,13 +17,6 @@ def interval_gains(won: np.ndarray, games: np.ndarray) -> np.ndarray:
     S is the variance of one battle, p (1 - p). So the gain is larger the fewer battles n a pair had, and the closer its
     win rate p is to one half. A tie is added to each pair, so that one that never met has both.
 
-    Args:
-        won: what the first model of each of P pairs won, (P,).
-        games: battles of each pair, (P,).
-
-    Returns:
-        (P,).
-
     Source: Cheng et al., "CapArena", 2025, section 3.2; Chiang et al., "Chatbot Arena", 2024, section 5.
 
     Example:

@@ -12,15 +12,7 @@ import numpy as np
 
 from reward.errors import DataError
 from reward.judges.opinions import PositionBias, Winner, measure_position_bias
-from reward.metaeval.arena.battles import (
-    POINTS,
-    Battle,
-    has_human,
-    human_points,
-    judge_choices,
-    judge_points,
-    read_battles,
-)
+from reward.metaeval.arena.battles import EQUAL, POINTS, VERDICTS, Battle, has_human, points_of, read_battles
 from reward.metaeval.benchmarks.items import PAIRS, Benchmark
 from reward.metaeval.benchmarks.jsonl import as_item
 from reward.metaeval.benchmarks.registry import benchmark_spec
@@ -121,8 +113,8 @@ def all_voters(
 
 
 def by_people(battles: Sequence[Battle]) -> Voter | None:
-    """Votes of people, from the field `winner`; None if no battle has it."""
-    points = _as_array([human_points(battle) for battle in battles])
+    """Votes of people, from the field `winner`, a source or `equal`; None if no battle has it."""
+    points = _human_points(battles)
     if np.isnan(points).all():
         return None
     return Voter(PEOPLE, points, position=measure_position_bias((_WINNERS[p],) for p in points if not np.isnan(p)))
@@ -130,29 +122,36 @@ def by_people(battles: Sequence[Battle]) -> Voter | None:
 
 def by_judge(battles: Sequence[Battle]) -> Voter | None:
     """Votes of a judge, from the field `judge`; None if no battle has it. A text that is not a verdict is an error."""
-    points: list[float | None] = []
+    meaning = {VERDICTS[winner]: points for winner, points in POINTS.items()}
+    names = {words: winner for winner, words in VERDICTS.items()}
+    points = np.full(len(battles), np.nan)
     choices: list[tuple[Winner, ...]] = []
     problems: list[str] = []
-    for battle in battles:
+    for row, battle in enumerate(battles):
         try:
-            won = judge_points(battle)
+            won = points_of(battle, "judge", meaning)
         except DataError as error:
-            won = None
             problems.append(str(error))
-        else:
-            if won is None and battle.get("judge_error"):
-                problems.append(str(battle["judge_error"]))
-        points.append(won)
+            continue
         if won is not None:
-            choices.append(judge_choices(battle) or (_WINNERS[won],))
+            points[row] = won
+            orders = battle.get("judge_orders")
+            known = isinstance(orders, list) and all(each in list(names) for each in orders)
+            choices.append(tuple(names[each] for each in orders) if orders and known else (_WINNERS[won],))
+        elif battle.get("judge_error"):
+            problems.append(str(battle["judge_error"]))
     if not choices:
         if any(battle.get("judge") is not None for battle in battles):
             raise DataError(problems[0])
         return None
-    problem = problems[0] if problems else ""
-    return Voter(
-        JUDGE, _as_array(points), position=measure_position_bias(choices), errors=len(problems), problem=problem
-    )
+    bias, problem = measure_position_bias(choices), problems[0] if problems else ""
+    return Voter(JUDGE, points, position=bias, errors=len(problems), problem=problem)
+
+
+def _human_points(battles: Sequence[Battle]) -> np.ndarray:
+    meanings = ({battle["source1"]: 1.0, battle["source2"]: 0.0, EQUAL: 0.5} for battle in battles)
+    points = (points_of(battle, "winner", meaning) for battle, meaning in zip(battles, meanings, strict=True))
+    return np.array([np.nan if each is None else each for each in points])
 
 
 def _by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
@@ -164,7 +163,7 @@ def _by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
 
 
 def _by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
-    points = _as_array([human_points(battle) for battle in _same_battles(battles, path)])
+    points = _human_points(_same_battles(battles, path))
     if any(TWICE in battle for battle in battles):
         points = np.where([battle.get(TWICE) is True for battle in battles], points, np.nan)
     if np.isnan(points).all():
@@ -192,16 +191,7 @@ def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
 
 
 def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
-    """Votes by a field of the battles that holds two scores, of caption 1 and of caption 2; null is no score.
-
-    Args:
-        battles: N battles.
-        name: of the field.
-        human: points (N,) by people, which say how many ties there are.
-
-    Raises:
-        DataError: no battle has the field, or it does not hold two numbers.
-    """
+    """Votes by a field that holds two scores, of caption 1 and of caption 2; `human` says how many ties there are."""
     scores = np.full((len(battles), 2), np.nan)
     for row, battle in enumerate(battles):
         values = battle.get(name)
@@ -228,18 +218,7 @@ def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
 def by_metric(
     battles: Sequence[Battle], metric: MetricSource, human: np.ndarray, *, images: Path, **scoring: Any
 ) -> Voter:
-    """Votes by the scores of a metric for the captions; battles of the source `human` are not scored.
-
-    Args:
-        battles: N battles; `ref` is the reference of both captions.
-        metric: metric and checkpoint.
-        human: points (N,) by people, which say how many ties there are.
-        images: folder of the images.
-        scoring: passed to `score_benchmark` (references, batch_size, progress, device, dtype).
-
-    Raises:
-        DataError: there is nothing to score, or the metric needs images or references that are not there.
-    """
+    """Votes by the scores of a metric for the captions, with `ref` as reference; see `by_column` and `all_voters`."""
     rows = [row for row, battle in enumerate(battles) if not has_human(battle)]
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
@@ -263,11 +242,8 @@ def _pair(battle: Battle, images: Path) -> dict[str, Any]:
 def _score_points(battles: Sequence[Battle], human: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float]:
     """Turns scores (N, 2) into points, with as many ties as people gave in the battles that both have decided.
 
-    Battles of the source `human` have no say, and get no points. Where people have decided nothing, only equal scores
-    are ties.
-
-    Returns:
-        Points (N,), and the threshold: battles whose scores differ by no more are ties.
+    The threshold comes with them: battles whose scores differ by no more are ties. Battles of the source `human` have
+    no say, and get no points. Where people have decided nothing, only equal scores are ties.
 
     Source: Cheng et al., "CapArena", 2025, section 4.2.
     """
@@ -281,7 +257,3 @@ def _score_points(battles: Sequence[Battle], human: np.ndarray, scores: np.ndarr
         threshold = tie_threshold(differences[decided], int((human[scored][decided] == 0.5).sum()))
     points[scored] = (verdicts(differences, threshold) + 1) / 2
     return points, threshold
-
-
-def _as_array(points: Sequence[float | None]) -> np.ndarray:
-    return np.array([np.nan if each is None else each for each in points], dtype=np.float64)

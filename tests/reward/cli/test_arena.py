@@ -113,7 +113,6 @@ def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]],
     out, err = run(write(tmp_path, entries), "--resamples", 20)
     assert "Ratings by judge: 300 battles" in out
     assert "Agreement" not in out
-    assert "no rating by judge of human" in err
     for entry in entries:
         entry.pop("judge", None)
     path = write(tmp_path, entries)
@@ -132,20 +131,13 @@ def test_proposals_are_a_file_of_battles(run: Run, entries: list[dict[str, Any]]
     assert all((each["img"], frozenset((each["source1"], each["source2"]))) not in met for each in read)
 
 
-@pytest.mark.parametrize("orders", [["both"], 2])
-def test_judge_orders_must_be_verdicts(orders: Any, run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    entries[0] |= {"judge": "Tie.", "judge_orders": orders}
-    _, err = run(write(tmp_path, entries), code=1)
-    assert "'judge_orders' must be a list of 'Caption 1 is better.'" in err
-
-
 def test_a_model_that_won_everything(run: Run, tmp_path: Path) -> None:
     captions = {"caption1": "A dog.", "caption2": "A cat runs."}
     rows = [{"img": str(n), "source1": "x", "source2": "y", "winner": "x", **captions} for n in range(5)]
     path = write(tmp_path, rows)
     out, err = run(path, "--resamples", 20)
     assert re.search(r"│ x +│ +inf │", out)
-    assert "rating by people of x: infinite" in err
+    assert "rating by people of x, y: no finite maximum" in err
 
 
 # The tables of CapArena's paper

@@ -56,18 +56,15 @@ BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
         ("c.jsonl", '{"image": "1", "caption": "a"}\n{"image": "2"}', "the caption of '2' must be a text"),
         ("c.jsonl", '{"caption": "a"}', "needs a column with the image"),
         ("c.csv", "image,caption\n,a\n", "the image of row 1 must be a text, got NoneType"),
-        ("c.jsonl", "3", "line 1 is not a JSON object but int"),
+        ("c.jsonl", "3", "holds a JSON value of no form that can be read"),
         ("c.jsonl", "\n\n", "holds no rows"),
     ],
     read_auto: [
         # says where the file is and on what terms
         ("a.json", None, r"there is no file.*njucckevin/CapArena.*600 images.*DOCCI.*licence"),
-        ("a.json", "[]", "must hold one JSON object"),
-        ("a.json", {"1": 3}, "'1' must have 'captions'"),
-        ("a.json", {"1": {"captions": {"human": "a"}}}, "'1' must have 'ref_model', the name of a baseline, got {'cap"),
-        ("a.json", {"1": {"captions": {"human": "a"}, "ref_model": "b"}}, "no caption of 'b'; it has those of: human"),
-        ("a.json", {"1": {"captions": {"b": "a"}, "ref_model": "b"}}, "'1' has no caption of 'human'"),
-        ("a.json", {"1": {"captions": {"b": 3, "human": "a"}, "ref_model": "b"}}, "caption of 'b' must be a text"),
+        ("a.json", "[]", "must hold {image: .*and 'the whole' is none.*njucckevin"),
+        ("a.json", {"1": 3}, "and '1' is none: TypeError"),
+        ("a.json", {"1": {"captions": {"human": "a"}, "ref_model": "b"}}, "and '1' is none: KeyError: 'b'"),
     ],
 }
 
@@ -115,6 +112,13 @@ def items(tmp_path):
         captions = {"human": f"person {number}", **{name: f"{name} on {number}" for name in BASELINES}}
         entries[f"test_{number:05}.jpg"] = {"captions": captions, "ref_model": BASELINES[number % 3]}
     return read_auto(write(tmp_path, entries, "caparena_auto_600.json"))
+
+
+def test_a_caption_that_is_no_text_is_named(items):
+    with pytest.raises(
+        DataError, match=r"battle of .* on 'test_00000.jpg': field 'caption.' must be a text, got int: 3"
+    ):
+        make_auto_battles([items[0]._replace(caption=3)], {items[0].image: "a"}, "mine")
 
 
 def test_each_image_meets_its_baseline(items):

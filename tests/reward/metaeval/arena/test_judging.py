@@ -71,7 +71,6 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
     assert not (tmp_path / "judged.json.partial").exists()
     facts = json.loads((tmp_path / "judged.json.summary.json").read_text())
     assert facts["run"]["judge"] == "counting"
-    assert facts["position_bias"]["first_share"] == 0.5
     assert facts["usage"]["answered"] == 40
     summary = judge_battles(make(), counting.judge, output, image_root=images)
     assert (summary.already_done, summary.battles, len(counting.texts)) == (True, records, 40)

@@ -115,7 +115,7 @@ def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_on
 def test_groups_that_never_met_are_named() -> None:
     with pytest.raises(DataError, match=r"these 2 groups of models.*x, y, v \| z, w"):
         rate_models(table_of("xy zw xv yz", people=[1, 0, 0.5, np.nan]), "people")
-    with pytest.raises(DataError, match="people has decided none of the battles"):
+    with pytest.raises(DataError, match="none, since it has decided no battle"):
         rate_models(table_of("xy", people=[np.nan]), "people")
 
 
