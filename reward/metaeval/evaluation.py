@@ -31,7 +31,18 @@ _CORRELATIONS: dict[str, Callable[..., float]] = {
     "spearman": spearman,
     "pearson": pearson,
 }
-_OF_RATINGS = {**_CORRELATIONS, "auc": roc_auc, "ap": average_precision}
+
+
+def _of_varied(value: Callable[..., float], scores: np.ndarray, labels: np.ndarray) -> float:
+    """NaN for equal scores: chance would stand above a metric that is worse than chance."""
+    return value(scores, labels) if np.ptp(scores) else np.nan
+
+
+_OF_RATINGS: dict[str, Callable[..., float]] = {
+    **_CORRELATIONS,
+    "auc": partial(_of_varied, roc_auc),
+    "ap": partial(_of_varied, average_precision),
+}
 
 
 def _share(right: np.ndarray, *_: np.ndarray) -> float:

@@ -54,6 +54,10 @@ def test_the_table(run: Run, data: Path, tmp_path: Path) -> None:
     assert "picture on Flickr8k-Expert, 30 captions" in err
     assert "measured" not in out
     assert scored(tmp_path) == 30
+    for _ in range(2):  # the folder keeps the scores
+        out, _ = run(*line, "--output", tmp_path / "report")
+        assert row_names(out) == ["picture", "length", "column:good", "column:bad"]
+        assert scored(tmp_path) == 60
 
 
 def test_json_is_one_object(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,19 +126,6 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
         default_metrics([rated])
 
 
-def test_metrics_and_columns_are_read_and_written_alike(tmp_path: Path) -> None:
-    folder = tmp_path / "run@3=x"  # a folder may have an at sign
-    folder.mkdir()
-    for text, expected in {
-        "vela": MetricSource("vela"),
-        "vela=name/repo": MetricSource("vela", "name/repo"),
-        "vela=name/repo@v1.0": MetricSource("vela", "name/repo", "v1.0"),
-        f"vela={folder}": MetricSource("vela", str(folder)),
-        "column:a=b": MetricSource("a=b", is_column=True),
-    }.items():
-        assert (MetricSource.parse(text), expected.label) == (expected, text)
-
-
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))

@@ -124,8 +124,10 @@ def test_chosen_and_rejected_captions_need_no_rating(tmp_path: Path) -> None:
     assert table_of(tmp_path / "p.csv").rows[0].evaluation.estimates["overall"].value == 0.5
 
 
-def test_a_constant_score_has_no_figures_and_is_last(tmp_path: Path) -> None:
-    own = load_ratings(written(tmp_path, rating=RATINGS, same=[0.5] * 8, reverse=[-each for each in RATINGS]))
+@pytest.mark.parametrize("many", [True, False])
+def test_a_constant_score_has_no_figures_and_is_last(tmp_path: Path, many: bool) -> None:
+    ratings = RATINGS if many else [float(each > 2) for each in RATINGS]
+    own = load_ratings(written(tmp_path, rating=ratings, same=[0.5] * 8, reverse=[-each for each in ratings]))
     sources = [MetricSource("same", is_column=True), MetricSource("reverse", is_column=True), MetricSource("length")]
     table = run_bench([(own, None)], sources, resamples=20)[0]
     assert [row.metric.name for row in table.rows] == ["length", "reverse", "same"]

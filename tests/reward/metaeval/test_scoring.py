@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from reward import CaptionSample, ScoreTable
 from reward.errors import DataError
@@ -59,6 +60,29 @@ def test_equal_captions_are_scored_once(log: Path, tmp_path: Path) -> None:
     assert len(lines(log)) == 1
     assert len(set(found.scores[:, 1])) == 1
     assert len(found.scores) == 12
+
+
+def test_scores_are_kept_and_belong_to_captions_settings_and_metric(log: Path, tmp_path: Path) -> None:
+    data, kept = write_rated(tmp_path / "data", 8), tmp_path / "scores"
+
+    def scored(metric: str = "picture", **options: Any) -> int:
+        before = len(lines(log))
+        found = score_benchmark(load_benchmark("flickr8k-expert", data), metric, folder=kept, **options)
+        again = score_benchmark(load_benchmark("flickr8k-expert", data), metric, **options)
+        np.testing.assert_array_equal(found.scores, again.scores)
+        assert (found.aspects, found.errors) == (again.aspects, again.errors)
+        return len(lines(log)) - before - 8  # what `again` scored
+
+    assert [scored(), scored(), scored(references=False), scored()] == [8, 0, 8, 0]
+    Image.new("RGB", (4, 4), "white").save(data.parent / "3.png")
+    assert [scored(), scored()] == [8, 0]  # another picture under the same name
+    assert score_benchmark(load_benchmark("flickr8k-expert", data), "length", folder=kept).aspects == ("length",)
+    assert len(list(kept.glob("flickr8k-expert-*.json"))) == 4
+    spoilt = write_rated(tmp_path / "spoilt", 8, change=lambda row: row.update(candidate="fail " + row["candidate"]))
+    for _ in range(2):  # what failed is tried again
+        before = len(lines(log))
+        assert len(score_benchmark(load_benchmark("flickr8k-expert", spoilt), "picture", folder=kept).errors) == 8
+        assert len(lines(log)) == before + 8
 
 
 class Calm(PictureScorer):
