@@ -291,10 +291,8 @@ class BenchmarkOptions:
         Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
-    resamples: Annotated[
-        int, typer.Option(min=1, help="Number of resamples of the bootstrap and of the permutation tests.")
-    ] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of the permutation tests.")] = 0
+    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

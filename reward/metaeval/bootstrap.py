@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,9 +61,13 @@ def bootstrap_weights(
                [2., 2., 0., 0.]])
     """
     members = np.arange(n) if clusters is None else number_clusters(clusters)
-    count = int(members.max()) + 1
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
-    return drawn[:, members].astype(np.float64)
+    return np.array([times[members] for times in draws(int(members.max()) + 1, resamples, seed)], dtype=np.float64)
+
+
+def draws(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each resample holds each of `count` clusters, (count,); those of one seed are the same."""
+    generator = np.random.default_rng(seed)
+    return (generator.multinomial(count, np.full(count, 1 / count)) for _ in range(resamples))
 
 
 def number_clusters(clusters: Sequence[Hashable]) -> np.ndarray:
@@ -80,7 +84,7 @@ def number_clusters(clusters: Sequence[Hashable]) -> np.ndarray:
 def resampled(
     statistic: Callable[..., float],
     arrays: Sequence[np.ndarray],
-    weights: np.ndarray,
+    weights: Iterable[np.ndarray],
     clusters: np.ndarray | None = None,
 ) -> np.ndarray:
     """A statistic of some arrays, followed by its values on resamples of their rows.
@@ -88,7 +92,7 @@ def resampled(
     Args:
         statistic: called with the arrays.
         arrays: each (N,), row by row together.
-        weights: how often each resample holds each cluster, (R, K); see `bootstrap_weights`.
+        weights: how often each of R resamples holds each of K clusters, see `bootstrap_weights` and `draws`.
         clusters: number of each row's cluster, (N,); None if each row is one.
 
     Returns:
@@ -99,8 +103,8 @@ def resampled(
         array([1.5 , 1.75,  nan])
     """
     places, values = np.arange(len(arrays[0])), [statistic(*arrays)]
-    for times in weights.astype(np.intp):
-        rows = np.repeat(places, times if clusters is None else times[clusters])
+    for times in weights:
+        rows = np.repeat(places, (times if clusters is None else times[clusters]).astype(np.intp))
         values.append(statistic(*(array[rows] for array in arrays)) if len(rows) else np.nan)
     return np.array(values, dtype=np.float64)
 

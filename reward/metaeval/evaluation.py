@@ -14,7 +14,7 @@ from reward.metaeval.bootstrap import (
     MEAN,
     RESAMPLES,
     Interval,
-    bootstrap_weights,
+    draws,
     number_clusters,
     p_value,
     resampled,
@@ -168,7 +168,6 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
     images = np.full(len(counted), -1)
     images[counted] = number_clusters([name or (place,) for place, name in benchmark.rows["image_id"][counted].items()])
     count = int(images.max()) + 1
-    weights = bootstrap_weights(count, resamples=resamples, seed=seed) * (count > 1)  # one image says no more
     shown = {name: (column, column.statistic) for name, column in columns.items()}
     if benchmark.spec.statistics and len(columns) == 1:  # several statistics of one column
         (one,) = columns.values()
@@ -179,7 +178,9 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
     replicates, single = {}, set()
     for name, (column, statistic) in shown.items():
         clusters = images[column.items]
-        replicates[name] = resampled(statistic, column.arrays, weights, clusters)
+        replicates[name] = resampled(statistic, column.arrays, draws(count, resamples, seed), clusters)
+        if count == 1:  # one image says no more
+            replicates[name][1:] = np.nan
         single |= {name} if len(np.unique(clusters)) == 1 else set()
     replicates = with_mean(replicates, averaged)
     return Evaluation(
