@@ -80,7 +80,7 @@ def _register() -> None:
 
 
 def _add(name: str, command: Callable[..., None]) -> None:
-    first = (command.__doc__ or "").partition("\n\n")[0]  # click cuts the first sentence of a docstring, but not this
+    first = (command.__doc__ or "").partition("\n\n")[0]  # click would cut the first sentence
     app.command(name, cls=Command, short_help=" ".join(first.split()))(command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -76,8 +76,8 @@ def _list(specs: Iterable[MetricSpec]) -> None:
         alone = ("for drawings" if spec.checkpoints else "yes") if spec.has_embedded else "no"
         rows.append((spec.name, "\n".join(_aspects(spec)), "\n".join(_needs(spec)), _range(spec), alone))
         papers.setdefault(spec.paper, []).append(spec.name)
-    console = terminal.console(stderr=False)
     _print_folded(("metric", "aspects", "needs", "range", "without a checkpoint"), rows)
+    console = terminal.console(stderr=False)
     for paper, names in papers.items():
         console.print(f"{', '.join(names)}: {paper}")
     console.print("\nOne metric: capreward metrics NAME. For photos: capreward metrics --for photos")
@@ -110,7 +110,6 @@ def _range(spec: MetricSpec) -> str:
 def _show(spec: MetricSpec) -> None:
     from reward.metrics.options import metric_options
 
-    console = terminal.console(stderr=False)
     facts = {
         "aspects": ", ".join(_aspects(spec)),
         "range": _range(spec),
@@ -122,21 +121,26 @@ def _show(spec: MetricSpec) -> None:
         "install": f'pip install "capreward[{spec.extra}]"' if spec.extra else "",
         "paper": spec.paper,
     }
-    console.print(spec.name, style="bold")
-    for head, value in facts.items():
-        if value:
-            console.print(f"  {head:<11}{value}")
-    for facts_of_one in spec.checkpoints:
-        console.print(f"\n  {facts_of_one.source}", style="bold")
-        for head, value in zip(_CHECKPOINT[2:], _cells(facts_of_one), strict=True):
-            console.print(f"    {head:<16} {value}")
-        if facts_of_one.note:
-            console.print(f"    {'note':<16} {facts_of_one.note}")
-        console.print(f"    {'to use it':<16} -m {spec.name}={facts_of_one.source}")
+    _print_facts(spec.name, facts, indent=2)
+    for each in spec.checkpoints:
+        known = dict(zip(_CHECKPOINT[2:], _cells(each), strict=True))
+        _print_facts(
+            f"\n  {each.source}", {**known, "note": each.note, "to use it": f"-m {spec.name}={each.source}"}, 4
+        )
     if spec.citation:
         where = "misc" if "booktitle" not in spec.citation else "inproceedings"
         fields = "".join(f"  {key} = {{{value}}},\n" for key, value in spec.citation.items())
-        console.print(f"\n@{where}{{{spec.name},\n{fields}}}")
+        terminal.console(stderr=False).print(f"\n@{where}{{{spec.name},\n{fields}}}")
+
+
+def _print_facts(title: str, facts: Mapping[str, str], indent: int) -> None:
+    """A title and the facts that there are below it, their names in a column."""
+    console = terminal.console(stderr=False)
+    console.print(title, style="bold")
+    wide = max(map(len, facts)) + 1
+    for name, value in facts.items():
+        if value:
+            console.print(f"{' ' * indent}{name:<{wide}}{value}")
 
 
 def _show_sizes(names: Sequence[str]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,22 +21,14 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     The command itself is still called with the dataclasses.
     """
-    groups: dict[str, tuple[type, list[str]]] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        kind = parameter.annotation
-        if not is_dataclass(kind):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-            continue
-        hints = get_type_hints(kind, include_extras=True)
-        groups[parameter.name] = (kind, list(hints))  # type: ignore[assignment]
-        for field in fields(kind):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[field.name]
-                )
-            )
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        if is_dataclass(parameter.annotation):
+            own = list(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
+            groups[parameter.name] = (parameter.annotation, [each.name for each in own])
+        parameters += own
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -72,14 +64,10 @@ def named_files(texts: list[str], hint: str) -> dict[str, Path]:
 
 
 def refuse(given: Mapping[str, Any], message: str) -> None:
-    """Refuses options that do not go with the others.
-
-    Args:
-        given: {parameter: value}; None stands for an option that was not given.
-        message: what is wrong with it.
+    """Refuses options that do not go with the others: the first of {parameter: value} whose value is not None.
 
     Raises:
-        typer.BadParameter: one was given; the first is named.
+        typer.BadParameter: one was given.
     """
     for name, value in given.items():
         if value is not None:
@@ -125,7 +113,6 @@ Data = Annotated[
         "of one on the Hub."
     ),
 ]
-ScoresFile = Annotated[Path, typer.Option("--output", "-o", help="A .parquet, .jsonl, .json, .csv or .tsv file.")]
 Annotations = Annotated[
     Path | None,
     typer.Option(
@@ -195,15 +182,6 @@ class DeviceOptions:
     dtype: Dtype = None
 
 
-def _notice_devices(devices: str | None) -> str | None:
-    """Refuses devices that this machine does not have, and says what `auto` means where there is no GPU."""
-    if devices is not None and read_by("reward.scoring.devices:parse_devices", devices) == ["cpu"] != [devices]:
-        from reward.cli import terminal
-
-        terminal.console(stderr=True).print("--devices auto: no GPU here, one process scores on the CPU")
-    return devices
-
-
 @dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
     """How a data set is scored fast: on several devices, and without computing twice what is known."""
@@ -211,7 +189,7 @@ class SpeedOptions:
     devices: Annotated[
         str | None,
         typer.Option(
-            callback=_notice_devices,
+            callback=_checked_by("reward.scoring.devices:parse_devices"),
             help="A process for each: auto (all GPUs of this machine), or names such as cuda:0,cuda:1 or cpu,cpu.",
         ),
     ] = None

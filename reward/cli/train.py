@@ -102,13 +102,13 @@ def train(
     from reward.training.loop import metric_training
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
+    from reward.training.run import use_cpu
     from reward.training.seeds import train_seeds
     from reward.training.shares import parse_data
 
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
-    spec = metric_spec(metric)
-    presets = metric_training(spec).PRESETS
+    presets = metric_training(metric_spec(metric)).PRESETS
     if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     base = dict(presets[preset or "tiny"])
@@ -117,21 +117,16 @@ def train(
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
-    main = _is_main_process()
-    if push_to is not None and main:
+    is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
+    if push_to is not None and is_main:
         check_push(push_to, private=private, create=False)
-
-    def make_repository() -> None:
-        if push_to is not None:
-            check_push(push_to, private=private)
-
     begun = read_record(output) is not None
     resume = begun if resume is None else resume
-    if begun and resume and main:
+    if begun and resume and is_main:
         what = "is complete already" if is_complete(output) else "holds an unfinished run, which goes on"
         terminal.console(stderr=True).print(f"{output} {what}")
     options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
-    options["on_ready"] = make_repository
+    options["on_ready"] = lambda: None if push_to is None else check_push(push_to, private=private)
     try:
         if len(seeds) > 1:
             results = train_seeds(metric, sources, output, settings, seeds, **options)
@@ -142,7 +137,7 @@ def train(
             error.filename = output  # the error of a full disk itself names no file
         raise
     PartialState().destroy_process_group()
-    if main:
+    if is_main:
         _report(results)
         if push_to is not None:
             _push(metric, output, push_to, private)
@@ -160,14 +155,6 @@ def _output(output: Path | None, push_to: str | None, private: bool, *, several:
     if output is None and push_to is None:
         raise typer.BadParameter("is missing: name a folder, or publish with --push-to ORG/NAME", param_hint="--output")
     return output or Path(str(push_to).rpartition("/")[2] or "checkpoint")
-
-
-def _is_main_process() -> bool:
-    from accelerate import PartialState
-
-    from reward.training.run import use_cpu
-
-    return bool(PartialState(cpu=use_cpu()).is_main_process)
 
 
 def _report(results: list[Any]) -> None:

@@ -108,7 +108,7 @@ def test_a_push_is_checked_first_and_can_be_made_up_for(
     assert "is missing: name a folder, or publish with --push-to" in run(*train, code=2)[1]
     arguments = (*train, "--push-to", "tester/mine", "--private")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "no-token")
-    assert "there is no token of the Hub; log in with `hf auth login`" in run(*arguments, code=1)[1]
+    assert "log in with `hf auth login`" in run(*arguments, code=1)[1]
     monkeypatch.setenv("HF_TOKEN", "any")
     hub.closed = {"closed"}
     assert "the rights to create a model under" in run(*train, "--push-to", "closed/mine", code=1)[1]
