@@ -209,9 +209,6 @@ class LocalCaptioner:
             `EMBEDDED_SHORT_PROMPT`.
         device: the GPU if there is one, by default.
         dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-
-    Raises:
-        CheckpointError: by `check`: nothing there, or no model of that kind.
     """
 
     def __init__(

@@ -35,24 +35,12 @@ from reward.thinking import without_thinking
 
 @dataclass
 class CaptioningSummary:
-    """The outcome of a run.
+    """The outcome of a run: `images` rows of `output`, of which `captioned` have a caption.
 
-    Args:
-        output: the file that was written.
-        images: rows of it.
-        captioned: rows with a caption.
-        candidates: captions that were written for them, by all runs.
-        resumed: candidates of earlier runs.
-        truncated: candidates that the length limit cut.
-        thinking_cut: candidates from which reasoning (`<think>...</think>`) was cut.
-        distinct: share of candidates that are no repetition of another of their image; None with one an image.
-        problems: {reason: images} without a caption.
-        to_try_again: images that the same call tries again: those that could not be read or were refused.
-        mean_of_all, mean_of_chosen: of the rewards.
-        checkpoints: {metric: its checkpoint as it was given}.
-        usage: of the captioner in this run.
-        seconds: that this run took.
-        already_done: whether the output was there, from the same images and settings.
+    `candidates` were written for them by all runs, `resumed` of them by earlier ones; the length limit cut `truncated`,
+    and from `thinking_cut` some reasoning was cut. `distinct` is the share that repeats no other of its image (None
+    with one an image). `problems` is {reason: images} without a caption, of which the same call tries `to_try_again`
+    again. `already_done` says that the output was there, from the same images and settings.
     """
 
     output: Path
@@ -171,11 +159,8 @@ def caption_images(
         progress: show progress bars.
 
     Raises:
-        ConfigError: a setting is out of range.
-        DataError: no image could be captioned, or the metric needs references that are not there.
-        OutputError: the output cannot be written, is there already, or belongs to another run.
-        JudgeError: the server is down or refuses us; what came before is kept.
-        ScoringInterrupted: Ctrl-C.
+        ConfigError, DataError, OutputError: a setting, the images or the output cannot be used.
+        JudgeError, ScoringInterrupted: the server is down, or Ctrl-C; what came before is kept.
 
     Example:
         >>> import tempfile
