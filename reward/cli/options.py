@@ -24,10 +24,10 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        if is_dataclass(parameter.annotation):
-            own = list(inspect.signature(parameter.annotation, eval_str=True).parameters.values())
-            groups[parameter.name] = (parameter.annotation, [each.name for each in own])
+        own, kind = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)], parameter.annotation
+        if isinstance(kind, type) and is_dataclass(kind):
+            own = list(inspect.signature(kind, eval_str=True).parameters.values())
+            groups[parameter.name] = (kind, [each.name for each in own])
         parameters += own
 
     @wraps(command)
