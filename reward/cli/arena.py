@@ -92,8 +92,10 @@ def arena(
 
     ```
     capreward arena battles.json --metric vela=my-vela --images photos
-    capreward arena old.json new.json --images photos --judge Qwen/Qwen2.5-VL-7B-Instruct -o battles.json
-    capreward arena old.json new.json --images photos --judge http://localhost:8000/v1#MODEL -o battles.json
+    capreward arena old.json new.json --images photos -o battles.json \\
+        --judge Qwen/Qwen2.5-VL-7B-Instruct
+    capreward arena old.json new.json --images photos -o battles.json \\
+        --judge http://localhost:8000/v1#MODEL
     capreward arena battles.json --next 50 > next.json
     ```
 
@@ -117,7 +119,8 @@ def arena(
     CapArena-Auto (1,200 questions a model; --one-order, as in the published leaderboard, asks 600):
 
     ```
-    capreward arena mine.json --auto caparena_auto_600.json --images all_images --one-order \\
+    capreward arena mine.json --auto caparena_auto_600.json --one-order \\
+        --images all_images \\
         --judge https://api.openai.com/v1#gpt-4o-2024-08-06 -o mine.battles.json
     capreward arena mine.battles.json --ranking caparena
     capreward arena --leaderboard mine=scores.json --ranking caparena

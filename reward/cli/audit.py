@@ -48,7 +48,7 @@ def audit(
 
     ```
     capreward audit -m vela -m beitscore --output audit
-    capreward audit -m vela=my/checkpoint --data good_captions.jsonl --fail-above 0.05
+    capreward audit -m vela=my/checkpoint --data good.jsonl --fail-above 0.05
     ```
 
     The attacks are what optimisation finds: word lists, repetition, padding, relations at random, facts and their

@@ -82,10 +82,12 @@ def bench(
 
     ```
     capreward bench ratings.csv --metric vela=my/checkpoint --metric length
-    capreward bench ratings.csv --rating-column anna --rating-column ben --metric length
-    capreward bench --benchmark scenes --metric vela --metric unigram --metric length
-    capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl --metric vela=my/checkpoint --score-column fleur
-    capreward bench --benchmark flickr8k-expert=flickr8k.jsonl --benchmark scenes --metric vela --output report
+    capreward bench ratings.csv --rating-column anna --rating-column ben -m length
+    capreward bench --benchmark scenes -m vela -m unigram -m length
+    capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
+        --metric vela=my/checkpoint --score-column fleur
+    capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
+        --benchmark scenes --metric vela --output report
     ```
 
     `-m ALL`, the default without --score-column, stands for the metrics that need no checkpoint and no data that is
