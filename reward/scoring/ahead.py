@@ -38,17 +38,17 @@ class ImageReader:
         fetch: see `BatchScorer`.
 
     Attributes:
-        decoded: number of images decoded.
+        decoded: an entry for each image that was decoded, in several threads.
     """
 
     def __init__(self, root: str | os.PathLike[str], metrics: Metrics, fetch: Callable[..., Any] | None = None) -> None:
-        readers = [scorer for scorer in metrics.scorers if reads_images(scorer)]
+        readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
         networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
         self._networks = networks if len(networks) == len(readers) else []  # others take plain images only
         caches = [each.caches["images"] for each in networks if "images" in each.caches]
         self._caches = caches if len(caches) == len(readers) else []
-        self.root, self.fetch, self.is_needed, self.decoded = root, fetch, bool(readers), 0
-        self._lock = threading.Lock()  # images are decoded in several threads
+        self.root, self.fetch, self.is_needed = root, fetch, bool(readers)
+        self.decoded: list[str] = []
 
     def __call__(self, image: Any) -> Image.Image | KeyedImage:
         """The image as a scorer takes it.
@@ -61,7 +61,7 @@ class ImageReader:
         elif self.fetch is not None:
             image = self.fetch(image, self.root)
         if not self._networks:
-            self._count()
+            self.decoded.append("")
             return load_image(image, root=self.root)
         keyed = keyed_image(image, self._is_known, root=self.root)
         if isinstance(keyed.image, bytes):
@@ -76,13 +76,8 @@ class ImageReader:
 
     def _is_known(self, key: str) -> bool:
         known = bool(self._caches) and all(key in cache for cache in self._caches)
-        if not known:
-            self._count()
+        self.decoded += [] if known else [key]
         return known
-
-    def _count(self) -> None:
-        with self._lock:
-            self.decoded += 1
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:

@@ -161,7 +161,7 @@ class BatchScorer:
                 built[name] += values
             for task in chunk:
                 task.image = None  # which takes far more memory than all else
-        self.images_decoded += reader.decoded
+        self.images_decoded += len(reader.decoded)
         return {name: [values[place] for place in order] for name, values in built.items()}
 
     def __call__(self, batch: Any) -> Any:

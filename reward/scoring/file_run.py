@@ -74,7 +74,7 @@ class FileRun:
         self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
         if metrics.knows_aspects:
             self.job.columns(metrics)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.scorers)) else None, image_root)
+        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
         self.job.root = root
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
@@ -127,6 +127,8 @@ class FileRun:
             summary, images = self._make(folder, progress)
             run.finish({"summary": summary.to_json(), "images": images})
             folder.delete()
+        except KeyboardInterrupt:
+            raise ScoringInterrupted(_rows(folder.names()), folder.path) from None
         finally:
             folder.close()
         return summary
@@ -159,25 +161,22 @@ class FileRun:
         job, total = self.job, self.job.source.num_rows
         edges = [0, *(edge for name in parts for edge in (rows_of(name).start, rows_of(name).stop)), total]
         missing = [range(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
-        try:
-            with ExitStack() as stack:
-                work: Callable[[Sequence[range]], Iterator[Progress]]
-                if self.devices:
-                    work = stack.enter_context(processes(self.devices, job))
-                    starts = ((gap, range(gap.start, gap.stop, job.part_rows)) for gap in missing)
-                    missing = [range(at, min(at + job.part_rows, gap.stop)) for gap, each in starts for at in each]
-                else:
-                    work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
-                start = time.perf_counter()
-                stack.enter_context(left_out_of_garbage_collection())
-                advance = stack.enter_context(progress_bar(progress, done=_rows(parts), total=total))
-                for step in work(missing):
-                    parts.append(step.part)
-                    more["images_decoded"] += step.images
-                    advance(len(rows_of(step.part)), step.failed)
-                more["seconds"] = time.perf_counter() - start
-        except KeyboardInterrupt:
-            raise ScoringInterrupted(_rows(parts), job.folder) from None
+        with ExitStack() as stack:
+            work: Callable[[Sequence[range]], Iterator[Progress]]
+            if self.devices:
+                work = stack.enter_context(processes(self.devices, job))
+                starts = ((gap, range(gap.start, gap.stop, job.part_rows)) for gap in missing)
+                missing = [range(at, min(at + job.part_rows, gap.stop)) for gap, each in starts for at in each]
+            else:
+                work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
+            start = time.perf_counter()
+            stack.enter_context(left_out_of_garbage_collection())
+            advance = stack.enter_context(progress_bar(progress, done=_rows(parts), total=total))
+            for step in work(missing):
+                parts.append(step.part)
+                more["images_decoded"] += step.images
+                advance(len(rows_of(step.part)), step.failed)
+            more["seconds"] = time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""

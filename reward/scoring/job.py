@@ -78,7 +78,7 @@ class Job:
                 part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
                 put_part(self.folder, name, part)
                 failed = sum(error is not None for error in built[f"{self.prefix}error"])
-                before, decoded = decoded, reader.decoded
+                before, decoded = decoded, len(reader.decoded)
                 tasks.clear()  # the images take far more memory than all else
                 yield Progress(name, failed, decoded - before)
 
@@ -86,7 +86,7 @@ class Job:
 @contextmanager
 def _answers_kept(metrics: Metrics, path: Path) -> Iterator[None]:
     """Has the judges that are asked keep their answers in a file, unless they keep them elsewhere."""
-    judges: list[Any] = [judge for scorer in metrics.scorers for judge in getattr(scorer, "judges", ())]
+    judges: list[Any] = [judge for scorer in metrics.parts for judge in getattr(scorer, "judges", ())]
     keeping = [judge for judge in judges if getattr(judge, "cache", path) is None and hasattr(judge, "close")]
     for judge in keeping:
         judge.cache = path

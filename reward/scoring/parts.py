@@ -81,8 +81,8 @@ class PartFolder:
         self._lock = lock(path / _LOCK, path)
         try:
             if overwrite:
-                self._remove([*self._names(), ANSWERS])
-            elif self._names():
+                self._remove([*self.names(), ANSWERS])
+            elif self.names():
                 try:
                     before = json.loads((path / _RUN).read_text(encoding="utf-8"))
                 except (OSError, ValueError) as error:
@@ -96,7 +96,7 @@ class PartFolder:
             self.close()
             raise
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         return sorted(each.name for each in self.path.iterdir() if _PART.fullmatch(each.name))
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -110,7 +110,7 @@ class PartFolder:
             named_now: gives the names that the parts of some rows would have now.
         """
         found: list[str] = []
-        names = self._names()
+        names = self.names()
         for name, now in zip(names, named_now([rows_of(name) for name in names]), strict=True):
             overlaps = found and rows_of(found[-1]).stop > rows_of(name).start
             if name == now and not overlaps and self._read(name) is not None:
@@ -149,6 +149,6 @@ class PartFolder:
     def close(self) -> None:
         """Gives the folder up; one that holds nothing is removed."""
         if not self._lock.closed:
-            if self.path.exists() and not self._names() and not self.answers.exists():
+            if self.path.exists() and not self.names() and not self.answers.exists():
                 self.delete()
             self._lock.close()

@@ -97,7 +97,7 @@ class AddedColumns:
         """
         samples = [_sample(task, candidate) for task in tasks for candidate in task.candidates or [None]]
         owners = [task for task in tasks for _ in task.candidates or [None]]
-        scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.scorers]
+        scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.parts]
         tables = [table for table, _ in scored]
         numbers = self._numbers(tables)
         problems, errors = self._told([each for _, each in scored])

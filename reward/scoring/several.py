@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import tee
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class Metrics:
         weights: Mapping[str, float] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.parts, self.weights, self.options = tuple(parts), weights, dict(options or {})
+        self.parts: tuple[Any, ...] = tuple(parts)
+        self.weights, self.options = weights, dict(options or {})
         self.made_for: str | None = None  # fingerprint of the checkpoints that it must be loaded from
 
     @classmethod
@@ -131,11 +132,6 @@ class Metrics:
     @property
     def name(self) -> str:
         return "+".join(self.names)
-
-    @property
-    def scorers(self) -> list[Scorer]:
-        """Each, once all are loaded."""
-        return cast("list[Scorer]", list(self.parts))
 
     @property
     def is_named(self) -> bool:
@@ -225,7 +221,7 @@ class Metrics:
     def fit(self, corpus: Iterable[Sequence[str]]) -> Metrics:
         """See `reward.metrics.base.fitted`; the metrics are loaded."""
         copies = tee(corpus, len(self.parts))
-        return Metrics([fitted(part, copy) for part, copy in zip(self.scorers, copies, strict=True)], self.weights)
+        return Metrics([fitted(part, copy) for part, copy in zip(self.parts, copies, strict=True)], self.weights)
 
     def check_one_number(self) -> None:
         """Refuses several metrics without weights where candidates are ordered by one number."""
