@@ -82,7 +82,7 @@ def bench(
 
     ```
     capreward bench ratings.csv --metric vela=my/checkpoint --metric length
-    capreward bench ratings.csv --rating-column anna --rating-column ben -m length
+    capreward bench ratings.csv -m length --rating-column a --rating-column b
     capreward bench --benchmark scenes -m vela -m unigram -m length
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
         --metric vela=my/checkpoint --score-column fleur

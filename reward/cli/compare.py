@@ -37,7 +37,7 @@ def compare(
     """Compare two captioners on the same images: mean scores, their paired difference, and how often the first wins.
 
     ```
-    capreward compare mine.jsonl theirs.jsonl -m vela=my/checkpoint -o compare.html
+    capreward compare mine.jsonl theirs.jsonl -m vela=my-vela -o compare.html
     capreward compare before=a.scores.parquet after=b.scores.parquet
     ```
 
