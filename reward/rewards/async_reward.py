@@ -24,9 +24,6 @@ class AsyncReward:
         reward: a reward function with a trainer's call that may be called from any thread, as every `MetricReward` may.
             Its name in the logs stays.
 
-    Raises:
-        TypeError: not callable, or asynchronous already.
-
     Example:
         >>> from reward import MetricReward
         >>> words = AsyncReward(MetricReward("length", name="words"))

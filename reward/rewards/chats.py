@@ -45,10 +45,6 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
         Messages with `role` and `content`, a list of parts: `{"type": "text", "text": ...}`, `{"type": "image"}`, or
         `{"type": "image", "image": what load_image takes}`.
 
-    Raises:
-        InvalidSampleError: another form, no turn of a user, or a placeholder of a chat template.
-        ImageError: an image under a key that is not known, or one that cannot be read there.
-
     Example:
         >>> chat = [{"from": "human", "value": "<image>\\nWhat is it?"}, {"from": "gpt", "value": "A star."}]
         >>> as_prompt(chat)
@@ -135,9 +131,6 @@ def block_image(block: Mapping[str, Any]) -> Any:
     Trainers' formats have it under `image`, `path`, `url`, `base64` or `image_url` (a text or `{"url": ...}`), as what
     `load_image` takes, as an address `file://...` or `data:...;base64,...`, or as base64. Nothing is downloaded.
 
-    Raises:
-        ImageError: it is under another key, or an address that cannot be read.
-
     Example:
         >>> block_image({"type": "image", "url": "file:///data/a.png"}), block_image({"type": "image", "image": None})
         ('/data/a.png', None)
@@ -182,9 +175,6 @@ def trl_prompts(prompts: Sequence[list[dict[str, Any]]], images: Sequence[int]) 
     Args:
         prompts: N prompts.
         images: of each row, how many it has.
-
-    Raises:
-        InvalidSampleError: a prompt shows images, but not as many as its row has.
 
     Example:
         >>> trl_prompts([as_prompt("<image> What is it?"), as_prompt("Describe it.")], [1, 1])[0]
@@ -236,9 +226,6 @@ def _with_parts(prompt: Sequence[Mapping[str, Any]], images: int) -> list[dict[s
 def data_url_bytes(url: str) -> bytes:
     """What a data URL holds, in base64 or percent-encoded.
 
-    Raises:
-        ImageError: it has no comma, or is not base64 although it says so.
-
     Example:
         >>> data_url_bytes("data:image/png;base64,aGk=")
         b'hi'
@@ -250,11 +237,7 @@ def data_url_bytes(url: str) -> bytes:
 
 
 def base64_bytes(text: str) -> bytes:
-    """What a text in base64 holds.
-
-    Raises:
-        ImageError: it is not base64.
-    """
+    """What a text in base64 holds."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:

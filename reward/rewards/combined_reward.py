@@ -58,13 +58,6 @@ class CombinedReward:
         name: the name in the trainer's logs (`__name__`); two rewards of one trainer must not share it. Default: `how`
             and the names of the parts, as in `min_vela_length`.
 
-    Raises:
-        ConfigError: no parts, an unknown way, weights where there is no mean, or a part whose metric can be negative.
-        WeightsError: a weight that is not a finite number, or a sum that is not positive.
-        TypeError: a part cannot be called, is asynchronous, or is a network: trainers call those in other ways, so they
-            must be given to the trainer itself.
-        InvalidSampleError: in a call, if a part is negative where it must not be.
-
     Example:
         >>> def polite(completions, **kwargs):
         ...     return [float("please" in text) for text in completions]
@@ -120,10 +113,6 @@ class CombinedReward:
         Args:
             prompts, completions, completion_ids, columns: as the trainer gives them; each part gets them all.
             log_extra, log_metric: a trainer's loggers, which each part gets as well.
-
-        Raises:
-            InvalidSampleError: a part gave another number of rewards than there are completions.
-            ConfigError: another reward of this trainer has the same name.
         """
         check_one_name(self, columns.get("trainer_state"))
         loggers = {"log_extra": log_extra, "log_metric": log_metric}
@@ -145,11 +134,7 @@ class CombinedReward:
         return self
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them.
-
-        Raises:
-            ConfigError: a part is a function that needs what captions do not have, see `rates_captions`.
-        """
+        """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them; see `rates_captions`."""
         given = [rates_captions(part).rewards(samples) for part in self.parts]
         return self._combine(self._table(given, len(samples)))
 

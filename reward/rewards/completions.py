@@ -98,9 +98,6 @@ def completion_text(completion: Any) -> str:
             text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
             Reasoning stays in, see `reward.thinking`.
 
-    Raises:
-        InvalidSampleError: None, another type, or a conversation without an assistant message.
-
     Example:
         >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
         'A red star.'
@@ -133,9 +130,6 @@ def prompt_images(prompt: Any) -> list[Any]:
     """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
 
     They are as `load_image` takes them; `reward.rewards.chats.block_image` says under which keys they are found.
-
-    Raises:
-        ImageError: an image is under another key, or an address that cannot be read.
 
     Example:
         >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])

@@ -34,9 +34,6 @@ class RowReward:
         Args:
             missing: what a row without a reward gets; None raises.
 
-        Raises:
-            InvalidSampleError: there is no reward, and `missing` is None.
-
         Example:
             >>> RowReward(0.5).number(None), RowReward(None).number(0.0)
             (0.5, 0.0)
@@ -152,9 +149,6 @@ def make_reward(
         missing: what the framework gives a row without a reward, see `RowReward.number`. With a number, a first call
             in which no row can be scored is warned of and does not raise: it may be of one caption, with a bad image.
         options: further arguments of `MetricReward`, such as device, dtype and batch_size, or of `RemoteReward`.
-
-    Raises:
-        UnknownMetricError, WeightsError, ConfigError, ValueError: a setting is not usable.
 
     Example:
         >>> make_reward("vela", weights="rel=2,flu=2").__name__

@@ -75,11 +75,7 @@ class MetricReward:
         options: the metric's own, such as `prompt="my.yaml"` of `judge` and `column="checklist"` (or `rubric_column=`)
             of `rubric`.
 
-    Raises:
-        UnknownMetricError, WeightsError, ConfigError, ValueError: at construction, before anything is loaded.
-        CheckpointError: at construction for a source that is seen not to be one: a path that is not there, a
-            checkpoint of another metric, no possible Hub id. At `load()` or the first call for any other.
-        InvalidSampleError: in the first call, if none of its rows can be scored for reasons that lie in the data.
+    What is wrong with these raises at construction, or at `load()` and the first call where only the checkpoint tells.
 
     Example:
         >>> reward = MetricReward("length", name="words")
@@ -147,11 +143,6 @@ class MetricReward:
                 completions and a mean of that name; `<name>/unscored` is the share of rows without a score and
                 `<name>/truncated` the share whose text was cut to fit the model. See `log_rows` for the means.
             columns: data set columns, N values each.
-
-        Raises:
-            InvalidSampleError: lengths differ, a named column is missing, or it is the first call and the data have
-                a fault in every row; with `on_error="raise"`, also for a row that cannot be scored.
-            ConfigError: another reward of this trainer has the same name.
         """
         rows, table = self._rate_call(prompts, completions, columns)
         if log_extra is not None:
@@ -205,9 +196,6 @@ class MetricReward:
 
     def aspect(self, name: str) -> AspectReward:
         """The reward function of one aspect, by its name or short name; see `aspects`.
-
-        Raises:
-            ConfigError: the metric has no such aspect.
 
         Example:
             >>> MetricReward("vela").aspect("flu").__name__

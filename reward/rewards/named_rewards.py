@@ -53,9 +53,6 @@ class VelaReward(MetricReward):
             sum 1; None weighs them alike.
         options: further arguments of `MetricReward`.
 
-    Raises:
-        WeightsError: at construction, for unknown aspects, weights that are not finite, or a sum that is not positive.
-
     Example:
         >>> reward = VelaReward("name/vela-photos", weights={"desc": 1, "rel": 2, "flu": 1}, name="caption")
         >>> reward.weights
@@ -102,6 +99,8 @@ class _JudgeReward(MetricReward):
         **options: Any,
     ) -> None:
         super().__init__(self._metric, judge, weights, **options)  # type: ignore[arg-type]
+        if self.spec.reads_questions:
+            raise ConfigError("a reward function is not given the questions that these answer: use the metric's scorer")
 
 
 class FleurReward(_JudgeReward):
@@ -116,9 +115,6 @@ class FleurReward(_JudgeReward):
         weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
         options: settings of `FleurScorer`, such as use_references, prompt, second_decimal and pad_images, and further
             arguments of `MetricReward`.
-
-    Raises:
-        WeightsError, ConfigError, JudgeError: at construction.
 
     Example:
         >>> FleurReward("name/of-a-vision-language-model", name="judge")
@@ -141,9 +137,6 @@ class HarmonicReward(_JudgeReward):
         options: settings of `HarmonicScorer`, such as gamma, task ("captioning" or "referring"), prompt and pad_images,
             and further arguments of `MetricReward`.
 
-    Raises:
-        WeightsError, ConfigError, ValueError: at construction.
-
     Example:
         >>> reward = HarmonicReward("name/of-a-vision-language-model", {"correctness": 2, "fluency": 1})
         >>> reward.weights.round(2).tolist()
@@ -151,16 +144,3 @@ class HarmonicReward(_JudgeReward):
     """
 
     _metric = "harmoniceval"
-
-    def __init__(
-        self,
-        judge: str | os.PathLike[str] | Judge,
-        weights: Mapping[str, float] | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(judge, weights, **options)
-        if self.spec.reads_questions:
-            raise ConfigError(
-                f"task {options.get('task')!r} rates answers to questions, which a reward function is not given; use "
-                "HarmonicScorer.score with CaptionSample(..., question=...)"
-            )

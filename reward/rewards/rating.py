@@ -36,10 +36,6 @@ def rates_captions(reward: Any) -> RatesCaptions:
             - a function of samples, or a reward function with a trainer's call that needs no more than captions have,
               becomes one as well, see `reward.metrics.function.FunctionScorer`.
 
-    Raises:
-        ConfigError: none of these, a class instead of an object, or a function that needs what captions do not have.
-        UnknownMetricError: no metric has that name.
-
     Example:
         >>> def short(completions, **kwargs):
         ...     return [-float(len(text)) for text in completions]

@@ -26,9 +26,6 @@ class RemoteReward(MetricReward):
         options: settings of `RemoteScorer`, such as identity, timeout, patience and image_root, and further arguments
             of `MetricReward`, such as name and image_column.
 
-    Raises:
-        ConfigError, WeightsError: at construction.
-
     Example:
         >>> RemoteReward("http://127.0.0.1:8123", "vela", {"rel": 1}).__name__
         'vela_rel'

@@ -36,9 +36,6 @@ class LengthReward(MetricReward):
         name: in the logs, `length_band` by default.
         options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
 
-    Raises:
-        ConfigError: no end, a band that is empty, or a negative margin.
-
     Example:
         >>> reward = LengthReward(2, 4, margin=2)
         >>> reward(["Describe."] * 3, ["A star.", "A red star on grass.", "Star. " * 9])
@@ -104,9 +101,6 @@ class RepetitionReward(MetricReward):
         relative: whether the share is relative to the references. A row without references then gets None.
         name: in the logs, `repetition` by default.
         options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
-
-    Raises:
-        ConfigError: a bad n or window.
 
     Example:
         >>> RepetitionReward(n=2)(["Describe."] * 2, ["A red star on grass.", "The star, the star, the star."])

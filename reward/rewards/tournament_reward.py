@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ import numpy as np
 
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
-from reward.judges.opinions import PositionBias, Verdict, measure_position_bias
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.base import MetricSpec
 from reward.metrics.groups import Group
@@ -20,13 +18,10 @@ from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.registry import check_loading
 from reward.rewards.loading import load_beside_a_trainer
 from reward.rewards.metric_reward import MetricReward
-from reward.rewards.tournament import Result, draw_pairs, win_rates
-from reward.samples import ScoreTable
+from reward.rewards.tournament import draw_pairs, win_rates
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = ["TournamentReward"]
 
 
 class TournamentReward(MetricReward):
@@ -47,10 +42,6 @@ class TournamentReward(MetricReward):
 
     A judge behind a server can be asked while other rewards are computed: `AsyncReward(TournamentReward(...))`.
 
-    Besides what `MetricReward` logs, there are the means over all comparisons so far of `<name>/first_place_share`
-    (0.5 if the place of a caption does not matter to the judge) and `<name>/inconsistency` (share of the pairs whose
-    verdict depends on the order).
-
     Args:
         judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
             or a judge such as `ServerJudge`; or a `PairwiseJudge`, which knows how to ask. The first two are asked for
@@ -60,9 +51,6 @@ class TournamentReward(MetricReward):
         seed: of the draw.
         revision, device, dtype: for loading a model by name.
         options: further arguments of `MetricReward`. References are shown to the judge.
-
-    Raises:
-        ValueError, TypeError, ConfigError: at construction.
 
     Example:
         >>> from reward.judges import ScriptedJudge
@@ -102,18 +90,6 @@ class TournamentReward(MetricReward):
             judge.load()
         return self
 
-    @property
-    def position_bias(self) -> PositionBias:
-        """How far the place of a caption decided, over all comparisons so far."""
-        return self.tournament.bias
-
-    def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        super()._log_means(table, log_metric)
-        bias = self.position_bias.to_json()
-        for name, value in (("first_place_share", bias["first_share"]), ("inconsistency", bias["inconsistency"])):
-            if value is not None:
-                log_metric(f"{self.__name__}/{name}", value)
-
 
 class _Tournament(CaptionScorer):
     """The scorer behind the reward. Scores depend on the other captions of the call, so it is no metric by itself."""
@@ -124,7 +100,6 @@ class _Tournament(CaptionScorer):
     def __init__(self, judge: PairwiseJudge, max_comparisons: int, seed: int) -> None:
         self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
         self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", ("win_rate",))
-        self.bias = PositionBias()
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """One tournament a group; the pairs of all groups go to the judge in one call."""
@@ -137,15 +112,12 @@ class _Tournament(CaptionScorer):
         verdicts = self.judge.compare(
             [JudgePair(a, b, groups[number].features, groups[number].references) for number, a, b in games]
         )
-        self.bias += measure_position_bias(verdict.choices for verdict in verdicts)
-        played: list[list[tuple[str, str, Verdict]]] = [[] for _ in groups]
-        for (number, first, second), verdict in zip(games, verdicts, strict=True):
-            played[number].append((first, second, verdict))
         scores: list[list[float]] = []
         errors: dict[int, str] = {}
-        for group, own in zip(groups, played, strict=True):
+        for number, group in enumerate(groups):
+            own = [(a, b, verdict) for (of, a, b), verdict in zip(games, verdicts, strict=True) if of == number]
             places = {caption: place for place, caption in enumerate(sorted(group.rows))}
-            answered: list[Result] = [(places[a], places[b], v.points) for a, b, v in own if v.winner is not None]
+            answered = [(places[a], places[b], verdict.points) for a, b, verdict in own if verdict.winner is not None]
             ratings = win_rates(len(places), answered) if len(places) > 1 else np.array([0.5])
             for caption in group.rows:
                 rating = float(ratings[places[caption]])

@@ -100,7 +100,7 @@ def test_what_cannot_be_is_refused_before_anything_is_loaded(tmp_path: Path) -> 
         (lambda: FleurReward("absent/model", prompt=tmp_path / "absent.yaml"), ConfigError, "cannot be read"),
         (lambda: HarmonicReward("absent/model", gamma=3), ValueError, "gamma must be"),
         (lambda: HarmonicReward("absent/model", task="poetry"), ConfigError, "task 'poetry' is unknown"),
-        (lambda: HarmonicReward("absent/model", task="documents"), ConfigError, "question=..."),
+        (lambda: HarmonicReward("absent/model", task="documents"), ConfigError, "is not given the questions"),
         (lambda: FleurReward(3), ConfigError, "a judge of reward.judges, got 3"),  # type: ignore[arg-type]
         (lambda: FleurReward(LocalJudge(*llava([("8", "5")]))), JudgeError, "one token"),
         (lambda: FleurReward("embedded").rewards([reward.CaptionSample("a")]), CheckpointError, "ServerJudge"),

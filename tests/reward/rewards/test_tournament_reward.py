@@ -6,7 +6,6 @@ import asyncio
 import pickle
 from collections import Counter
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,13 +93,6 @@ def test_rewards_do_not_depend_on_the_order_and_keep_to_the_budget(captions, lim
         assert reward is None or 0 <= reward <= 1
 
 
-def test_a_round_robin_ranks_by_the_judge():
-    captions = ["x" * length for length in (3, 9, 1, 6, 12)]
-    rewards = call(make(), captions)
-    assert list(np.argsort(rewards)) == [2, 0, 3, 1, 4]
-    assert all(0 <= reward <= 1 for reward in rewards)
-
-
 def test_what_gets_none_and_what_gets_the_lowest():
     reward, captions = make(name="duel"), ["long", "s", "", " \u200b", "a", "b", None]
     rewards = call(reward, captions, [RED, RED, RED, RED, None, b"no image", RED])
@@ -132,16 +124,9 @@ def test_a_pairwise_judge_keeps_its_own_ways():
 
 def test_logs():
     log, columns = TrainerLog(), {}
-    reward = make(name="duel")
-    call(reward, ["aa", "b", "aa", ""], log_metric=log, log_extra=columns.__setitem__)
-    metrics = log.means
+    call(make(name="duel"), ["aa", "b", "aa", ""], log_metric=log, log_extra=columns.__setitem__)
     assert columns == {"duel/win_rate": pytest.approx([0.8, 0.2, 0.8, 0.0])}
-    assert metrics["duel/win_rate"] == pytest.approx(0.45)
-    assert metrics["duel/unscored"] == 0
-    assert metrics["duel/first_place_share"] == 0.5
-    assert metrics["duel/inconsistency"] == 0.0
-    call(reward, ["xx", "yy"])  # two ties more
-    assert (reward.position_bias.ties, reward.position_bias.both_orders) == (2, 2)
+    assert (log.means["duel/win_rate"], log.means["duel/unscored"]) == (pytest.approx(0.45), 0)
 
 
 def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
@@ -157,15 +142,8 @@ def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
     assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"max_comparisons": 0}, ValueError, "max_comparisons must be at least 1, got 0"),
-        ({"on_error": "skip"}, ValueError, "on_error must be"),
-    ],
-)
-def test_bad_settings(arguments, error, message):
-    with pytest.raises(error, match=message):
-        make(**arguments)
+def test_bad_settings():
+    with pytest.raises(ValueError, match="max_comparisons must be at least 1, got 0"):
+        make(max_comparisons=0)
     with pytest.raises(TypeError, match="must be a Judge"):
         TournamentReward(3)
