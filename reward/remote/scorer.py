@@ -6,18 +6,18 @@ import base64
 import json
 import math
 import os
+import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
-from reward.metrics.base import MetricSpec, TakesData, installed_specs
-from reward.metrics.groups import Group, group_samples, windows
+from reward.metrics.base import MetricSpec, installed_specs
+from reward.metrics.groups import Group, windows
+from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.remote import REMOTE
 from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
 from reward.samples import CaptionSample
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Scored = list[tuple[list[float], str | None, bool]]  # scores of each candidate, why it has none, whether it was cut
 
 
-class RemoteScorer(TakesData):
+class RemoteScorer(CaptionScorer):
     """Scores captions by a reward service (`capreward serve`); needs no GPU and no weights here.
 
     Captions of one image go in one request, which holds the image once. Requests that fail are sent again, to another
@@ -48,14 +48,13 @@ class RemoteScorer(TakesData):
         image_root: folder here that is the service's `--image-root`, perhaps on another machine: images below it are
             sent by path. None sends all images in full.
 
-    Raises:
-        ConfigError: a setting that cannot be.
-
     Example:
         >>> RemoteScorer("http://127.0.0.1:8123", "vela").spec.aspects
         ('descriptiveness', 'relevance', 'fluency')
     """
 
+    decodes_images = False
+    window_size = sys.maxsize  # all requests wait at the service, which joins them
     takes_calls_together = True  # of several threads
     _replicas: Replicas
     _threads: ThreadPoolExecutor
@@ -73,18 +72,16 @@ class RemoteScorer(TakesData):
         image_root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.urls, named = checked_urls(url if isinstance(url, str) else ",".join(url))
-        self.metric = metric or named
-        self.identity = identity
-        self.concurrency = concurrency
+        self.metric, self.identity, self.concurrency = metric or named, identity, concurrency
         self._settings: Any = {"timeout": timeout, "patience": patience}
         self._image_root = None if image_root is None else os.path.realpath(image_root)
-        self._facts: dict[str, Any] | None = None
+        self._facts: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     @property
     def spec(self) -> MetricSpec:  # type: ignore[override]  # elsewhere an attribute
         """Facts of the metric: those that this package knows by its name, and the service's own once it was asked."""
-        if self._facts is None:
+        if not self._facts:
             known = installed_specs().get(self.metric or "")
             if known is not None:
                 return replace(known, needs_corpus=False)  # a service has fitted its metrics
@@ -97,6 +94,14 @@ class RemoteScorer(TakesData):
         self.connect()
         return f"remote {self.metric} {self.identity}"
 
+    @property
+    def reads_images(self) -> bool:
+        return bool(self._facts["reads_images"])
+
+    @property
+    def reads_references(self) -> bool:
+        return bool(self._facts["reads_references"])
+
     @classmethod
     def from_pretrained(
         cls,
@@ -107,12 +112,7 @@ class RemoteScorer(TakesData):
         dtype: Any = None,
         **settings: Any,
     ) -> Self:
-        """Connects to a service; `source` is its address, with `#vela` behind it where it has several metrics.
-
-        Raises:
-            ConfigError: not an address, or one of the arguments that only the service itself can follow.
-            ServiceError: see `connect`.
-        """
+        """Connects to a service; `source` is its address, with `#vela` behind it where it has several metrics."""
         if revision is not None or dtype is not None:
             raise ConfigError("revision and dtype belong to the service: give them to `capreward serve`")
         scorer = cls(os.fspath(source), **settings)
@@ -133,7 +133,7 @@ class RemoteScorer(TakesData):
             if not hasattr(self, "_replicas"):
                 self._replicas = Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
-            if self._facts is None:
+            if not self._facts:
                 try:
                     replies = self._replicas.get_all("/info")
                 except Unreachable as error:
@@ -169,41 +169,32 @@ class RemoteScorer(TakesData):
                 "version, or begin a new run"
             )
 
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
-        """Scores (N, A); `batch_size` and `progress` have no effect: the service batches.
+    def context(self, sample: CaptionSample) -> str | None:
+        """The cells that the metric needs, as JSON."""
+        cells = {role: sample.columns.get(role) for role in self._spec.columns}
+        return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
+
+    def _score(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
+        self.connect()  # only the service knows what the metric reads
+        return super()._score(samples, *arguments, **options)
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        """A request for each group, or several where it has many candidates; `batch_size` is the service's to choose.
 
         Raises:
             ServiceError: the service serves something else than at first, or refuses the token.
         """
-        self.connect()
-        facts = self._facts or {}
-        groups = group_samples(
-            samples,
-            use_images=facts["reads_images"],
-            use_references=facts["reads_references"],
-            contexts=[_cells(sample, self._spec) for sample in samples],
-        )
-        scores = np.full((len(samples), len(self._spec.aspects)), np.nan)
-        truncated = np.zeros(len(samples), dtype=bool)
-        errors: dict[int, str] = {}
-        asked, ended = {}, threading.Event()
-        for group in groups:
-            if group.error is not None:
-                errors.update({row: group.error for rows in group.rows.values() for row in rows})
-                continue
-            for (part,) in windows([group], self._most_candidates):
-                asked[self._threads.submit(self._ask, part, ended)] = part
+        ended = threading.Event()
+        parts = [part for group in groups for (part,) in windows([group], self._most_candidates)]
+        asked = [self._threads.submit(self._ask, part, ended) for part in parts]
         try:
-            for future in as_completed(asked):
-                for rows, (values, reason, cut) in zip(asked[future].rows.values(), future.result(), strict=True):
-                    scores[rows], truncated[rows] = values, cut
-                    errors.update(dict.fromkeys(rows, reason) if reason is not None else {})
+            scored = [row for future in asked for row in future.result()]
         finally:  # of an interrupted run nothing is asked any more
             ended.set()
             for future in asked:
                 future.cancel()
-        errors = dict(sorted(errors.items()))
-        return ScoreTable(scores, self._spec.aspects, errors, truncated, aliases=self._spec.aliases)
+        errors = {place: reason for place, (_, reason, _) in enumerate(scored) if reason is not None}
+        return CandidateScores([values for values, _, _ in scored], [cut for _, _, cut in scored], errors)
 
     def _ask(self, group: Group, ended: threading.Event) -> Scored:
         try:
@@ -221,7 +212,7 @@ class RemoteScorer(TakesData):
         sample: dict[str, Any] = {"candidates": list(group.rows), "references": list(group.references)}
         if group.context is not None:
             sample["columns"] = json.loads(group.context)
-        if group.image is not None and self._facts is not None and self._facts["reads_images"]:
+        if group.image is not None and self.reads_images:
             sample["image"] = self._image(group.image)
         body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
         if len(body) > self._most_bytes:  # it would cut us off while we send, which looks like a lost connection
@@ -271,9 +262,3 @@ def _spec(facts: dict[str, Any]) -> MetricSpec:
         paper=str(facts["paper"]),
         default_weights=facts["default_weights"],
     )
-
-
-def _cells(sample: CaptionSample, spec: MetricSpec) -> str | None:
-    """The cells that the metric needs, as JSON."""
-    cells = {role: sample.columns.get(role) for role in spec.columns}
-    return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
