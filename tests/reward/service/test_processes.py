@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from reward import CaptionSample, RemoteReward, load_scorer
 from reward.remote.scorer import RemoteScorer
 from tests.loopback_http import free_port
-from tests.loopback_service import LoopbackService, loopback_service, python_path, send_all
+from tests.loopback_service import LoopbackService, loopback_service, send_all
 
 SERVE = ("--metric", "unigram", "--devices", "cpu")
 REFERENCES = ["A red star shines on the grass."]
@@ -99,43 +98,6 @@ def test_a_scorer_and_a_reward_of_the_service(service: LoopbackService) -> None:
     reward = RemoteReward(urls(service).split(","), "unigram")
     called = reward(prompts=["Describe."] * 2, completions=["A red star.", "..."], references=[REFERENCES, REFERENCES])
     assert called == [*expected([CaptionSample("A red star.", None, REFERENCES)]), 0.0]
-
-
-DEADLY = """
-import os
-from reward.metrics.base import MetricSpec
-from reward.metrics.saving import WeightlessScorer
-from reward.metrics.scorer import CandidateScores
-
-SPEC = MetricSpec("deadly", "deadly:Deadly", ("length",), needs_image=False, range=(0.0, 99.0), has_embedded=True)
-
-class Deadly(WeightlessScorer):
-    spec = SPEC
-
-    def score_groups(self, groups, batch_size):
-        captions = [caption for group in groups for caption in group.rows]
-        if "die" in captions:
-            os._exit(1)
-        return CandidateScores([[float(len(caption))] for caption in captions])
-"""
-
-
-def test_a_request_that_kills_processes_harms_no_other(tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text(DEADLY)
-    (tmp_path / "deadly-0.1.dist-info").mkdir()
-    (tmp_path / "deadly-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 0.1\n")
-    (tmp_path / "deadly-0.1.dist-info" / "entry_points.txt").write_text("[capreward.metrics]\ndeadly = deadly:SPEC\n")
-    captions = [*"abcdef", "die", *"ghij"]
-    options = ("--metric", "deadly", "--devices", "cpu,cpu", "--batch-wait", "300")
-    with loopback_service(*options, environment={"PYTHONPATH": f"{python_path()}{os.pathsep}{tmp_path}"}) as service:
-        scorer = RemoteScorer(urls(service), patience=120.0)
-        with ThreadPoolExecutor(len(captions)) as pool:  # a request each
-            tables = list(pool.map(lambda caption: scorer.score([CaptionSample(caption)]), captions))
-    for caption, table in zip(captions, tables, strict=True):
-        if caption == "die":
-            assert "3 services died, one after another, while they scored this request" in table.errors[0]
-        else:
-            assert (table.errors, table.scores.tolist()) == ({}, [[1.0]])
 
 
 def test_a_restart_under_load_costs_no_answer() -> None:
