@@ -12,8 +12,6 @@ from reward.cli import options, terminal
 from reward.cli.chosen import MetricOptions
 from reward.cli.reports import report_figures
 
-__all__ = ["audit"]
-
 FAILED = 3  # exit code of --fail-above
 
 
@@ -66,39 +64,31 @@ def audit(
     if output is not None:
         check_report(output)  # before hours of scoring
     sources = metrics.chosen()
-    specs = [source.spec for source in sources]
     located = {**vars(columns), "candidate_column": candidate_column}
-    rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, specs, limit=images, **located)
-    settings = vars(device).copy()
-    batch_size = settings.pop("batch_size")
+    rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, limit=images, **located)
+    loading = {name: value for name, value in (("device", device.device), ("dtype", device.dtype)) if value is not None}
     console = terminal.console(stderr=True)
     with terminal.stdout_kept_clean():
-        scorers = {}
-        for source in sources:
-            given = {name: value for name, value in settings.items() if value is not None}
-            scorers[source.label] = source.load(**given)
         result = run(
-            scorers,
+            {source.label: source.load(**loading) for source in sources},
             rows,
             most=most,
             seed=seed,
-            batch_size=batch_size,
-            progress=not quiet,
             say=lambda line: None if quiet else console.print(line),
+            batch_size=device.batch_size,
+            progress=not quiet,
         )
     figures = report.to_json(result, command=terminal.command_line())
     grids = [report.attack_grid(result), report.level_grid(result)]
     notes = () if quiet else report.notes(result)
-    write = None
-    if output is not None:
-        write = partial(report.write_report, output, result, figures)
+    write = None if output is None else partial(report.write_report, output, result, figures)
     report_figures(figures, grids, notes, write, json=json, quiet=quiet)
-    if fail_above is not None:
-        above = {
-            label: metric.worst for label, metric in result.metrics.items() if metric.worst[1].wins.value > fail_above
-        }
-        for label, (name, finding) in above.items():
-            share = finding.wins.value
-            console.print(f"{label}: {name} wins in {share:.1%} of captions, above {fail_above:.1%}", style="red")
-        if above:
-            raise typer.Exit(FAILED)
+    won = {label: metric.worst for label, metric in result.metrics.items()}
+    above = [label for label, (_, found) in won.items() if fail_above is not None and found.wins.value > fail_above]
+    for label in above:
+        name, found = won[label]
+        console.print(
+            f"{label}: {name} wins in {found.wins.value:.1%} of captions, above {fail_above:.1%}", style="red"
+        )
+    if above:
+        raise typer.Exit(FAILED)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reward.metaeval.audit.attacks import ATTACKS
-from reward.metaeval.audit.run import Audit, MetricAudit
+from reward.metaeval.audit.run import Audit
 from reward.metaeval.report import Grid, bar_plot, check_report, few_images, percent, plain, versions, write_pages
 
 _SHORT = 160  # characters of an example in a table
@@ -16,10 +15,8 @@ _SHORT = 160  # characters of an example in a table
 def attack_grid(audit: Audit) -> Grid:
     """Share of captions where the attacked one wins, in percent with its interval, and in brackets the mean change."""
     heads = ("attack", "captions", *audit.metrics)
-    names = [name for name in ATTACKS if any(name in metric.findings for metric in audit.metrics.values())]
-    names += [name for metric in audit.metrics.values() for name in metric.findings if name not in ATTACKS]
     rows = []
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(name for metric in audit.metrics.values() for name in metric.findings):
         found = [metric.findings.get(name) for metric in audit.metrics.values()]
         number = max(finding.captions for finding in found if finding is not None)
         cells = ["-" if each is None else f"{percent(each.wins)} ({each.change.value:+.3f})" for each in found]
@@ -29,14 +26,13 @@ def attack_grid(audit: Audit) -> Grid:
 
 def level_grid(audit: Audit) -> Grid:
     """Mean rewards of captions as they are and of captions that say nothing, and the length bias."""
-    rows: list[tuple[str, ...]] = [("the captions as they are", *(f"{each.mean:.3f}" for each in _each(audit)))]
-    texts = dict.fromkeys(text for metric in _each(audit) for text in metric.nothing)
-    for text in texts:
-        levels = [metric.nothing.get(text) for metric in _each(audit)]
-        rows.append((repr(text), *("-" if level is None else f"{level:.3f}" for level in levels)))
-    if any(metric.longer is not None for metric in _each(audit)):
-        cells = ("-" if metric.longer is None else percent(metric.longer) for metric in _each(audit))
-        rows.append(("the longer of two captions with the same facts wins, %", *cells))
+    metrics = audit.metrics.values()
+    rows = [("the captions as they are", *(f"{each.mean:.3f}" for each in metrics))]
+    for text in dict.fromkeys(text for metric in metrics for text in metric.nothing):
+        rows.append((repr(text), *(f"{each.nothing[text]:.3f}" if text in each.nothing else "-" for each in metrics)))
+    if any(metric.longer is not None for metric in metrics):
+        name = "the longer of two captions with the same facts wins, %"
+        rows.append((name, *(percent(metric.longer) for metric in metrics)))
     return Grid("Mean reward of captions that say nothing", ("caption", *audit.metrics), tuple(rows))
 
 
@@ -98,10 +94,6 @@ def write_report(folder: Path, audit: Audit, figures: dict[str, Any]) -> Path:
     sections = [("Attacked captions that win", bars)]
     grids = [attack_grid(audit), level_grid(audit)]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)
-
-
-def _each(audit: Audit) -> Iterator[MetricAudit]:
-    return iter(audit.metrics.values())
 
 
 def _cut(text: str) -> str:

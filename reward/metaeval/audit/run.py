@@ -15,13 +15,11 @@ import pandas as pd
 from reward.errors import ConfigError, DataError, ImageError
 from reward.images import image_key
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
+from reward.metaeval.benchmarks.own_ratings import load_captions
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
-from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.metrics.base import Scorer, fitted
 from reward.samples import CaptionSample, is_blank
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
-from reward.scoring.columns import find_columns
-from reward.scoring.image_root import image_root as find_root
-from reward.scoring.readers import open_source
 
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse
 _SHOWN = 20  # rows whose image a caption that says nothing is put to
@@ -132,60 +130,26 @@ def scene_rows(number: int, seed: int) -> list[AuditRow]:
     return rows
 
 
-def read_rows(
-    data: str | os.PathLike[str],
-    specs: Sequence[MetricSpec],
-    *,
-    limit: int | None = None,
-    split: str | None = None,
-    image_root: str | os.PathLike[str] | None = None,
-    candidate_column: str | None = None,
-    image_column: str | None = None,
-    references_column: str | None = None,
-) -> list[AuditRow]:
-    """Rows of a data file, in the forms that `capreward score` reads. Rows that cannot be read are an error.
+def read_rows(data: str | os.PathLike[str], *, limit: int | None = None, **columns: Any) -> list[AuditRow]:
+    """Captions of a data file, in the forms that `capreward score` reads; `limit` takes only the first.
 
     Args:
         data: see `reward.scoring.dataset.score_dataset`.
-        specs: of the metrics: images and references are read if one of them needs them.
-        limit: take only the first rows.
-        split: of a data set with several.
-        image_root: where relative image paths start; None is the folder of the file.
-        candidate_column, image_column, references_column: see `score_dataset`.
+        limit: takes only so many rows.
+        columns: candidate_column, image_column, references_column, image_root and split, see `score_dataset`.
 
     Raises:
-        DataError: the data cannot be read, lack a column, or have a row without caption or image.
+        DataError: the data cannot be read, lack a column, or have a row without a caption.
     """
-    source = open_source(data, split=split, fields=[candidate_column, image_column, references_column])
-    needing = [spec for spec in specs if spec.needs_image or spec.needs_references]
-    wanted = MetricSpec(
-        needing[0].name if needing else "audit",
-        "",
-        ("reward",),
-        needs_image=any(spec.needs_image for spec in needing),
-        needs_references=any(spec.needs_references for spec in needing),
-    )
-    plan = find_columns(
-        source.columns,
-        wanted,
-        candidate=candidate_column,
-        image=image_column,
-        references=references_column,
-        is_csv=source.is_csv,
-    )
-    root = find_root(source, plan.image, image_root)
-    rows: list[AuditRow] = []
-    for number, row in enumerate(source.rows(plan.names)):
-        if limit is not None and number >= limit:
-            break
-        task = plan.task(row, number)
-        problem = task.problem[1] if task.problem is not None else task.image_problem
-        if problem is not None:
-            raise DataError(f"{source.name}, row {number + 1}: {problem}")
-        image = root / task.image if isinstance(task.image, str) else task.image
-        rows.append(AuditRow(CaptionSample(task.candidates[0]).candidate, image, task.references))
+    read = load_captions(data, **columns)
+    rows = []
+    for number, row in enumerate(read.rows.head(limit or len(read.rows)).itertuples(), start=1):
+        (caption,), (image,) = row.captions, row.images
+        if is_blank(caption):
+            raise DataError(f"{read.spec.name}, row {number}: the caption is empty or no text")
+        rows.append(AuditRow(caption, image, row.references))
     if not rows:
-        raise DataError(f"{source.name} has no rows")
+        raise DataError(f"{read.spec.name} has no rows")
     return rows
 
 
@@ -272,7 +236,8 @@ def _attacked(
                 skipped[name] += 1
             else:
                 cases.append((name, number, *made))
-    return pd.DataFrame(cases, columns=["attack", "row", "before", "after"]), dict(skipped)
+    table = pd.DataFrame(cases, columns=["attack", "row", "before", "after"])
+    return table.astype({"attack": pd.CategoricalDtype(list(attacks))}), dict(skipped)
 
 
 def _is_worse(before: str, after: str, scene: Scene) -> bool:
@@ -307,7 +272,7 @@ def _audit_metric(
     if scored.empty:
         raise DataError(f"metric {scorer.spec.name!r} could score no caption: {problems[0]}")
     findings = {}
-    for name, own in scored.groupby("attack", sort=False):
+    for name, own in scored.groupby("attack", observed=True):
         gain = (own["high"] - own["low"]).to_numpy()
         best = own.iloc[[place for place in np.argsort(-gain)[:examples] if gain[place] > 0]]
         kept = best[["before", "after", "low", "high"]].itertuples(index=False, name=None)

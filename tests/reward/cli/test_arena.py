@@ -110,14 +110,14 @@ def test_a_column_may_be_called_as_a_metric_and_is_read_first(
 def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
     for entry in entries:
         del entry["winner"]
-    out, err = run(write(tmp_path, entries), "--resamples", 20)
+    out, _ = run(write(tmp_path, entries), "--resamples", 20)
     assert "Ratings by judge: 300 battles" in out
     assert "Agreement" not in out
     for entry in entries:
         entry.pop("judge", None)
     path = write(tmp_path, entries)
     assert "no battle has a winner: give 'winner'" in run(path, code=1)[1]
-    out, err = run(path, "--metric", "length", "--resamples", 20)
+    out, _ = run(path, "--metric", "length", "--resamples", 20)
     assert "Ratings by length: 300 battles" in out
 
 

@@ -29,7 +29,9 @@ def test_people_and_their_liking_for_a_place() -> None:
     assert people.threshold is None
     np.testing.assert_array_equal(people.points, [1, 1, 0, 0.5, np.nan])
     assert by_people(battles({}, {"judge": "Tie."})) is None
-    with pytest.raises(DataError, match=r"battle of 'x' and 'y' on '1.png': 'winner' must be one of 'x', 'y', 'equal', got 'z'"):
+    with pytest.raises(
+        DataError, match=r"battle of 'x' and 'y' on '1.png': 'winner' must be one of 'x', 'y', 'equal', got 'z'"
+    ):
         by_people(battles({"winner": "z"}))
 
 

@@ -15,7 +15,7 @@ from reward.errors import DataError
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, first_half, nouns_of
 from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
-from reward.registry import load_scorer, metric_spec
+from reward.registry import load_scorer
 from reward.samples import CaptionSample, ScoreTable
 from reward.scenes import Oracle, describe, rate_text, sample_scene
 from reward.training.corruptions.words import corrupt_words
@@ -110,7 +110,7 @@ def test_captions_of_one_image_count_as_one_image_and_are_not_those_of_another(t
         captions[colour] = [f"The {colour} wall has {count} windows. It is old." for count in range(4)]
     rows = [{"image": f"{colour}.png", "caption": text} for colour, texts in captions.items() for text in texts]
     write_lines(tmp_path / "rows.jsonl", rows)
-    read = read_rows(tmp_path / "rows.jsonl", [metric_spec("clipscore")])
+    read = read_rows(tmp_path / "rows.jsonl")
     result = audit({"fixed": Fixed(len)}, read, resamples=200, examples=12)
     finding = result.metrics["fixed"].findings["other image"]
     assert result.images == 3
@@ -122,11 +122,11 @@ def test_captions_of_one_image_count_as_one_image_and_are_not_those_of_another(t
 
 
 def test_rows_of_a_file(tmp_path) -> None:
-    write_lines(tmp_path / "rows.jsonl", [{"candidate": CAPTION, "references": ["a dog"]}, {"candidate": "A cat."}])
-    rows = read_rows(tmp_path / "rows.jsonl", [metric_spec("length")])
-    assert [(row.caption, row.references) for row in rows] == [(CAPTION, ("a dog",)), ("A cat.", ())]
-    with pytest.raises(DataError, match="row 2: metric 'unigram' needs references"):
-        read_rows(tmp_path / "rows.jsonl", [metric_spec("unigram")])
+    path = write_lines(tmp_path / "rows.jsonl", [{"text": CAPTION, "references": ["a dog"]}, {"text": " "}])
+    [row] = read_rows(path, limit=1, candidate_column="text")
+    assert (row.caption, row.references, row.image) == (CAPTION, ("a dog",), None)
+    with pytest.raises(DataError, match="row 2: the caption is empty"):
+        read_rows(path, candidate_column="text")
 
 
 def test_ratings_of_any_text_follow_the_oracle() -> None:
