@@ -12,10 +12,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner
-from integrations.demo.choosing import measure_choice
-from integrations.demo.quality import MEASURES, write_tables
-from integrations.demo.results import SEED
+from integrations.demo.captioner import MAX_NEW_TOKENS
+from integrations.demo.quality import MEASURES, measure_choice, write_tables
+from integrations.demo.run import SEED
+from integrations.trl import load_policy
 from reward import BeitScoreReward, MetricReward, VelaReward
 from reward.metaeval import markdown_table
 from reward.scenes import make_dataset
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.reward != "vela":
         rewards["BEiTScore"] = BeitScoreReward(options.beitscore, device="cpu")
     rows = make_dataset(options.scenes, options.seed)
-    model, processor = load_captioner(options.captioner)
+    model, processor = load_policy(options.captioner)
     part = measure_choice(
         model,
         processor,
@@ -57,11 +57,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         max_new_tokens=options.max_new_tokens,
     )
     tables = [
-        f"Oracle's verdict on captions of {part.scenes} held-out scenes (seed {options.seed}).",
-        markdown_table(part.means, MEASURES, title="captions"),
-        markdown_table(part.differences, MEASURES, title="paired difference", signed=True),
+        f"Oracle's verdict on captions of {part['scenes']} held-out scenes (seed {options.seed}).",
+        markdown_table(part["means"], MEASURES, title="captions"),
+        markdown_table(part["differences"], MEASURES, title="paired difference", signed=True),
     ]
-    for name, share in part.gap_closed.items():
+    for name, share in part["gap_closed"].items():
         tables.append(f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1.")
     write_tables(options.output, "best_of_n", tables, part)
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from trl import DPOConfig, DPOTrainer
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, load_captioner, write_captions
+from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
 from integrations.demo.grpo import Written, decode_both_ways
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
-from integrations.demo.results import SEED
-from integrations.trl import make_preference_dataset
+from integrations.demo.run import SEED
+from integrations.trl import load_policy, make_preference_dataset
 from reward import VelaReward
 from reward.decoding.preferences import PreferenceRules
 from reward.decoding.selection import rate_candidates
-from reward.metaeval import bootstrap_weights, markdown_table
+from reward.metaeval import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
 
     held_out = make_dataset(options.scenes, SEED)
-    written = _written(load_captioner(options.captioner), held_out, "base", options)
+    written = _written(load_policy(options.captioner), held_out, "base", options)
     counts: dict[str, Any] = {}
     of_seeds: list[Written] = []
     for seed in dict.fromkeys(options.seeds):
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     compared = [
         (f"{way}, {TRAINED}", f"{way}, {other}") for way in ("greedy", "sampled") for other in ("base", SHUFFLED)
     ]
-    means, differences = compare_systems(quality, compared, bootstrap_weights(len(held_out)))
+    means, differences = compare_systems(quality, compared)
     tables = [
         f"Oracle's verdict on captions of {len(held_out)} scenes not trained on (seed {SEED}), mean of {len(of_seeds)} "
         f"seed{'s' * (len(of_seeds) > 1)}; intervals are over scenes. Pairs: {counts}.",
@@ -95,9 +95,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 def scored_candidates(seed: int, options: argparse.Namespace) -> Dataset:
     """Training scenes with sampled captions and the metric's scores of them."""
     rows = make_dataset(options.train_scenes, SEED + 1 + seed)
-    model, processor = load_captioner(options.captioner)
+    model, processor = load_policy(options.captioner)
     images, sizes = list(rows["image"]), {"max_new_tokens": options.max_new_tokens}
-    captions = write_captions(model, processor, images, samples=options.candidates, temperature=1.0, seed=seed, **sizes)
+    captions = write_captions(model, processor, images, samples=options.candidates, seed=seed, **sizes)
     scores = rate_candidates(captions, images, list(rows["refs"]), VelaReward(options.vela, device="cpu"))
     return rows.select_columns("image").add_column("candidates", captions).add_column("rewards", scores)
 
@@ -108,13 +108,13 @@ def make_pairs(rows: Dataset, seed: int, options: argparse.Namespace, *, shuffle
         rng = random.Random(seed)
         dealt = [rng.sample(scores, len(scores)) for scores in rows["rewards"]]
         rows = rows.remove_columns("rewards").add_column("rewards", dealt)
-    rules = PreferenceRules(margin=options.margin, length_ratio=options.length_ratio, seed=seed)
+    rules = PreferenceRules(margin=options.margin, length_ratio=options.length_ratio)
     return make_preference_dataset(rows, PROMPT, rules=rules)
 
 
 def train_with_dpo(pairs: Dataset, folder: Path, seed: int, options: argparse.Namespace) -> tuple[Any, Any]:
     """The captioner after DPO on the CPU; its image tower keeps its weights."""
-    model, processor = load_captioner(options.captioner)
+    model, processor = load_policy(options.captioner)
     model.model.vision_tower.requires_grad_(False)
     config = DPOConfig(
         output_dir=str(folder),

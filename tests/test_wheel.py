@@ -64,8 +64,9 @@ def test_the_command_runs_from_the_wheel(unpacked: Path, tmp_path: Path, argumen
 
 def test_the_demo_loads_its_models_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
     code = (
-        "import integrations.demo.run, reward; from integrations.demo.captioner import load_captioner\n"
-        "load_captioner(); reward.load_scorer('vela', device='cpu'); reward.load_scorer('beitscore', device='cpu')\n"
+        "import integrations.demo.run, reward; from integrations.trl import load_policy\n"
+        "load_policy('embedded')\n"
+        "reward.load_scorer('vela', device='cpu'); reward.load_scorer('beitscore', device='cpu')\n"
         "print(integrations.__file__, reward.__file__)"
     )
     assert run(code, unpacked, tmp_path).count(str(unpacked)) == 2

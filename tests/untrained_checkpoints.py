@@ -46,9 +46,9 @@ def _saved_scorer(scorer: Any, folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def captioner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A LLaVA with a chat template."""
-    from integrations.demo.captioner import load_captioner
+    from integrations.trl import load_policy
 
-    model, processor = load_captioner()
+    model, processor = load_policy("embedded")
     _forget(model)
     # A random model would sample it, and in a trainer's forward pass it would ask for one image more.
     model.generation_config.suppress_tokens = [model.config.image_token_id]

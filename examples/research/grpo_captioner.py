@@ -16,18 +16,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.demo.captioner import MAX_NEW_TOKENS, load_captioner, write_captions
-from integrations.demo.grpo import Written, train_with_grpo
-from integrations.demo.quality import MEASURES, check_options, compare_systems, mean_quality, write_tables
-from integrations.demo.results import SEED
-from integrations.trl import RewardMonitor
+from integrations.demo.captioner import MAX_NEW_TOKENS, write_captions
+from integrations.demo.grpo import Written, make_trainer
+from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
+from integrations.demo.run import SEED
+from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
 from reward import BeitScoreReward, VelaReward, WeightedReward
-from reward.metaeval import bootstrap_weights, markdown_table
+from reward.metaeval import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ METRICS = {
     "beitscore": "BEiTScore",
     "both": "0.7 VELA + 0.3 BEiTScore",
 }
-# {name: temperature}; None is greedy
-DECODING = {"greedy": None, "sampled": 1.0}
+DECODING = ("greedy", "sampled")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -65,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--monitor-scenes", type=int, default=200, help="that it looks at; default: %(default)s")
     parser.add_argument("--output", type=Path, required=True, help="folder for all pieces, grpo.md and grpo.json")
     options = parser.parse_args(argv)
-    check_options(options, parser, free=("output", "seeds"))  # more seeds add pieces, and change none
+    check_options(options, parser)
 
     seeds: list[int] = list(dict.fromkeys(options.seeds))
     rows = make_dataset(options.scenes, options.scene_seed)
@@ -85,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
     pairs = [(f"{trained}, {way}", f"base, {way}") for way in DECODING]
-    means, differences = compare_systems(quality, pairs, bootstrap_weights(len(rows)))
+    means, differences = compare_systems(quality, pairs)
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
     tables = [
         f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {options.scene_seed}), mean of "
@@ -111,6 +109,22 @@ def make_reward(options: argparse.Namespace) -> Any:
     return made[options.reward]
 
 
+def check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Makes the output folder; refuses one whose pieces were made with other options. More seeds change none."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    asked = {name: str(value) for name, value in vars(options).items() if name not in ("output", "seeds")}
+    file = options.output / "options.json"
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else asked
+    changed = [
+        f"{name}={value} (was {earlier.get(name)})" for name, value in asked.items() if value != earlier.get(name)
+    ]
+    if changed:
+        parser.error(
+            f"{options.output} holds pieces made with other options: {', '.join(changed)}; name another folder"
+        )
+    file.write_text(json.dumps(asked), encoding="utf-8")
+
+
 def make_monitor(trainer: Any, options: argparse.Namespace) -> RewardMonitor:
     """Watches with a second metric; the oracle stands beside it, as rewards of weight 0."""
     kind = {"vela": VelaReward, "beitscore": BeitScoreReward}[options.monitor]
@@ -123,15 +137,9 @@ def _captions(run: str, folder: Path, seed: int, rows: Dataset, options: argpars
     files = {way: folder / f"captions_{way.replace(' ', '_')}.json" for way in DECODING}
     if not all(file.is_file() for file in files.values()):
         model, processor = trained_captioner(run, folder, seed, options)
-        for way, temperature in DECODING.items():
-            captions = write_captions(
-                model,
-                processor,
-                list(rows["image"]),
-                samples=1 if temperature is None else options.samples,
-                temperature=temperature,
-                max_new_tokens=options.max_new_tokens,
-            )
+        for way in DECODING:
+            sizes = {"samples": options.samples, "max_new_tokens": options.max_new_tokens}
+            captions = write_captions(model, processor, list(rows["image"]), greedy=way == "greedy", **sizes)
             files[way].write_text(json.dumps(captions), encoding="utf-8")
     return {f"{run}, {way}": json.loads(file.read_text(encoding="utf-8")) for way, file in files.items()}
 
@@ -140,8 +148,8 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
     """The captioner of a run, trained unless that was done before; its curve is in `curve.jsonl`."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "model").is_dir():
-        return load_captioner(folder / "model")
-    model, processor = load_captioner(options.captioner)
+        return load_policy(folder / "model")
+    model, processor = load_policy(options.captioner)
     if run == "base":
         return model, processor
 
@@ -153,24 +161,21 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
         curve.write_text("".join(f"{line}\n" for line in (*lines, json.dumps(entry))), encoding="utf-8")
         print(run, ", ".join(f"{name} {value:.3g}" for name, value in entry.items()), flush=True)
 
-    resumed = train_with_grpo(
-        model,
-        processor,
-        make_reward(options),
-        make_dataset(options.steps * options.prompts, options.scene_seed + 1),
-        folder / "trainer",
-        steps=options.steps,
-        prompts=options.prompts,
-        generations=options.generations,
-        learning_rate=options.lr,
-        max_new_tokens=options.max_new_tokens,
-        seed=seed,
-        on_log=on_log,
-        save_steps=25,
-        watch=None if options.monitor is None else partial(make_monitor, options=options),
-        watched=None if options.monitor is None else make_dataset(options.monitor_scenes, options.scene_seed + 2),
-        watch_steps=options.monitor_every,
-    )
+    asked = {name: getattr(options, name) for name in ("prompts", "generations", "max_new_tokens")}
+    asked |= {"max_steps": options.steps, "learning_rate": options.lr, "seed": seed, "save_strategy": "steps"}
+    if options.monitor is not None:
+        asked |= {"eval_strategy": "steps", "eval_steps": options.monitor_every, "eval_on_start": True}
+        asked |= {"num_generations_eval": 1, "evaluated": make_dataset(options.monitor_scenes, options.scene_seed + 2)}
+    rows = make_dataset(options.steps * options.prompts, options.scene_seed + 1)
+    trained, sizes = folder / "trainer", {"save_steps": 25, "save_total_limit": 1, "on_log": on_log}
+    trainer = make_trainer(model, processor, make_reward(options), rows, trained, **asked, **sizes)
+    trainer.add_callback(ResumeWeights())
+    if options.monitor is not None:
+        trainer.add_callback(make_monitor(trainer, options))
+    last = last_checkpoint(trained)
+    trainer.train(resume_from_checkpoint=last)
+    model.eval()
+    resumed = 0 if last is None else int(last.name.removeprefix("checkpoint-"))
     (folder / "resumed.json").write_text(json.dumps(resumed), encoding="utf-8")
     unfinished = folder / "model.partial"
     model.save_pretrained(unfinished)

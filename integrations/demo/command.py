@@ -1,4 +1,4 @@
-"""`capreward demo`: everything this package does, on held-out synthetic scenes, in under five minutes."""
+"""`capreward demo`: everything this package does, on held-out synthetic scenes, in two minutes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-
-__all__ = ["demo"]
 
 
 def demo(
@@ -26,14 +24,15 @@ def demo(
     import time
     import warnings
 
+    import datasets
     import transformers
     from rich.console import Console
 
-    from integrations.demo.results import QUICK, Sizes
-    from integrations.demo.run import run_demo
+    from integrations.demo.run import QUICK, Sizes, run_demo
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
     # TRL 1.16 calls transformers by names that will go; nothing a user of the demo could do about it.
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     # the report says what the embedded checkpoints are good for
@@ -42,8 +41,8 @@ def demo(
     start = time.perf_counter()
     results = run_demo(output, QUICK if quick else Sizes(), console=console)
     seconds = time.perf_counter() - start
-    if results.stopped:
-        console.print(f"stopped during {results.stopped}; what was done so far is in the report", style="yellow")
+    if results["stopped"]:
+        console.print(f"stopped during {results['stopped']}; what was done so far is in the report", style="yellow")
     console.print(f"{seconds:.0f} s; report: {output / 'report.html'}, figures: figures.json beside it", markup=False)
-    if results.stopped:
+    if results["stopped"]:
         raise typer.Exit(130)

@@ -2,47 +2,29 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from reward import CaptionSample
-from reward.metaeval import Interval, mean_difference, mean_interval
+from integrations.demo.captioner import MAX_NEW_TOKENS, best_of, write_captions
+from reward.decoding.selection import rank, rate_candidates
+from reward.metaeval import Interval, bootstrap_weights, mean_difference, mean_interval
 from reward.metaeval.report import plain
-from reward.metrics.base import Scorer
 from reward.samples import is_blank
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
 from reward.words import count_words
 
-__all__ = [
-    "CLAIMS",
-    "LESS_IS_BETTER",
-    "MEASURES",
-    "Example",
-    "JudgedCaption",
-    "Quality",
-    "check_options",
-    "compare_systems",
-    "fact_words",
-    "judge_captions",
-    "make_examples",
-    "mean_quality",
-    "write_tables",
-]
-
 MEASURES = ("f1", "recall", "precision", "faults", "words")
 CLAIMS = ("false_actions", "missed_actions", "false_signs", "missed_signs")
 LESS_IS_BETTER = ("faults", *CLAIMS)
 Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number per scene
+Intervals = dict[str, dict[str, Interval]]
 
 
 def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Quality:
@@ -57,19 +39,13 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
     oracle = Oracle()
     verdicts = [oracle.score(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
     quality = {name: np.array([getattr(verdict, name) for verdict in verdicts], dtype=float) for name in MEASURES[:-1]}
-    for name, is_meant in (("actions", _is_action), ("signs", _is_sign)):
+    kinds = {"actions": lambda fact: fact[0] == "action"}
+    kinds["signs"] = lambda fact: fact[0] == "text" or fact[:2] == ("position", "sign")
+    for name, is_meant in kinds.items():
         for what, facts in (("false", "wrong"), ("missed", "missing")):
             counts = [sum(map(is_meant, getattr(verdict, facts))) for verdict in verdicts]
             quality[f"{what}_{name}"] = np.array(counts, dtype=float)
     return quality | {"words": np.array([count_words(caption) for caption in captions], dtype=float)}
-
-
-def _is_action(fact: Fact) -> bool:
-    return fact[0] == "action"
-
-
-def _is_sign(fact: Fact) -> bool:
-    return fact[0] == "text" or fact[:2] == ("position", "sign")
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
@@ -84,18 +60,10 @@ def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str
 
 
 def compare_systems(
-    systems: Mapping[str, Quality], pairs: Sequence[tuple[str, str]], weights: np.ndarray
-) -> tuple[dict[str, dict[str, Interval]], dict[str, dict[str, Interval]]]:
-    """Means of each system, and paired differences.
-
-    Args:
-        systems: {system: quality on the same N scenes}.
-        pairs: systems whose difference, first minus second, is wanted.
-        weights: (R, N), see `reward.metaeval.bootstrap_weights`.
-
-    Returns:
-        {system: {measure: mean}} and {"first - second": {measure: difference}}.
-    """
+    systems: Mapping[str, Quality], pairs: Sequence[tuple[str, str]], *, resamples: int = 1000
+) -> tuple[Intervals, Intervals]:
+    """{system: {measure: mean}} of systems on the same scenes, and {"first - second": {measure: paired difference}}."""
+    weights = bootstrap_weights(len(next(iter(systems.values()))["f1"]), resamples=resamples)
     means = {
         name: {measure: mean_interval(values, weights) for measure, values in quality.items()}
         for name, quality in systems.items()
@@ -110,35 +78,64 @@ def compare_systems(
     return means, differences
 
 
-@dataclass(frozen=True)
-class JudgedCaption:
-    """One system's caption of a scene.
+def measure_choice(
+    model: Any,
+    processor: Any,
+    images: Sequence[Image.Image],
+    references: Sequence[Sequence[str]] | None,
+    scenes: Sequence[Scene | str],
+    rewards: Mapping[str, Any],
+    *,
+    n: int,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    resamples: int = 1000,
+) -> dict[str, Any]:
+    """Compares greedy captions, single samples, each reward's choice of n, and the oracle's choice of the same n.
 
     Args:
-        system: who wrote it.
-        text: the caption.
-        scores: {aspect, or name of a metric with a single one: score}.
-        f1, recall, precision: the oracle's.
-        wrong: false claims, in words.
-        missing: number of facts left out.
+        model, processor: the captioner.
+        images, references, scenes: N scenes; references None for none.
+        rewards: {name: chooses}, such as {"VELA": VelaReward()}; all choose among the same candidates.
+        n: candidates per scene.
+        max_new_tokens: longest caption.
+        resamples: of the bootstrap.
+
+    Returns:
+        "scenes" and "n"; "means" and "differences" as `compare_systems` gives them; "gap_closed", {reward: share of the
+        way from greedy to the oracle's choice, in F1, that its choice goes}, empty if there is no way; "captions",
+        {system: one a scene}; "candidates"; and "rewards", {reward: those of the candidates}.
     """
-
-    system: str
-    text: str
-    scores: dict[str, float]
-    f1: float
-    recall: float
-    precision: float
-    wrong: list[str]
-    missing: int
-
-
-@dataclass(frozen=True)
-class Example:
-    """A scene with the captions of several systems."""
-
-    image: Image.Image
-    captions: list[JudgedCaption]
+    greedy = write_captions(model, processor, images, greedy=True, max_new_tokens=max_new_tokens)
+    (first, reward), *_ = rewards.items()
+    found = best_of(model, processor, images, references, reward, n=n, max_new_tokens=max_new_tokens)
+    known, candidates = [()] * len(images) if references is None else references, found.captions
+    rated = {first: found.rewards}
+    rated |= {k: rate_candidates(candidates, images, known, each) for k, each in rewards.items() if k != first}
+    oracle = f"best of {n} by the oracle"
+    f1 = [judge_captions(group, [scene] * n)["f1"].tolist() for group, scene in zip(candidates, scenes, strict=True)]
+    by = {f"best of {n} by {name}": numbers for name, numbers in rated.items()} | {oracle: f1}
+    captions = {"greedy": [group[0] for group in greedy]} | {
+        name: [group[rank(own)[0]] for group, own in zip(candidates, numbers, strict=True)]
+        for name, numbers in by.items()
+    }
+    quality = {"greedy": judge_captions(captions["greedy"], scenes), "one sample": mean_quality(candidates, scenes)}
+    quality |= {name: judge_captions(captions[name], scenes) for name in by}
+    choices = [name for name in by if name != oracle]
+    pairs = [(choice, other) for choice in choices for other in ("greedy", "one sample")]
+    pairs += [(oracle, choice) for choice in choices] + [(choices[0], choice) for choice in choices[1:]]
+    means, differences = compare_systems(quality, pairs, resamples=resamples)
+    start, end = (means[name]["f1"].value for name in ("greedy", oracle))
+    gone = {name: means[choice]["f1"].value - start for name, choice in zip(rewards, choices, strict=True)}
+    return {
+        "scenes": len(scenes),
+        "n": n,
+        "means": means,
+        "differences": differences,
+        "gap_closed": {name: distance / (end - start) for name, distance in gone.items()} if end > start else {},
+        "captions": captions,
+        "candidates": candidates,
+        "rewards": rated,
+    }
 
 
 def make_examples(
@@ -146,32 +143,32 @@ def make_examples(
     references: Sequence[Sequence[str]],
     scenes: Sequence[str],
     systems: Mapping[str, Sequence[str]],
-    scorers: Mapping[str, Scorer],
+    scorers: Mapping[str, Any],
     *,
     count: int = 6,
-) -> list[Example]:
-    """Judges the captions of the first `count` scenes; not chosen, so that they show the bad along with the good."""
+) -> list[dict[str, Any]]:
+    """The captions of the first `count` scenes, judged; not chosen, so that they show the bad along with the good.
+
+    Returns:
+        {"image", "captions"} of each scene; a caption has "system", "text", "scores" ({aspect, or name of a metric with
+        a single one: score}), the oracle's "f1", "recall" and "precision", "wrong" (false claims, in words) and
+        "missing" (how many facts were left out).
+    """
     oracle, examples = Oracle(), []
-    rows = zip(images, references, scenes, *systems.values(), strict=True)
-    for image, known, scene, *captions in islice(rows, count):
-        visible = ["(empty)" if is_blank(text) else text for text in captions]
-        samples = [CaptionSample(text, image=image, references=known) for text in visible]
-        columns: dict[str, list[float]] = {}
+    for row in range(min(count, len(images))):
+        texts = ["(empty)" if is_blank(captions[row]) else captions[row] for captions in systems.values()]
+        columns: dict[str, np.ndarray] = {}
         for name, scorer in scorers.items():
-            table = scorer.score(samples)
-            several = len(table.aspects) > 1
-            columns |= {aspect if several else name: table.column(aspect).tolist() for aspect in table.aspects}
+            table = scorer.score([images[row]] * len(texts), texts, [references[row]] * len(texts))
+            columns |= {own if len(table.aspects) > 1 else name: table.column(own) for own in table.aspects}
         judged = []
-        for row, (system, text) in enumerate(zip(systems, visible, strict=True)):
-            verdict = oracle.score(text, scene)
-            scores = {name: column[row] for name, column in columns.items()}
-            wrong = sorted(fact_words(fact) for fact in verdict.wrong)
-            judged.append(
-                JudgedCaption(
-                    system, text, scores, verdict.f1, verdict.recall, verdict.precision, wrong, len(verdict.missing)
-                )
-            )
-        examples.append(Example(image, judged))
+        for place, (system, text) in enumerate(zip(systems, texts, strict=True)):
+            verdict = oracle.score(text, scenes[row])
+            own = {name: float(column[place]) for name, column in columns.items()}
+            caption = {name: getattr(verdict, name) for name in ("f1", "recall", "precision")}
+            caption |= {"wrong": sorted(map(fact_words, verdict.wrong)), "missing": len(verdict.missing)}
+            judged.append({"system": system, "text": text, "scores": own, **caption})
+        examples.append({"image": images[row], "captions": judged})
     return examples
 
 
@@ -187,36 +184,16 @@ def fact_words(fact: Fact) -> str:
         return f"{parts[0]} in the {POSITION_PHRASES[int(parts[1])][0]}"
     if kind == "count":
         return f"{parts[1]} x {parts[0]}"
-    if kind == "text":
-        return f"sign {parts[0]}"
-    if kind == "background":
-        return f"background {parts[0]}"
+    if kind in ("text", "background"):
+        return f"{'sign' if kind == 'text' else kind} {parts[0]}"
     if kind in ("size", "pattern", "colour"):
         return f"{parts[1]} {parts[0]}"
     return " ".join(str(part) for part in parts)
 
 
-def check_options(options: argparse.Namespace, parser: argparse.ArgumentParser, free: Sequence[str]) -> None:
-    """Makes the folder `options.output`; refuses one whose pieces were made with other options than the free ones."""
-    options.output.mkdir(parents=True, exist_ok=True)
-    asked = {name: str(value) for name, value in vars(options).items() if name not in free}
-    file = options.output / "options.json"
-    if file.is_file():
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-        changed = [
-            f"{name}={asked[name]} (was {earlier.get(name)})" for name in asked if asked[name] != earlier.get(name)
-        ]
-        if changed:
-            parser.error(
-                f"{options.output} holds pieces made with other options: {', '.join(changed)}; name another folder"
-            )
-    file.write_text(json.dumps(asked), encoding="utf-8")
-
-
 def write_tables(folder: Path, name: str, tables: Sequence[str], figures: Any) -> None:
     """Prints tables of Markdown, and writes them as `<name>.md` and all figures as `<name>.json` into a folder."""
     text = "\n\n".join(tables) + "\n"
-    figures = asdict(figures) if is_dataclass(figures) and not isinstance(figures, type) else figures
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
     (folder / f"{name}.json").write_text(json.dumps(plain(figures), indent=1), encoding="utf-8")

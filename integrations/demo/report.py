@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from jinja2 import Environment, StrictUndefined
+from matplotlib.figure import Figure
 from PIL import Image
 
 from integrations.demo.agreement import CEILING
-from integrations.demo.quality import LESS_IS_BETTER, Example
-from integrations.demo.results import Results
+from integrations.demo.quality import LESS_IS_BETTER
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
-from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.report import plain
 from reward.scenes import ASPECTS
 
-__all__ = ["curves", "interval_plot", "write_report"]
-
-_ROW = 26
-_LABEL = 190
-
+_NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
+_TRUTH = {"reward": "VELA reward", "oracle_f1": "oracle F1", "flaws": "flaws of language"}
 # what a card shows beside its main figure, so that a gain is not all that is seen
 _BESIDE = {
     "recall": "recall",
@@ -39,14 +39,18 @@ _BESIDE = {
     "missed_signs": "facts of signs left out",
     "words": "words",
 }
-_NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", MEAN: "mean of the three"}
+# the page's colours, light and dark; matplotlib draws with stand-ins
+_COLOURS = {"--ink": "#010101", "--soft": "#020202", "--line": "#030303", "--ours": "#040404", "--bound": "#050505"}
+_COLOURS |= {"--plain": "#060606", "--good": "#070707"}
 
 
-def write_report(folder: Path, results: Results, examples: Sequence[Example] = ()) -> Path:
-    """Writes `report.html` and `figures.json` into a folder, each whole or not at all.
+def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Mapping[str, Any]] = ()) -> Path:
+    """Writes `report.html` and `figures.json` into a folder, each whole or not at all; returns the report.
 
-    Returns:
-        Path of the report.
+    Args:
+        folder: where they go.
+        results: what `integrations.demo.run` has found so far.
+        examples: from `make_examples`.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"value": _value, "ends": _ends, "verdict": _verdict, "png": _png}
@@ -57,121 +61,161 @@ def write_report(folder: Path, results: Results, examples: Sequence[Example] = (
         aspects=_NAMES,
         rater=RATER,
         headlines=_headlines(results),
-        agreement_plots=_agreement_plots(results),
-        choice_plot=_choice_plot(results),
-        curve_plots=_curve_plots(results),
-        minutes=sum(results.seconds.values()) / 60,
+        agreement_plots=_agreement_plots(results["agreement"]),
+        choice_plot=_choice_plot(results["choice"]),
+        curve_plots=_curve_plots(results["grpo"]),
     )
     report = folder / "report.html"
-    for path, text in ((folder / "figures.json", results.to_json()), (report, html)):
+    for path, text in ((folder / "figures.json", json.dumps(plain(dict(results)), indent=1)), (report, html)):
         unfinished = path.with_name(path.name + ".partial")
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
     return report
 
 
-def _headlines(results: Results) -> list[dict[str, Any]]:
+def _headlines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The main figure of each part: {title, before, after, what, difference, beside: [(name, measure, difference)]}."""
     headlines: list[dict[str, Any]] = []
-    if results.agreement is not None:
-        rows = results.agreement.agreement
-        learned = results.agreement.differences
+    part = results["agreement"]
+    if part:
+        rows, learned = part["agreement"], part["differences"]
         vela = next(iter(learned))
-        baselines = [name for name in rows if name not in learned and name != CEILING]
-        best = max(baselines, key=lambda name: rows[name][MEAN].value)
+        best = max(
+            (name for name in rows if name not in (*learned, CEILING)), key=lambda name: rows[name]["mean"].value
+        )
+        beside = [(f"{_NAMES[aspect]}, against {best}", "", learned[vela][best][aspect]) for aspect in ASPECTS]
         headlines.append(
             {
                 "title": "Agreement with simulated raters",
-                "before": f"{rows[best][MEAN].value:.2f}",
-                "after": f"{rows[vela][MEAN].value:.2f}",
+                "before": f"{rows[best]['mean'].value:.2f}",
+                "after": f"{rows[vela]['mean'].value:.2f}",
                 "what": f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",
-                "difference": learned[vela][best][MEAN],
-                "beside": [
-                    *((f"{_NAMES[aspect]}, against {best}", "", learned[vela][best][aspect]) for aspect in ASPECTS),
-                    (f"mean, against a {RATER}", "", results.agreement.differences_from_rater[vela][MEAN]),
-                ],
+                "difference": learned[vela][best]["mean"],
+                "beside": [*beside, (f"mean, against a {RATER}", "", part["differences_from_rater"][vela]["mean"])],
             }
         )
-    if results.offline is not None:
-        summary = results.offline.summary
-        skipped = summary["rows"] - summary["scored"]
+    part = results["offline"]
+    if part:
+        lost = part["rows"] - part["scored"]
+        what = f"{part['scored']} captions of {part['images']} images, on this CPU; {lost} not scored"
+        rate = f"{part['scored'] / part['seconds']:.0f}/s"
         headlines.append(
-            {
-                "title": "Offline scoring",
-                "before": None,
-                "after": f"{summary['rows_per_second']:.0f}/s",
-                "what": f"{summary['scored']} captions of {summary['images_decoded']} images, on this CPU; "
-                f"{skipped} not scored, {summary['truncated']} cut",
-                "difference": None,
-                "beside": [],
-            }
+            {"title": "Offline scoring", "before": None, "after": rate, "what": what, "difference": None, "beside": []}
         )
-    if results.choice is not None:
-        chosen, *others = (f"best of {results.choice.n} by {name}" for name in results.choice.rewards)
-        headline = _change(f"Best of {results.choice.n}", "greedy", chosen, results.choice)
+    part = results["choice"]
+    if part:
+        chosen, *others = (f"best of {part['n']} by {name}" for name in part["rewards"])
+        headline = _change(f"Best of {part['n']}", "greedy", chosen, part)
         headline["beside"] += [
-            (f"F1 of {name}", "f1", results.choice.differences[f"{name} - greedy"]["f1"]) for name in others
+            (f"F1 of {name}", "f1", part["differences"][f"{name} - greedy"]["f1"]) for name in others
         ]
         headlines.append(headline)
-    if results.grpo is not None and results.grpo.differences:
-        size = f"{results.grpo.steps} steps of {results.grpo.completions} captions; longer runs: docs/RESULTS.md"
-        headlines.append(_change("GRPO", "greedy, before", "greedy, after", results.grpo, size))
+    part = results["grpo"]
+    if part and part["differences"]:
+        size = f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
+        headlines.append(_change("GRPO", "greedy, before", "greedy, after", part, size))
     return headlines
 
 
-def _change(title: str, before: str, after: str, part: Any, size: str = "") -> dict[str, Any]:
-    difference = part.differences[f"{after} - {before}"]
+def _change(title: str, before: str, after: str, part: Mapping[str, Any], size: str = "") -> dict[str, Any]:
+    difference = part["differences"][f"{after} - {before}"]
     return {
         "title": title,
-        "before": f"{part.means[before]['f1'].value:.2f}",
-        "after": f"{part.means[after]['f1'].value:.2f}",
-        "what": f"oracle F1 on {part.scenes} held-out scenes: {before}, and {after}" + (size and f". {size}"),
+        "before": f"{part['means'][before]['f1'].value:.2f}",
+        "after": f"{part['means'][after]['f1'].value:.2f}",
+        "what": f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}{size}",
         "difference": difference["f1"],
         "beside": [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
     }
 
 
-def _agreement_plots(results: Results) -> dict[str, str]:
+def _agreement_plots(part: Mapping[str, Any] | None) -> dict[str, str]:
     """{aspect: plot of all metrics}."""
-    part = results.agreement
-    if part is None:
-        return {}
     plots = {}
-    for aspect in (*ASPECTS, MEAN):
-        rows = {name: row[aspect] for name, row in part.agreement.items()}
-        rows[RATER] = part.against_two[RATER][aspect]
-        kinds = dict.fromkeys(part.differences, "ours") | {CEILING: "bound"}
-        plots[aspect] = interval_plot(
-            rows, f"tau-c of {_NAMES[aspect]}, 95 % interval", kinds=kinds | {RATER: "bound"}, low=-0.1, high=1.0
-        )
+    for aspect, name in _NAMES.items() if part else ():
+        rows = {metric: row[aspect] for metric, row in part["agreement"].items()}  # type: ignore[index]
+        rows[RATER] = part["against_two"][RATER][aspect]  # type: ignore[index]
+        colours = dict.fromkeys(part["differences"], "--ours") | {CEILING: "--bound", RATER: "--bound"}  # type: ignore[index]
+        plots[aspect] = interval_plot(rows, f"tau-c of {name}, 95 % interval", colours)
     return plots
 
 
-def _choice_plot(results: Results) -> str:
-    if results.choice is None:
+def _choice_plot(part: Mapping[str, Any] | None) -> str:
+    if not part:
         return ""
-    rows = {name: row["f1"] for name, row in results.choice.means.items()}
-    kinds = {name: "bound" if name.endswith("the oracle") else "ours" for name in rows if "best of" in name}
-    return interval_plot(rows, "oracle F1, mean and 95 % interval", kinds=kinds)
+    rows = {name: row["f1"] for name, row in part["means"].items()}
+    colours = {name: "--bound" if name.endswith("the oracle") else "--ours" for name in rows if "best of" in name}
+    return interval_plot(rows, "oracle F1, mean and 95 % interval", colours)
 
 
-def _curve_plots(results: Results) -> list[tuple[str, list[str], str]]:
-    """(title, labels in the order of the lines, plot) of the GRPO run."""
-    if results.grpo is None or not results.grpo.curve:
-        return []
-    truth = {"reward": "VELA reward", "oracle_f1": "oracle F1", "flaws": "flaws of language"}
+def _curve_plots(part: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """(title, plot) of the GRPO run."""
+    kinds = {"Reward, and the truth about the same captions": _TRUTH}
+    kinds["Aspects of the reward"] = {name: name for name in ("descriptiveness", "relevance", "fluency")}
     plots = []
-    for title, names in (
-        ("Reward, and the truth about the same captions", truth),
-        ("Aspects of the reward", {name: name for name in ("descriptiveness", "relevance", "fluency")}),
-    ):
+    for title, names in kinds.items() if part and part["curve"] else ():
         lines = {
-            label: [(entry["step"], entry[name]) for entry in results.grpo.curve if name in entry]
+            label: [(entry["step"], entry[name]) for entry in part["curve"] if name in entry]  # type: ignore[index]
             for name, label in names.items()
         }
-        series = {label: line for label, line in lines.items() if line}
-        plots.append((title, list(series), curves(series, title)))
+        plots.append((title, curve_plot({label: line for label, line in lines.items() if line})))
     return plots
+
+
+def interval_plot(rows: Mapping[str, Interval], title: str, colours: Mapping[str, str]) -> str:
+    """A dot with its interval for each row, as SVG.
+
+    Args:
+        rows: {label: estimate}.
+        title: of the axis.
+        colours: {label: the page's colour}; rows left out are "--plain".
+    """
+    figure = Figure(figsize=(5.6, 0.27 * len(rows) + 0.6))
+    axes = figure.subplots()
+    for place, (label, interval) in enumerate(rows.items()):
+        colour = _COLOURS[colours.get(label, "--plain")]
+        axes.plot([interval.low, interval.high], [place, place], color=colour, lw=3, alpha=0.55, solid_capstyle="round")
+        axes.plot([interval.value], [place], "o", color=colour, ms=7)
+        text: dict[str, Any] = {"va": "center", "fontsize": 9, "transform": axes.get_yaxis_transform()}
+        axes.text(1.02, place, f"{interval.value:.3f}", color=_COLOURS["--soft"], **text)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.invert_yaxis()
+    axes.set_xlim(-0.1 if min(interval.low for interval in rows.values()) < 0 else 0, 1)
+    axes.grid(axis="x", color=_COLOURS["--line"], lw=1)
+    return _svg(figure, axes, title)
+
+
+def curve_plot(series: Mapping[str, Sequence[tuple[float, float]]], *, smooth: int = 9) -> str:
+    """Lines over steps, as SVG: each as its points, faint, and their running mean over `smooth` steps."""
+    figure = Figure(figsize=(5.4, 2.9))
+    axes = figure.subplots()
+    for colour, (label, line) in zip(("--ours", "--bound", "--good"), series.items(), strict=False):
+        steps, values = np.array(line).T
+        half = smooth // 2
+        means = [values[max(0, place - half) : place + half + 1].mean() for place in range(len(values))]
+        axes.plot(steps, values, color=_COLOURS[colour], alpha=0.4, lw=1)
+        axes.plot(steps, means, color=_COLOURS[colour], lw=2.5, label=label)
+    axes.grid(axis="y", color=_COLOURS["--line"], lw=1)
+    key = {"frameon": False, "fontsize": 9, "labelcolor": _COLOURS["--ink"], "ncols": len(series)}
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), **key)
+    return _svg(figure, axes, "step; faint: each step, bold: mean of nine")
+
+
+def _svg(figure: Figure, axes: Any, title: str) -> str:
+    axes.set_xlabel(title, color=_COLOURS["--soft"], fontsize=9)
+    axes.tick_params(length=0, labelsize=9, colors=_COLOURS["--soft"])
+    axes.tick_params(axis="y", labelcolor=_COLOURS["--ink"])
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    text = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": "capreward"}):
+        figure.savefig(text, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
+    svg = text.getvalue()
+    for name, colour in _COLOURS.items():
+        svg = svg.replace(colour, f"var({name})")
+    # inside a page, a picture needs neither its namespaces nor a record of who made it
+    svg = re.sub(r' xmlns(:\w+)?="[^"]*"|<metadata>.*</metadata>', "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    return svg.replace("<svg", f'<svg class="chart" role="img" aria-label="{escape(title)}"', 1)
 
 
 def _value(interval: Interval, sign: str = "") -> str:
@@ -202,112 +246,3 @@ def _png(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, format="PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def interval_plot(
-    rows: Mapping[str, Interval],
-    title: str,
-    *,
-    kinds: Mapping[str, str] | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
-) -> str:
-    """A dot with its interval for each row, on one axis.
-
-    Args:
-        rows: {label: estimate}.
-        title: of the axis.
-        kinds: {label: CSS class of the row}; rows left out are "plain".
-        low, high: ends of the axis.
-
-    Example:
-        >>> interval_plot({"VELA": Interval(0.5, 0.4, 0.6)}, "F1").startswith("<svg")
-        True
-    """
-    width, right = 560, 56
-    scale = (width - _LABEL - right) / (high - low)
-
-    def x(value: float) -> float:
-        return _LABEL + (min(max(value, low), high) - low) * scale
-
-    height = len(rows) * _ROW + 42
-    parts = [_open(width, height, title)]
-    for tick in _ticks(low, high):
-        parts.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{height - 38}"/>')
-        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 24}" text-anchor="middle">{tick:g}</text>')
-    parts.append(_axis(x((low + high) / 2), height - 6, title))
-    for index, (label, interval) in enumerate(rows.items()):
-        y = index * _ROW + _ROW / 2
-        kind = (kinds or {}).get(label, "plain")
-        parts.append(
-            f'<g class="row {kind}"><title>{escape(label)}: {interval}</title>'
-            f'<text class="label" x="{_LABEL - 10}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
-            f'<line class="whisker" x1="{x(interval.low):.1f}" x2="{x(interval.high):.1f}" y1="{y}" y2="{y}"/>'
-            f'<circle cx="{x(interval.value):.1f}" cy="{y}" r="5"/>'
-            f'<text class="value" x="{width - 4}" y="{y + 4:.1f}" text-anchor="end">{interval.value:.3f}</text></g>'
-        )
-    return "".join([*parts, "</svg>"])
-
-
-def curves(series: Mapping[str, Sequence[tuple[float, float]]], title: str = "", *, smooth: int = 9) -> str:
-    """Lines over steps: each as its points, faint, and their running mean.
-
-    Args:
-        series: {label: (step, value) in order}; the n-th line has the CSS class "line<n>".
-        title: what the lines show.
-        smooth: steps of the running mean.
-
-    Example:
-        >>> curves({"reward": [(1, 0.4), (2, 0.5)]}).count("<polyline")
-        2
-    """
-    width, height, left, bottom, top = 540, 262, 36, 46, 10
-    last = max(step for line in series.values() for step, _ in line)
-    values = [value for line in series.values() for _, value in line]
-    low, high = np.floor(min(values) * 10) / 10, np.ceil(max(values) * 10) / 10
-    high = high if high > low else low + 0.1
-
-    def x(step: float) -> float:
-        return left + (width - left - 16) * step / last
-
-    def y(value: float) -> float:
-        return top + (height - bottom - top) * (high - value) / (high - low)
-
-    parts = [_open(width, height, title)]
-    for tick in _ticks(low, high):
-        parts.append(f'<line class="grid" x1="{left}" x2="{width - 16}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="tick" x="{left - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for tick in _ticks(0, last):
-        parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 28}" text-anchor="middle">{tick:g}</text>')
-    parts.append(_axis(x(last / 2), height - 8, "step; faint: each step, bold: mean of nine"))
-    for index, (label, line) in enumerate(series.items()):
-        for kind, window in (("raw", 1), ("smooth", smooth)):
-            heights = _running_mean(np.array([value for _, value in line]), window)
-            path = " ".join(f"{x(step):.1f},{y(height):.1f}" for (step, _), height in zip(line, heights, strict=True))
-            parts.append(
-                f'<polyline class="line{index} {kind}" points="{path}"><title>{escape(label)}</title></polyline>'
-            )
-    return "".join([*parts, "</svg>"])
-
-
-def _open(width: int, height: int, title: str) -> str:
-    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">'
-
-
-def _axis(x: float, y: float, title: str) -> str:
-    return f'<text class="axis" x="{x:.1f}" y="{y}" text-anchor="middle">{escape(title)}</text>'
-
-
-def _running_mean(values: np.ndarray, window: int) -> list[float]:
-    """Mean of the values around each, fewer at the ends."""
-    half = window // 2
-    return [float(values[max(0, k - half) : k + half + 1].mean()) for k in range(len(values))]
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two ends, about five."""
-    rough = (high - low) / 5
-    unit = 10 ** np.floor(np.log10(rough))
-    step = next(float(unit * factor) for factor in (1, 2, 5, 10) if rough <= unit * factor * 1.001)
-    first = int(np.ceil(low / step - 1e-9))
-    return [round(k * step, 10) for k in range(first, int(np.floor(high / step + 1e-9)) + 1)]

@@ -145,13 +145,13 @@ def test_grpo_again_from_what_is_kept(models, tmp_path, monkeypatch):
     assert len(read_lines(trained / "curve.jsonl")) == 2
 
     seeds = []
-    train = grpo_captioner.train_with_grpo
+    make = grpo_captioner.make_trainer
 
     def watched(*given, seed, **options):
         seeds.append(seed)
-        return train(*given, seed=seed, **options)
+        return make(*given, seed=seed, **options)
 
-    monkeypatch.setattr(grpo_captioner, "train_with_grpo", watched)
+    monkeypatch.setattr(grpo_captioner, "make_trainer", watched)
     (trained / "captions_greedy.json").unlink()
     (tmp_path / "grpo.md").unlink()
     grpo_captioner.main(arguments)

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
 
 import reward
-from integrations.demo.captioner import load_captioner, write_captions
+from integrations.demo.captioner import write_captions
+from integrations.trl import load_policy
 from reward import CaptionSample, load_scorer
 from reward.backbones.clip_loading import load_clip
 from reward.backbones.pretrained import load_network
@@ -43,8 +44,8 @@ SAMPLE = [CaptionSample("A red star.", Image.new("RGB", (96, 96)), ["A star."])]
 
 
 def _use_captioner(folder: Path) -> None:
-    model, processor = load_captioner(folder)
-    write_captions(model, processor, [Image.new("RGB", (96, 96))], max_new_tokens=2)
+    model, processor = load_policy(folder)
+    write_captions(model, processor, [Image.new("RGB", (96, 96))], greedy=True, max_new_tokens=2)
 
 
 USES: dict[str, Callable[[Path], Any]] = {
@@ -179,7 +180,7 @@ def test_layers_that_a_configuration_leaves_out_are_not_dropped(folders: dict[st
         plain = _with(json.loads((source / "config.json").read_text()), (tower, "num_hidden_layers"), 1)
         folder = _broken(source, tmp_path / str(number), "config.json", json.dumps(plain).encode())
         with pytest.raises(CheckpointError, match=r"weights that .* has no place for .*layers\.1"):
-            load_captioner(folder)
+            load_policy(folder)
 
 
 @pytest.mark.parametrize("metric", ["vela", "beitscore", "clipscore"])
@@ -195,7 +196,7 @@ def test_a_device_or_format_that_is_none_is_named_before_anything_is_read(metric
 LOADS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
     "vela": (ASSETS / "vela" / "model.safetensors", lambda file: USES["vela"](file.parent)),
     "beitscore": (ASSETS / "beitscore" / "model.safetensors", lambda file: USES["beitscore"](file.parent)),
-    "captioner": (ASSETS / "captioner" / "model.safetensors", lambda file: load_captioner(file.parent)),
+    "captioner": (ASSETS / "captioner" / "model.safetensors", lambda file: load_policy(file.parent)),
     "Long-CLIP": (GOLDEN / "longclip_tiny_weights.safetensors", load_clip),
     "BEiT-3": (GOLDEN / "beit3_tiny_weights.safetensors", load_beit3),
 }

@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import reward
-from integrations.demo.captioner import load_captioner
+from integrations.trl import load_policy
 from reward import load_scorer
 from reward.backbones import load_clip
 from reward.backbones.clip_config import build_clip
@@ -113,7 +113,7 @@ def test_no_code_of_a_model_is_run(kind: str, tmp_path: Path, monkeypatch: pytes
     marker = _plant(tmp_path / "planted")
     tower = {"hf_model_name": str(tmp_path / "planted"), "hf_proj_type": "linear"}
     with pytest.raises(CheckpointError, match="wants to run code of its own"):
-        load_captioner(tmp_path / "planted") if kind == "a captioner" else load_clip(_clip_on(tmp_path / "clip", tower))
+        load_policy(tmp_path / "planted") if kind == "a captioner" else load_clip(_clip_on(tmp_path / "clip", tower))
     assert not marker.exists()
 
 

@@ -1,28 +1,48 @@
-"""The parts of the demo one by one: the oracle's verdicts, agreement, choosing, GRPO, captions."""
+"""The parts of the demo one by one: the oracle's verdicts, agreement, choosing, captions, the report."""
 
 from __future__ import annotations
 
 import json
 import random
-import shutil
+import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from PIL import Image
 
-from integrations.demo import choosing
-from integrations.demo.agreement import CEILING, caption_samples, measure_agreement, rate_by_clip
-from integrations.demo.captioner import load_captioner, write_captions
-from integrations.demo.choosing import choose_best, measure_choice
-from integrations.demo.grpo import train_with_grpo
-from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, mean_quality
-from reward import MetricReward, ScoreTable, load_scorer
-from reward.errors import CheckpointError
-from reward.metaeval import bootstrap_weights, kendall_tau
+from integrations.demo import quality
+from integrations.demo.agreement import BASELINES, CEILING, LEARNED, measure_agreement
+from integrations.demo.captioner import best_of, write_captions
+from integrations.demo.quality import (
+    CLAIMS,
+    MEASURES,
+    compare_systems,
+    fact_words,
+    judge_captions,
+    make_examples,
+    mean_quality,
+    measure_choice,
+)
+from integrations.demo.report import curve_plot, interval_plot, write_report
+from integrations.hf_generate.best_of_n import RatedCandidates
+from integrations.trl import load_policy
+from reward import MetricReward, ScoreTable
+from reward.decoding.selection import rate_candidates
+from reward.metaeval import Interval, kendall_tau
 from reward.metrics.vela import SPEC
-from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_dataset, render, sample_scene
+from reward.scenes import (
+    Action,
+    Oracle,
+    Sign,
+    describe,
+    drop_facts,
+    make_dataset,
+    make_error,
+    render,
+    sample_scene,
+)
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]
 IMAGES = [render(scene) for scene in SCENES]
@@ -30,28 +50,7 @@ IMAGES = [render(scene) for scene in SCENES]
 
 @pytest.fixture(scope="module")
 def captioner(captioner_folder):
-    return load_captioner(captioner_folder)
-
-
-class TruthScorer:
-    """Gives what the raters would say without noise, shrunk to [0, 1]."""
-
-    spec = SPEC
-
-    def __init__(self, rows):
-        self.truth = {row["cand"]: json.loads(row["truth"]) for row in rows}
-
-    def score(self, samples, *, batch_size=None, progress=False):
-        rows = [[(self.truth[s.candidate][name] - 1) / 4 for name in ("desc", "rel", "flu")] for s in samples]
-        return ScoreTable(np.array(rows), self.spec.aspects)
-
-
-class OracleReward:
-    """Chooses by the truth."""
-
-    def rewards(self, samples):
-        truth = {render(scene).tobytes(): scene for scene in SCENES}
-        return [Oracle().score(s.candidate, truth[s.image.tobytes()]).f1 for s in samples]
+    return load_policy(captioner_folder)
 
 
 def captions_of_quality(keep, seed):
@@ -74,146 +73,171 @@ def test_quality_is_the_oracles_verdict_averaged_within_a_scene_and_compared_sce
     assert found["full"]["words"][0] == len(texts["full"][0].split())
     both = mean_quality(list(zip(*texts.values(), strict=True)), SCENES)
     assert both["recall"] == pytest.approx((found["full"]["recall"] + found["poor"]["recall"]) / 2)
-    means, differences = compare_systems(found, [("full", "poor")], bootstrap_weights(12))
+    means, differences = compare_systems(found, [("full", "poor")], resamples=200)
     gap = differences["full - poor"]["f1"]
     assert gap.value == pytest.approx(means["full"]["f1"].value - means["poor"]["f1"].value)
     assert gap.low > 0
 
 
-def test_agreement_knows_the_truth_from_the_baselines():
-    rows = make_dataset(60, 5)
-    found = measure_agreement({"VELA": TruthScorer(rows)}, samples=60, seed=5, resamples=200)
-    for mode in ("VELA, with references", "VELA, without references"):
-        assert found.agreement[mode] == found.agreement[CEILING]
-        assert found.differences[mode]["length"]["mean"].low > 0
-        assert found.differences_from_rater[mode]["mean"].value > 0
+class Planted:
+    """Scores as planned for each caption and its references, for a metric with these aspects."""
+
+    def __init__(self, aspects, score):
+        self.spec, self.rate = SimpleNamespace(name="planted", aspects=aspects), score
+
+    def score(self, images, captions, references):
+        rows = [self.rate(text, known) for text, known in zip(captions, references, strict=True)]
+        return ScoreTable(np.array(rows, dtype=float), self.spec.aspects)
+
+
+def test_agreement_knows_the_truth_from_the_baselines_and_gives_a_single_score_for_every_aspect():
+    rows = make_dataset(40, 5)
+    truth = {row["cand"]: json.loads(row["truth"]) for row in rows}
+    asked = []
+
+    def single(text, known):
+        asked.append(len(known))
+        return [len(text.split())]
+
+    scorers = {
+        "vela": Planted(SPEC.aspects, lambda text, _: [truth[text][name] / 5 for name in ("desc", "rel", "flu")]),
+        "beitscore": Planted(("overall",), single),
+        "clipscore": Planted(("clipscore",), single),
+    }
+    found = measure_agreement(40, 5, scorers=scorers, resamples=50)
+    assert list(found["agreement"]) == [*LEARNED, *BASELINES, CEILING]
+    for mode in LEARNED[:2]:
+        assert found["agreement"][mode] == found["agreement"][CEILING]
+        assert found["differences"][mode]["length"]["mean"].low > 0
+        assert found["differences_from_rater"][mode]["mean"].value > 0
     words = np.array([len(caption.split()) for caption in rows["cand"]])
-    assert found.agreement["length"]["rel"].value == pytest.approx(kendall_tau(words, np.array(rows["rel"])))
-    assert "CLIP score" not in found.agreement
-    assert set(found.against_two) == {"single rater", "VELA, with references", "VELA, without references"}
-
-
-def test_a_metric_with_one_score_gives_it_for_every_aspect_and_sees_no_references():
-    class Words:
-        def score(self, samples, *, batch_size=None, progress=False):
-            assert not any(sample.references for sample in samples)
-            return ScoreTable(np.array([[len(s.candidate.split())] for s in samples], dtype=float), ("overall",))
-
-    found = measure_agreement({"VELA": TruthScorer(make_dataset(30, 5))}, {"words": Words()}, samples=30, seed=5)
-    assert found.agreement["words"] == found.agreement["length"]
-    assert found.differences["words"]["length"]["mean"].value == 0
-    assert found.differences["words"]["VELA, with references"]["rel"].high < 0
-    assert "words" in found.against_two
-    assert "words" in found.differences_from_rater
-
-
-def test_clip_score_is_the_cosine_of_the_image_branch(scene_vela_folder):
-    scorer = load_scorer("vela", scene_vela_folder, device="cpu")
-    samples = caption_samples(make_dataset(40, 5))
-    found = rate_by_clip(scorer, samples)  # more than one batch
-    branch = scorer.model.image
-    for index in (0, 39):
-        sample = samples[index]
-        with torch.inference_mode():
-            image = branch.encode_image(branch.towers.preprocess(sample.image)[None])
-            text = branch.encode_candidate(branch.towers.tokenize([sample.candidate])[0])
-        assert found[index] == pytest.approx(float(torch.cosine_similarity(image, text)), abs=1e-5)
-    scorer.model.image = None
-    with pytest.raises(ValueError, match="no image branch"):
-        rate_by_clip(scorer, samples)
+    assert found["agreement"]["length"]["rel"].value == pytest.approx(kendall_tau(words, np.array(rows["rel"])))
+    assert found["agreement"]["BEiTScore"] == found["agreement"]["length"]
+    assert sum(asked[:40]) == 0  # BEiTScore sees no references
+    assert set(found["against_two"]) == {"single rater", *LEARNED}
 
 
 def test_captions_do_not_depend_on_the_batch_and_repeat_with_the_seed(captioner):
-    together = write_captions(*captioner, IMAGES[:3], max_new_tokens=8)
-    assert together == [write_captions(*captioner, [image], max_new_tokens=8)[0] for image in IMAGES[:3]]
+    together = write_captions(*captioner, IMAGES[:3], greedy=True, max_new_tokens=8)
+    assert together == [write_captions(*captioner, [image], greedy=True, max_new_tokens=8)[0] for image in IMAGES[:3]]
     first, again, other = (
-        write_captions(*captioner, IMAGES[:2], samples=3, temperature=1.0, seed=seed, max_new_tokens=8)
-        for seed in (1, 1, 2)
+        write_captions(*captioner, IMAGES[:2], samples=3, seed=seed, max_new_tokens=8) for seed in (1, 1, 2)
     )
     assert [len(group) for group in first] == [3, 3]
-    assert first == again
-    assert first != other
-    with pytest.raises(ValueError, match="one caption per image, not 2"):
-        write_captions(*captioner, IMAGES[:1], samples=2)
-
-
-def test_the_longest_candidate_wins_when_length_is_the_reward(captioner):
-    chosen, candidates, rewards = choose_best(
-        *captioner, IMAGES[:3], None, MetricReward("length"), n=6, max_new_tokens=8
-    )
-    for caption, group, values in zip(chosen, candidates, rewards, strict=True):
-        longest = max(len(text.split()) for text in group)
-        assert (len(group), len(caption.split()), max(filter(None, values))) == (6, longest, longest)
+    assert first == again != other
 
 
 def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(captioner, monkeypatch):
     candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
 
-    def fixed(model, processor, images, references, reward, *, n, seed, max_new_tokens):
-        from reward.decoding.selection import rank, rate_candidates
+    def planted(model, processor, images, references, reward, *, n, **sizes):
+        if n == 1:
+            return RatedCandidates([[text] for text in captions_of_quality(0.3, 0)], [], [])
+        return RatedCandidates(candidates, rate_candidates(candidates, images, [()] * len(images), reward), [])
 
-        rewards = rate_candidates(candidates, images, [()] * len(images), reward)
-        return [group[rank(own)[0]] for group, own in zip(candidates, rewards, strict=True)], candidates, rewards
+    monkeypatch.setattr(quality, "best_of", planted)
+    monkeypatch.setattr("integrations.demo.captioner.best_of", planted)
 
-    monkeypatch.setattr(choosing, "choose_best", fixed)
-    greedy = captions_of_quality(0.3, 0)
+    class OracleReward:
+        def rewards(self, samples):
+            truth = {render(scene).tobytes(): scene for scene in SCENES}
+            return [Oracle().score(s.candidate, truth[s.image.tobytes()]).f1 for s in samples]
 
     rewards = {"length": MetricReward("length"), "truth": OracleReward()}
-    found = measure_choice(*captioner, IMAGES, None, SCENES, rewards, n=8, greedy=greedy, resamples=200)
-    assert found.gap_closed["truth"] == pytest.approx(1)
-    assert 0 < found.gap_closed["length"] < 1
-    assert found.differences["best of 8 by truth - greedy"]["f1"].low > 0
-    assert found.differences["best of 8 by the oracle - best of 8 by truth"]["f1"].value == 0
-    assert found.differences["best of 8 by length - best of 8 by truth"]["f1"].high < 0
-    assert found.captions["best of 8 by truth"] == found.captions["best of 8 by the oracle"]
+    found = measure_choice(*captioner, IMAGES, None, SCENES, rewards, n=8, resamples=200)
+    assert found["gap_closed"]["truth"] == pytest.approx(1)
+    assert 0 < found["gap_closed"]["length"] < 1
+    assert found["differences"]["best of 8 by truth - greedy"]["f1"].low > 0
+    assert found["differences"]["best of 8 by the oracle - best of 8 by truth"]["f1"].value == 0
+    assert found["captions"]["best of 8 by truth"] == found["captions"]["best of 8 by the oracle"]
     mean = np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)])
-    assert found.means["one sample"]["f1"].value == pytest.approx(mean)
+    assert found["means"]["one sample"]["f1"].value == pytest.approx(mean)
 
 
-def test_grpo_trains_all_but_the_image_tower_and_resumes(captioner_folder, tmp_path):
-    """A training that was stopped ends with the rewards and weights of one that was not."""
-    before, processor = load_captioner(captioner_folder)
-    rows = make_dataset(3, 6)
-    options = {"prompts": 1, "generations": 4, "max_new_tokens": 8, "learning_rate": 1e-2, "save_steps": 1, "steps": 3}
-
-    def trained(folder, on_log, **changed):
-        model, _ = load_captioner(captioner_folder)
-        reward = MetricReward("length")
-        resumed = train_with_grpo(model, processor, reward, rows, folder, on_log=on_log, **(options | changed))
-        return model, resumed
-
-    curve: list[dict[str, float]] = []
-    whole, resumed = trained(tmp_path / "whole", curve.append)
-    assert resumed == 0
-    weights = whole.state_dict()
-    changed = {name for name, value in before.state_dict().items() if not torch.equal(weights[name], value)}
-    assert changed
-    assert not any("vision_tower" in name for name in changed)
-    assert [entry["step"] for entry in curve] == [1, 2, 3]
-    assert {"reward", "oracle_f1", "flaws", "tokens"} <= set(curve[0])
-    assert curve[0]["reward"] > 0
-    assert not whole.training
-
-    def stop(entry):
-        if entry["step"] == 2:  # before it is saved
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "stopped", stop)
-    with pytest.raises(CheckpointError, match="a training of 3 steps, not 6"):
-        trained(tmp_path / "stopped", stop, steps=6)
-    rest: list[dict[str, float]] = []
-    again, resumed = trained(tmp_path / "stopped", rest.append)
-    assert resumed == 1
-    assert rest == curve[1:]
-    assert all(torch.equal(weights[name], value) for name, value in again.state_dict().items())
+def test_the_longest_candidate_wins_when_length_is_the_reward(captioner):
+    found = best_of(*captioner, IMAGES[:3], None, "length", n=6, max_new_tokens=8)
+    for group, [(caption, reward)] in zip(found.captions, found.best, strict=True):
+        assert (len(group), len(caption.split())) == (6, reward)
+        assert reward == max(len(text.split()) for text in group)
 
 
-def test_a_captioner_is_loaded_whole_or_not_at_all(captioner_folder, tmp_path):
-    """Weights under names that the installed transformers does not know would leave a tower random."""
-    shutil.copytree(captioner_folder, tmp_path / "renamed")
-    file = tmp_path / "renamed" / "model.safetensors"
-    weights = {name.replace("vision_tower", "tower"): value for name, value in load_file(file).items()}
-    save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks \d+ weights .*vision_tower"):
-        load_captioner(tmp_path / "renamed")
+def test_every_kind_of_fact_has_words():
+    facts = {fact[0]: fact for k in range(60) for fact in sample_scene(random.Random(k)).facts()}
+    facts["spatial"] = ("spatial", "star", "above", "ring")
+    assert len(facts) >= 9
+    for fact in facts.values():
+        words = fact_words(fact)
+        assert re.fullmatch(r"[\w ]+", words)
+        assert words != " ".join(map(str, fact[1:])) or fact[0] in ("object", "action", "spatial")
+
+
+def test_examples_name_what_is_false_and_count_what_is_missing():
+    rng = random.Random(0)
+    scene = sample_scene(random.Random(3))
+    wrong = make_error(scene, "background", rng)
+    systems = {"true": [describe(scene, rng).text], "false": [describe(wrong, rng).text], "empty": [""]}
+    even = Planted(("relevance",), lambda text, known: [0.25])
+    (example,) = make_examples([render(scene)], [()], [scene.to_json()], systems, {"Even": even})
+    true, false, empty = example["captions"]
+    assert (true["f1"], true["wrong"], true["missing"]) == (1.0, [], 0)
+    assert (false["wrong"], false["missing"]) == ([f"background {wrong.background}"], 1)
+    assert (empty["text"], empty["recall"]) == ("(empty)", 0)
+    assert true["scores"] == {"Even": 0.25}
+
+
+def test_charts_show_their_rows_in_the_colours_of_the_page():
+    rows = {"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-0.05, -0.1, 0.0)}
+    plots = [interval_plot(rows, "F1 & more", {"low": "--ours"})]
+    plots += [curve_plot({"reward": line}) for line in ([(1.0, 0.5)], [(step, step / 50) for step in range(1, 50)])]
+    assert all(
+        text in plots[0] for text in ("&lt;a&gt; &amp; b", "0.500", "F1 &amp; more", "var(--ours)", "var(--plain)")
+    )
+    assert all("reward" in plot for plot in plots[1:])
+    for plot in plots:
+        assert plot.startswith("<svg")
+        assert not re.search(r"#0\d0\d0\d|http|xmlns", plot)
+
+
+CHOICE = ("greedy", "one sample", "best of 4 by VELA", "best of 4 by the oracle")
+EMPTY = dict.fromkeys(("agreement", "choice", "offline", "grpo", "stopped"))
+EMPTY |= {"version": "1.0", "vela": "embedded", "beitscore": "embedded", "captioner": "embedded", "seconds": {}}
+EMPTY["sizes"] = {"scenes": 1, "samples": 1}
+CAPTION = {"system": "greedy", "text": "A star.", "scores": {}, "f1": 0.5, "recall": 0.5, "precision": 0.5}
+CAPTION |= {"wrong": [], "missing": 0}
+
+
+def test_captions_cannot_write_html_and_scenes_stand_right_below_the_cards(tmp_path):
+    caption = {**CAPTION, "text": "<script>alert(1)</script> & more", "wrong": ["<b>"]}
+    examples = [{"image": Image.new("RGB", (8, 8)), "captions": [caption]}] * 3
+    html = write_report(tmp_path, EMPTY, examples).read_text(encoding="utf-8")
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in html
+    assert "&lt;b&gt;" in html
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "report.html"]
+    shown, _, folded = html.partition("<details")
+    assert (shown.count("<img"), folded.count("<img")) == (2, 1)
+
+
+def test_a_card_says_what_fell_beside_the_gain(tmp_path):
+    rise, fall, level = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1), Interval(0.0, -0.1, 0.1)
+    measures = {"f1": rise, "recall": level, "precision": fall, "faults": rise, "false_actions": fall}
+    measures |= {"missed_actions": rise, "false_signs": level, "missed_signs": fall, "words": rise}
+    part = {"scenes": 1, "n": 4, "means": dict.fromkeys(CHOICE, measures), "rewards": {"VELA": []}}
+    part |= {"differences": {f"{CHOICE[2]} - {CHOICE[0]}": measures}, "gap_closed": {"VELA": 0.5, "other": -0.2}}
+    html = write_report(tmp_path, {**EMPTY, "choice": part}).read_text(encoding="utf-8")
+    told = " ".join(html.split())
+    assert "VELA goes 50 % of the way there" in told
+    assert "other chooses worse captions than greedy decoding writes" in told
+    assert re.findall(r'<dt>(.*?)</dt><dd class="(\w+)">\S+ (\w+)</dd>', html) == [
+        ("recall", "level", "level"),
+        ("precision", "down", "worse"),
+        ("flaws of language", "down", "worse"),
+        ("false actions", "up", "better"),
+        ("actions left out", "down", "worse"),
+        ("false claims of signs", "level", "level"),
+        ("facts of signs left out", "up", "better"),
+        ("words", "level", "more"),
+    ]
+    row = html[html.index(f"{CHOICE[2]} − {CHOICE[0]}") :].partition("</tr>")[0]
+    assert re.findall(r'<td class="(\w*)">', row) == ["up", "level", "down", "down", "level"]
+    assert html.index("<details") < html.index("<table")  # tables are folded

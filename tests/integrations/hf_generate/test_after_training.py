@@ -113,22 +113,13 @@ def test_the_caller_may_do_without_a_cache(trained, use_cache):
     assert all((cache is not None) == use_cache for cache in caches)
 
 
-@pytest.mark.parametrize("temperature", [None, 1.0])
-def test_captions_of_a_demo(trained, temperature):
-    images = [row["image"] for row in SCENES.select(range(4))]
-    options = {"temperature": temperature, "seed": 3}
-    check_as_in_eval_mode(
-        trained.model, lambda: write_captions(trained.model, trained.processing_class, images, **options)
-    )
-
-
 @pytest.mark.parametrize("trained", [None], ids=["full"], indirect=True)
 def test_a_local_captioner_loads_what_was_trained(trained, tmp_path):
     policy, processor = trained.model, trained.processing_class
     trained.save_model(tmp_path)
     captioner = LocalCaptioner(tmp_path)
     ((_, [caption]),) = captioner.sample([Wanted(0, IMAGE, 0, 1)], Sampling(prompt=EMBEDDED_PROMPT, temperature=0))
-    [[expected]] = write_captions(policy, processor, [IMAGE], max_new_tokens=256)
+    [[expected]] = write_captions(policy, processor, [IMAGE], greedy=True, max_new_tokens=256)
     assert caption.text == expected
 
 

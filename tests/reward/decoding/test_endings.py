@@ -43,7 +43,7 @@ def by_best_of_n(model: Any, processor: Any) -> list[str]:
 
 
 def by_demo(model: Any, processor: Any) -> list[str]:
-    return write_captions(model, processor, [IMAGE], samples=6, temperature=1.0, max_new_tokens=12)[0]
+    return write_captions(model, processor, [IMAGE], samples=6, max_new_tokens=12)[0]
 
 
 @pytest.mark.parametrize("write", [by_captioner, by_best_of_n, by_demo])
