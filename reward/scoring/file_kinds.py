@@ -26,8 +26,11 @@ def open_json(path: Path) -> Source:
     with opened(path) as file:
         lines = (line.strip() for line in without_mark(file) if line.strip())
         first, has_more = next(lines, b""), next(lines, None) is not None
-    is_json = path.name.lower().removesuffix(".gz").endswith(".json")
-    if isinstance(json_row(first, ""), dict) and (has_more or not is_json):
+    if path.name.lower().removesuffix(".gz").endswith(".json"):
+        is_whole = not (has_more and isinstance(json_row(first, ""), dict))
+    else:
+        is_whole = first.startswith(b"[") or first == b"{"
+    if not is_whole:
         return JsonLinesSource(path)
     with opened(path) as file:
         content = file.read().removeprefix(codecs.BOM_UTF8)

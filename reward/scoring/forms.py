@@ -128,9 +128,9 @@ class RowForm(NamedTuple):
 
     Args:
         name: for people.
-        adds: the columns that it may add, of which those are added that no column is there for.
-        column: the one that holds them, of the columns there are; None if the rows are not of this form.
-        read: {column: value} of the cell of that column.
+        adds: the columns that it may add.
+        column: which of the columns there are holds them; None if the rows are not of this form.
+        read: {column: value} of a cell of it.
     """
 
     name: str

@@ -89,6 +89,7 @@ TEXTS: dict[str, tuple[bytes, list[int | str]]] = {  # {name: (content, for each
         ["line 2 cannot be read: ',' expected after '\"'", 4, 2, "line 6 cannot be read: unexpected end of data"],
     ),
     "latin.csv": (b"candidate\na b\ncaf\xe9\n\xc3\xa9 c\n", [2, "line 3 is not UTF-8", 2]),
+    "first.jsonl": (b'{"candidate": "cut\n{"candidate": "a b"}\n', ["line 1 is not valid JSON", 2]),
     "latin.jsonl": (
         b'{"candidate": "a \\ud83c\\udf1f"}\n{"candidate": "half \\uD83C"}\n{"candidate": "caf\xe9"}',
         [2, "surrogates not allowed", "can't decode byte 0xe9"],
@@ -152,7 +153,7 @@ OPEN_QUOTE = "is not closed as it should be: the text up to line"
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
     "empty.jsonl": ("\n \n", "holds no rows"),
-    "first.jsonl": ('{"candidate": \n', "first.jsonl is not valid JSON: "),
+    "first.jsonl": ('{"candidate": \n', "has no row that can be read. The first: line 1 is not valid JSON"),
     "other.json": (
         '{"a": 1}',
         "holds a JSON value of no form that can be read: a list, COCO's",
