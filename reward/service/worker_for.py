@@ -68,8 +68,8 @@ class Metric:
 
     def __init__(self, function: Any, code: bytes, options: argparse.Namespace) -> None:
         self.function, self.name = function, options.name
-        self.aspects = options.aspects or [options.name]
-        told = json.dumps([self.name, self.aspects, options.checkpoint]).encode()
+        self.aspects = (options.aspects or options.name).split(",")
+        told = json.dumps([self.name, self.aspects]).encode()
         self.identity = hashlib.sha256(told + code).hexdigest()[:16]
         self.facts = {
             "metric": self.name,
@@ -82,7 +82,7 @@ class Metric:
             "needs_references": "references" in options.needs,
             "range": options.range or [None, None],
             "default_weights": None,
-            "paper": options.checkpoint or "none: a function of another environment",
+            "paper": "none: a function of another environment",
         }
         self._turn = threading.Lock()
         self._known = functools.lru_cache(maxsize=32)(self._answer)  # a client that waited too long asks again
@@ -160,7 +160,7 @@ def make_handler(metric: Metric, token: str | None) -> type[BaseHTTPRequestHandl
 
         def answer(self, status: int, content: dict[str, Any]) -> None:
             body = json.dumps(content).encode()
-            self.close_connection = status != 200  # what is left of a body would be taken for the next request
+            self.close_connection |= status != 200  # what is left of a body would be taken for the next request
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -172,20 +172,14 @@ def make_handler(metric: Metric, token: str | None) -> type[BaseHTTPRequestHandl
     return Handler
 
 
-def words(text: str) -> list[str]:
-    """A list that is written with commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Serves until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("function", help="file.py:function or module:function")
     parser.add_argument("--name", help="of the metric; default: the function's")
-    parser.add_argument("--aspects", type=words, help="names of the numbers that the function gives, if several: a,b,c")
-    parser.add_argument("--needs", type=words, default=["image"], help="image,references or one; default: image")
+    parser.add_argument("--aspects", help="names of the numbers that the function gives, if several: a,b,c")
+    parser.add_argument("--needs", default="image", help="image,references or one; default: image")
     parser.add_argument("--range", type=lambda text: list(map(float, text.split(","))), help="lowest,highest score")
-    parser.add_argument("--checkpoint", default="", help="what it scores with, in words: a client keeps to it")
     parser.add_argument("--port", type=int, default=8100)
     parser.add_argument("--host", default="127.0.0.1", help="others than this machine need CAPREWARD_TOKEN to be set")
     options = parser.parse_args(arguments)
