@@ -220,13 +220,8 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
 
     Where a token of white space was written, its probability times that of the answers after it is added.
 
-    Args:
-        answer: with log probabilities.
-        answers: tokens without white space.
-
     Returns:
-        Probabilities of the answers; and the probability of white space that was not written, after which the answers
-        are unknown.
+        Probabilities of the answers; and that of white space that was not written, after which they are unknown.
 
     Example:
         >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))

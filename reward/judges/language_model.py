@@ -24,27 +24,15 @@ def load_language_model(
 ) -> LocalJudge:
     """Loads a causal language model of transformers, such as Qwen3, as a judge of texts without images.
 
-    Vision-language models are loaded with `LocalJudge.from_pretrained`. If the chat template can switch thinking off,
-    it does.
+    If the chat template can switch thinking off, it does. A question with an image is a `JudgeError`.
 
     Args:
         source: folder or Hub id of a model that `AutoModelForCausalLM` knows, tuned for chat.
-        revision: branch, tag or commit of a Hub id.
-        device: the GPU if there is one, by default.
-        dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-        batch_size: most questions of a forward pass.
-
-    Returns:
-        A judge; a question with an image is a `JudgeError`.
+        revision, device, dtype, batch_size: see `LocalJudge.from_pretrained`.
 
     Raises:
         CheckpointError: nothing there, no such kind of model, or weights that do not fill the network.
         JudgeError: an encoder-decoder, or a tokenizer without chat template.
-
-    Example:
-        >>> load_language_model("reward")
-        Traceback (most recent call last):
-        reward.errors.CheckpointError: language model ...
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

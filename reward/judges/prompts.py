@@ -54,7 +54,7 @@ class PromptWriter:
         processor: of a vision-language model, with tokenizer and chat template.
 
     Raises:
-        JudgeError: it has no tokenizer or no chat template.
+        JudgeError: it has no tokenizer, an empty one, or no chat template.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -64,6 +64,8 @@ class PromptWriter:
             raise JudgeError(f"{type(processor).__name__} has no tokenizer; a judge needs a vision-language processor")
         if not (getattr(processor, "chat_template", None) or getattr(self.tokenizer, "chat_template", None)):
             raise JudgeError("the model's processor has no chat template; a judge needs a model tuned for chat")
+        if token_text(self.tokenizer.decode(self.tokenizer("5", add_special_tokens=False)["input_ids"])) != "5":
+            raise JudgeError("the model's tokenizer has no digits: its files are missing, and transformers made one up")
         self._plain = PlainTexts(processor)
 
     def text(self, question: Question) -> str:

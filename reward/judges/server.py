@@ -39,20 +39,16 @@ class ServerJudge:
     arrives: after a crash or Ctrl-C, run again, and only the missing answers are asked for.
 
     The server lists only the 20 most likely tokens (`top_logprobs`), not the whole vocabulary. An answer that is not
-    listed gets probability 0. Each of its spellings is in fact at most as likely as the last token listed; 0 avoids
-    guessing and keeps the sum of a row at or below 1. The difference to 1 is the probability that is unknown.
+    listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
 
-    For a distribution the server writes three tokens. Where white space comes first as a token of its own, the answers
-    after it are read with its probability. White space that the server finds likely but does not write cannot be
-    followed: the answers after it are missing. Above 1 % of the probability of the answers, a warning says so; above
-    10 %, the question fails.
+    For a distribution the server writes three tokens, so that an answer after white space is read with its probability.
+    White space that the server finds likely but does not write cannot be followed. Above 1 % of the probability of the
+    answers, a warning says so; above 10 %, the question fails.
 
-    Some chat templates drop system messages without a word. The first question with one is therefore preceded by two
-    short requests, of about 130 tokens each, unless the server is OpenAI's own: where the message does not arrive, it
-    opens the first turn of the user, as with `LocalJudge`.
+    Some chat templates drop system messages without a word. Two short requests find out, unless the server is OpenAI's
+    own: where the message does not arrive, it opens the first turn of the user, as with `LocalJudge`.
 
-    The API key is read from the environment when the connection is opened. Only the client holds it: it is in no log,
-    message, pickle or cache file.
+    Only the client holds the API key, which is read from the environment: it is in no log, message, pickle or cache.
 
     Args:
         model: as the server names it.
@@ -65,8 +61,8 @@ class ServerJudge:
             address, the model and the settings of the request.
         prices: price of a million tokens read and of a million written, for `usage.cost`.
         top_logprobs: alternatives to ask for, where a server allows fewer than 20.
-        extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`.
-            They are part of the judge's name. A server may leave out fields that it does not know, in silence.
+        extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`;
+            they are part of the judge's name.
 
     Raises:
         ConfigError: a setting is out of range, or no key is set and there is no `base_url`.

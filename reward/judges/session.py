@@ -92,10 +92,9 @@ class Session:
             JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
             OutputError: the cache cannot be written.
         """
-        judge = self.judge
         keys, failures = image_keys(questions)
-        body = {"server": str(self._client.base_url), "model": judge.model, "max_tokens": max_tokens, "top": top}
-        body["extra"] = judge.extra_body
+        body = {"server": str(self._client.base_url), "model": self.judge.model, "extra": self.judge.extra_body}
+        body |= {"max_tokens": max_tokens, "top": top}
         distinct: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row not in failures:
@@ -123,7 +122,7 @@ class Session:
                     for row in rows:
                         answers[row] = answer
 
-        threads = [_thread(work) for _ in range(min(judge.concurrency, len(distinct)))]
+        threads = [_thread(work) for _ in range(min(self.judge.concurrency, len(distinct)))]
         try:
             for thread in threads:
                 thread.join()
@@ -139,12 +138,11 @@ class Session:
         future.set_running_or_notify_cancel()
 
         def work() -> None:
-            keys, failures = image_keys([question])
             try:
+                keys, failures = image_keys([question])
                 if failures:
                     raise _Refused(failures[0])
-                top, stop = 0 if logprobs else None, threading.Event()
-                answers = self._request(question, keys[0], fields, top, stop)
+                answers = self._request(question, keys[0], fields, 0 if logprobs else None, threading.Event())
                 future.set_result(list(map(Sampled.of, answers)))
             except Exception as error:
                 future.set_exception(JudgeError.of({0: str(error)}, [None]) if isinstance(error, _Refused) else error)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import LlamaTokenizer, LlavaProcessor
 
 from reward import load_scorer
 from reward.decoding.captioners import LocalCaptioner
@@ -261,10 +262,13 @@ def test_a_template_without_system_gets_the_system_message_in_the_first_turn(kin
 
 def test_what_cannot_judge_is_refused() -> None:
     model, processor = toy_judges.llava()
+    empty = LlamaTokenizer(extra_special_tokens={"image_token": "<image>"})  # as transformers makes it without files
+    empty.chat_template = processor.chat_template
     for judge, reader, message in (
         (toy_captioners.vit_bert()[0], processor, "encoder-decoder"),
         (model, processor.image_processor, "no tokenizer"),
         (*toy_judges.llava(template=""), "no chat template"),
+        (model, LlavaProcessor(processor.image_processor, empty), "has no digits: its files are missing"),
     ):
         with pytest.raises(JudgeError, match=message):
             LocalJudge(judge, reader)
