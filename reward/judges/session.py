@@ -93,8 +93,8 @@ class Session:
             OutputError: the cache cannot be written.
         """
         keys, failures = image_keys(questions)
-        body = {"server": str(self._client.base_url), "model": self.judge.model, "extra": self.judge.extra_body}
-        body |= {"max_tokens": max_tokens, "top": top}
+        body: dict[str, Any] = {"server": str(self._client.base_url), "model": self.judge.model, "top": top}
+        body |= {"max_tokens": max_tokens, "extra": self.judge.extra_body}
         distinct: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row not in failures:
