@@ -68,14 +68,19 @@ class AddedColumns:
         is_ranked: bool = False,
     ) -> None:
         self.metrics, self.prefix, self.caption = metrics, prefix, caption
-        self._weights = metrics.weigh()
-        aspects, rewards = metrics.columns("aspects"), metrics.rewards
-        self.numbers = [*aspects, *rewards]
+        self._weights, self._shares, own = (
+            metrics.weigh(),
+            metrics.shares,
+            [*zip(metrics.prefixes, metrics.specs, strict=True)],
+        )
+        aspects = [before + name for before, spec in own for name in spec.aspects]
+        self.rewards = [f"{before}reward" for before, _ in own] + ["reward"] * (self._shares is not None)
+        self.numbers = [*aspects, *self.rewards]
         if caption is None:
-            types = dict.fromkeys(aspects, "float64") | dict.fromkeys(metrics.columns("texts"), "string")
-            types |= dict.fromkeys(rewards, "float64")
-            types |= {metrics.column(spec, "truncated"): "bool_" for spec in metrics.specs} | {"error": "string"}
-            types |= {"rank": "int64"} if is_ranked else {}
+            types = dict.fromkeys(aspects, "float64")
+            types |= {before + name: "string" for before, spec in own for name in spec.texts}
+            types |= dict.fromkeys(self.rewards, "float64") | {f"{before}truncated": "bool_" for before, _ in own}
+            types |= {"error": "string"} | ({"rank": "int64"} if is_ranked else {})
         else:
             lists = ["rewards", *(name for name in self.numbers if name != "reward")]
             types = {"best": "string", "order": "list int64", **dict.fromkeys(lists, "list float64")}
@@ -101,7 +106,7 @@ class AddedColumns:
         tables = [table for table, _ in scored]
         numbers = self._numbers(tables)
         problems, errors = self._told([each for _, each in scored])
-        has_reward = np.any([np.isfinite(numbers[name]) for name in self.metrics.rewards], axis=0)
+        has_reward = np.any([np.isfinite(numbers[name]) for name in self.rewards], axis=0)
         is_cut = np.any([table.truncated for table in tables], axis=0)
         summary.count(
             rows=len(tasks),
@@ -118,17 +123,17 @@ class AddedColumns:
         if self.caption is not None:
             return self._lists(tasks, numbers, problems, errors, is_cut, summary)
         columns: dict[str, list[Any]] = {name: _nullable(column) for name, column in numbers.items()}
-        for spec, table in zip(self.metrics.specs, tables, strict=True):
-            columns |= {self.metrics.column(spec, name): list(texts) for name, texts in table.texts.items()}
-            columns[self.metrics.column(spec, "truncated")] = table.truncated.tolist()
+        for before, table in zip(self.metrics.prefixes, tables, strict=True):
+            columns |= {before + name: list(texts) for name, texts in table.texts.items()}
+            columns[f"{before}truncated"] = table.truncated.tolist()
         columns["error"] = errors
         return {name: columns[name.removeprefix(self.prefix)] for name in self.types if name != f"{self.prefix}rank"}
 
     def _numbers(self, tables: Sequence[ScoreTable]) -> dict[str, np.ndarray]:
         """{name of an aspect or a reward: (N,)} of N captions."""
         rewards = [weighted_mean(table.scores, own) for table, own in zip(tables, self._weights, strict=True)]
-        if self.metrics.shares is not None:
-            rewards.append(weighted_mean(np.stack(rewards, axis=1), self.metrics.shares))
+        if self._shares is not None:
+            rewards.append(weighted_mean(np.stack(rewards, axis=1), self._shares))
         return dict(zip(self.numbers, [*(each for table in tables for each in table.scores.T), *rewards], strict=True))
 
     def _told(self, found: Sequence[Sequence[Problem | None]]) -> tuple[list[list[Problem]], list[str | None]]:

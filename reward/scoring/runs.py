@@ -75,7 +75,8 @@ class ResumableRun:
         Raises:
             OutputError: the output is of another run, or was changed since.
         """
-        if not self.output.exists() or self.partial.exists() or self.overwrite:
+        is_unfinished = self.partial.is_file() or (self.partial / "run.json").exists()  # of answers, or of parts
+        if not self.output.exists() or is_unfinished or self.overwrite:
             return None
         found = None
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, another tool's

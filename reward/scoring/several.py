@@ -34,8 +34,8 @@ class Metrics:
 
     Example:
         >>> metrics = Metrics.of(["vela", "length"], weights={"vela": 3, "length": 1})
-        >>> metrics.shares.tolist(), metrics.columns("aspects")
-        ([0.75, 0.25], ['vela_descriptiveness', 'vela_relevance', 'vela_fluency', 'length_length'])
+        >>> metrics.shares.tolist(), metrics.prefixes
+        ([0.75, 0.25], ['vela_', 'length_'])
     """
 
     def __init__(
@@ -147,19 +147,10 @@ class Metrics:
     def needs_corpus(self) -> bool:
         return any(spec.needs_corpus for spec in self.specs)
 
-    def column(self, spec: MetricSpec, name: str) -> str:
-        """What a column of one of the metrics is called."""
-        return name if len(self.parts) == 1 else f"{spec.name}_{name}"
-
-    def columns(self, kind: str) -> list[str]:
-        """Names of all columns of a kind, `"aspects"` or `"texts"`."""
-        return [self.column(spec, name) for spec in self.specs for name in getattr(spec, kind)]
-
     @property
-    def rewards(self) -> list[str]:
-        """Names of the rewards: of each metric, and of all if they have weights."""
-        every = ["reward"] if len(self.parts) > 1 and self.shares is not None else []
-        return [*(self.column(spec, "reward") for spec in self.specs), *every]
+    def prefixes(self) -> list[str]:
+        """What the names of each metric's columns begin with."""
+        return [""] if len(self.parts) == 1 else [f"{name}_" for name in self.names]
 
     @property
     def shares(self) -> np.ndarray | None:
@@ -191,7 +182,8 @@ class Metrics:
                 continue
             metric = max((each for each in own if str(name).startswith(f"{each}_")), key=len, default=None)
             if metric is None:
-                close = ", ".join(nearest(str(name), [*own, *self.columns("aspects")]))
+                known = [f"{spec.name}_{aspect}" for spec in self.specs for aspect in spec.aspects]
+                close = ", ".join(nearest(str(name), [*own, *known]))
                 raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
             own[metric][name.removeprefix(f"{metric}_")] = weight
         return [spec.weigh(own[spec.name] or None) for spec in self.specs]
@@ -225,7 +217,7 @@ class Metrics:
 
     def check_one_number(self) -> None:
         """Refuses several metrics without weights where candidates are ordered by one number."""
-        if "reward" not in self.rewards:
+        if len(self.parts) > 1 and self.shares is None:
             share = f"{1 / len(self.parts):.2g}"
             raise ConfigError(
                 "candidates are ordered by one number: give each metric a weight in the mean, as in --weights "

@@ -95,6 +95,7 @@ def test_a_file_of_somebody_else_is_not_replaced(name: str, message: str, tmp_pa
         ({"image_root": "copy"}, "image_root"),
         ({"prefix": "p_"}, "prefix"),
         ({"scorer": "length"}, "metric"),
+        ({"scorer": ["length", PictureScorer()]}, "metric"),
     ],
 )
 def test_unfinished_run_of_other_settings_is_not_continued(

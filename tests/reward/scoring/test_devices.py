@@ -30,7 +30,6 @@ TWO = ("--devices", "cpu,cpu")
         ("length", {"devices": "cpu,,cpu"}, "devices must be auto, or names such as"),
         ("length", {"devices": []}, "devices must be auto, or names such as"),
         ("cider", {"devices": ["cpu", "cpu"]}, "weighs words by the references of all rows, which one process reads"),
-        ("length", {"cache": "x"}, "keeps nothing on disk"),
         (PictureScorer(), {"cache": "x"}, "give cache= where it is loaded"),
     ],
 )

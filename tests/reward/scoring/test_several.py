@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reward.errors import CapRewardError, OutputError
+from reward.errors import CapRewardError
 from reward.images import load_image
 from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
@@ -20,7 +20,7 @@ from reward.samples import CaptionSample, ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import SPEC, PictureScorer
-from tests.reward.scoring.small_data import GREYS, make_data, read_rows, save_greys
+from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
 
 METRICS = ["beitscore", "unigram", "vela"]
 
@@ -130,24 +130,6 @@ def test_an_aspect_without_a_score_leaves_the_others(tmp_path: Path) -> None:
         assert row[f"{name}_brightness"] == pytest.approx(GREYS[1] / 255)
         assert row[f"{name}_words"] is row[f"{name}_reward"] is None
     assert row["error"] == "half: the metric gave no finite score; other: the metric gave no finite score"
-
-
-def test_an_unfinished_run_has_its_metrics_in_order(tmp_path: Path) -> None:
-    data, output = make_data(tmp_path, 40), tmp_path / "cut.jsonl"
-    scorers = [PictureScorer(), "length"]
-
-    def stop(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reward.scoring.file_run.write_rows", stop)
-        with pytest.raises(KeyboardInterrupt):
-            score_dataset(data, scorers, output)
-    with pytest.raises(
-        OutputError, match=r"differs from this one: metric was 'picture\+length', now 'length\+picture'"
-    ):
-        score_dataset(data, scorers[::-1], output)
-    assert score_dataset(data, scorers, output).resumed_rows == 40
 
 
 @pytest.mark.parametrize("own", [None, {"flu": 1, "relevance": 3}])
