@@ -111,13 +111,20 @@ def test_captions_of_one_image_count_as_one_image_and_are_not_those_of_another(t
     rows = [{"image": f"{colour}.png", "caption": text} for colour, texts in captions.items() for text in texts]
     write_lines(tmp_path / "rows.jsonl", rows)
     read = read_rows(tmp_path / "rows.jsonl")
-    result = audit({"fixed": Fixed(len)}, read, resamples=200, examples=12)
+    seen: list[tuple[str, Sequence[str]]] = []
+
+    def spy(text: str, material: Material) -> str:
+        seen.append((text, material.others))
+        return text + " More."
+
+    attacks = {"spy": Attack("adds a word", spy), "other image": ATTACKS["other image"]}
+    result = audit({"fixed": Fixed(len)}, read, attacks=attacks, resamples=200)
     finding = result.metrics["fixed"].findings["other image"]
-    assert result.images == 3
-    for before, after, *_ in finding.examples:
-        assert {colour for colour in captions if colour in before}.isdisjoint(
-            colour for colour in captions if colour in after
-        )
+    assert (result.images, len(seen)) == (3, 12)
+    for caption, others in seen:
+        [colour] = [each for each in captions if each in caption]
+        assert len(others) == 3
+        assert not any(colour in other for other in others)
     assert finding.wins.high - finding.wins.low > 0.6  # three images say little, however many captions each has
 
 
@@ -141,29 +148,3 @@ def test_ratings_of_any_text_follow_the_oracle() -> None:
     sentence = whole.split(". ")[0]
     assert rate_text(f"{whole} In other words, {sentence.lower()}.", scene)["flu"] < 5
     assert rate_text(f"{whole} {sentence}.", scene)["flu"] == 4
-
-
-def test_other_captions_are_of_other_images_and_are_not_listed_for_each_row() -> None:
-    class Rows(list):  # type: ignore[type-arg]
-        passes = 0
-
-        def __iter__(self):
-            self.passes += 1
-            return super().__iter__()
-
-    words = [f"word{number}" for number in range(60)]
-    picture = Image.new("RGB", (8, 8))
-    rows = Rows(AuditRow(f"Here is {word}.", picture if number % 3 else None) for number, word in enumerate(words))
-    seen: list[tuple[str, Sequence[str]]] = []
-
-    def spy(text: str, material: Material) -> str:
-        seen.append((text, material.others))
-        return text + " More."
-
-    audit({"length": load_scorer("length")}, rows, attacks={"spy": Attack("adds a word", spy)}, resamples=20)
-    assert rows.passes < 10
-    same_image = {row.caption for row in list.__iter__(rows) if row.image is not None}
-    for caption, others in seen:
-        assert len(others) == 3
-        assert caption not in others
-        assert caption not in same_image or same_image.isdisjoint(others)
