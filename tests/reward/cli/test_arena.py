@@ -50,11 +50,13 @@ def write(folder: Path, rows: Any) -> Path:
 
 
 def test_ratings_and_agreement_as_tables_and_as_json(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    path = write(tmp_path, entries)
+    odd = "model <b>[/b] 4"  # is shown as it is
+    path = write(tmp_path, json.loads(json.dumps(entries).replace("model 4", odd)))
     out, err = run(path, "--score-column", "good", "--resamples", 50)
     ratings, agreement, bias = re.split("Agreement with people|Bias", out)
     names = [line.split("│")[1].strip() for line in ratings.splitlines() if "model" in line]
-    assert names == [f"model {number}" for number in range(1, 5)]
+    assert names == [*(f"model {number}" for number in range(1, 4)), odd]
+    path = write(tmp_path, entries)
     assert "Ratings by people: 302 battles" in ratings
     for name in ("overall", "level 4", "Spearman (Elo)", "judge", "length", "column:good"):
         assert name in agreement
@@ -83,12 +85,6 @@ def test_ratings_and_agreement_as_tables_and_as_json(run: Run, entries: list[dic
     assert figures["deciders"]["judge"]["position_bias"]["first"] > 0
     again, _ = run(path, "-s", "good", "--json", "--resamples", 50, "--quiet")
     assert json.loads(again)["agreement"] == figures["agreement"]
-
-
-def test_names_are_shown_as_they_are(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    renamed = json.loads(json.dumps(entries).replace("model 2", "$a^$ <b>[/b]"))
-    out, _ = run(write(tmp_path, renamed), "--resamples", 50)
-    assert out.count("$a^$ <b>[/b]") == 2
 
 
 def test_a_column_may_be_called_as_a_metric_and_is_read_first(
