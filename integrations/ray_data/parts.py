@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import reward
 from integrations.ray_data.fetching import fetched
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
@@ -42,8 +40,7 @@ class Job:
         schema: types of those that the output keeps.
         output: address of the folder.
         run: names the run, see `Fragment.part`.
-        version: of this package, where the run was started.
-        checkpoint: its fingerprint there.
+        checkpoint: its fingerprint where the run was started, which names weights and code.
     """
 
     scorer: Mapping[str, Any]
@@ -52,7 +49,6 @@ class Job:
     schema: pa.Schema
     output: str
     run: str
-    version: str
     checkpoint: Any
 
     def root(self, fragment: Fragment) -> str:
@@ -91,8 +87,6 @@ class PartScorer:
         self.job = job
         self.fatal: str | None = None
         try:
-            if reward.__version__ != job.version:
-                raise DataError(f"this worker has capreward {reward.__version__}, the run was started by {job.version}")
             self._scorer(None).loaded()  # refuses if the checkpoint is not the same on all machines
         except CapRewardError as error:
             self.fatal = str(error)
@@ -109,8 +103,8 @@ class PartScorer:
             batch: {"fragment": what `Fragment.to_json` gave of each}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`,
-            `pictures` (see `PictureDigest`) and `process`; or `part` and `problem` or `unwritten`; or `fatal`.
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`
+            and `pictures` (see `PictureDigest`); or `part` and `problem` or `unwritten`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment(**json.loads(line)))) for line in batch["fragment"]]}
 
@@ -148,8 +142,7 @@ class PartScorer:
             for name, values in scorer.score_rows(piece, job.columns, summary).items():
                 added[name] += values
             pictures.add(piece)
-        counted = {"images": scorer.images_decoded, "pictures": pictures.value, "process": os.getpid()}
-        record = {**summary.record(), **counted}
+        record = {**summary.record(), "images": scorer.images_decoded, "pictures": pictures.value}
         schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
         rows = rows_with(told(source.records(), fragment), [*types], zip(*added.values(), strict=True))
         with tempfile.TemporaryDirectory() as folder:

@@ -177,7 +177,7 @@ def _plan(
     from reward.scoring.schemas import without_images  # which loads pyarrow
 
     schema = without_images(types.empty_table().select(kept)).schema
-    facts = (types.names, schema, folder.address, name, reward.__version__, run["source"])
+    facts = (types.names, schema, folder.address, name, run["source"])
     job = Job(scoring, run["image_root"], *facts)
     fragments = {fragment.part(name): fragment for fragment in files}
     sound = [part for part in fragments if part in there] if before is not None else []
