@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperOption
 
 import reward
 from reward.cli.app import COMMANDS, app
@@ -63,13 +64,6 @@ def test_threads_spin_for_a_moment_only_unless_asked(
         monkeypatch.setenv(name, value)
     run("--version")
     assert {name: os.environ[name] for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT") if name in os.environ} == used
-
-
-def test_rerank_writes_the_best(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "c.jsonl").write_text('{"candidates": ["a", "a b"]}\n')
-    _, err = run("rerank", tmp_path / "c.jsonl", "--metric", "length", "-o", tmp_path / "best.jsonl")
-    assert json.loads((tmp_path / "best.jsonl").read_text())["best"] == "a b"
-    assert "reranked 1 rows" in err
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -199,3 +193,35 @@ def test_a_full_disk_is_one_line(run: Run, tmp_path: Path) -> None:
         _, err = run("score", tmp_path / "c.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
         assert f"cannot write {tmp_path}/{name}: No space left on device" in err
         (tmp_path / f"{name}.tmp").unlink(missing_ok=True)
+
+
+# No command keeps the last of a repeated option in silence.
+
+OPTIONS = {
+    name: [option for option in command.params if isinstance(option, TyperOption)]
+    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+}
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_every_option_of_one_value_is_refused_when_repeated(run: Run, name: str) -> None:
+    single = [option for option in OPTIONS[name] if not option.is_flag and not option.multiple]
+    for option in single:
+        _, err = run(name, option.opts[0], "first", option.opts[-1], "second", code=2)
+        assert f"Invalid value for {max(option.opts, key=len)}: takes one value, got first and second; " in err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("score data.jsonl -w desc=1 --weights rel=2", "write --weights desc=1,rel=2"),
+        ("score data.jsonl --devices cuda:0 --devices cuda:1", "write --devices cuda:0,cuda:1"),
+    ],
+)
+def test_says_how_one_value_holds_both(run: Run, line: str, told: str) -> None:
+    assert told in run(*line.split(), code=2)[1]
+
+
+def test_equal_values_flags_and_lists_may_be_repeated(run: Run) -> None:
+    line = "score absent.jsonl -m length -m unigram -o o.jsonl -o o.jsonl --quiet --quiet"
+    assert "error: there is no file absent.jsonl" in run(*line.split(), code=1)[1]
