@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.errors import ImageError, InvalidSampleError, JudgeError
 from reward.images import image_key
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from reward.samples import ImageLike
 
+T = TypeVar("T")
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer
 
 
@@ -264,6 +265,14 @@ def ask(method: Callable[..., Any], questions: Sequence[Question], **options: An
         if not error.failures:
             raise
         return error.results, error.failures
+
+
+def read_each(
+    method: Callable[..., Any], questions: Sequence[Question], read: Callable[[Any], T | str], **options: Any
+) -> list[T | str]:
+    """What `read` makes of each answer of a judge's method, or the reason why there is no answer."""
+    answers, failures = ask(method, questions, **options)
+    return [failures[row] if row in failures else read(answer) for row, answer in enumerate(answers)]
 
 
 def answered(results: Any, failures: Mapping[int, str]) -> Any:

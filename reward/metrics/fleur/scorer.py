@@ -8,10 +8,11 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError, ImageError, JudgeError
-from reward.judges.base import Judge, Question, ask
+from reward.judges.base import Judge, Question, ask, read_each
 from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
@@ -178,24 +179,19 @@ class FleurScorer(JudgedScorer):
         self._check_digits()
         if self.draws is not None:
             return self._sampled([self._question(caption) for caption in captions], self.draws)
-        answers, failures = ask(
+        grades = read_each(
             self.judge.generate,
             [self._question(caption) for caption in captions],
+            partial(read_grade, second_decimal=self.second_decimal == "always"),
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
         )
-        always = self.second_decimal == "always"
-        grades = [
-            failures[index] if index in failures else read_grade(answer, second_decimal=always)
-            for index, answer in enumerate(answers)
-        ]
-        partial = sum(not isinstance(grade, str) and grade.partial for grade in grades)
-        if partial:
+        if ended := sum(not isinstance(grade, str) and grade.partial for grade in grades):
             logger.warning(
                 "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal "
                 "are smoothed over that decimal alone, as with second_decimal='written'.",
-                partial,
+                ended,
             )
         return [grade if isinstance(grade, str) else (grade.smoothed, grade.raw) for grade in grades]
 
@@ -203,10 +199,9 @@ class FleurScorer(JudgedScorer):
         """The mean of the sampled grades of each question."""
         heat, seeds = self.temperature, range(self.seed, self.seed + draws)
         asked = [replace(question, temperature=heat, seed=seed) for question in questions for seed in seeds]
-        answers, failures = ask(self.judge.generate, asked, max_new_tokens=self.max_new_tokens)
-        read = [failures.get(at) or read_number(answer.text) for at, answer in enumerate(answers)]
-        lost = sum(isinstance(number, str) for number in read)
-        if lost:
+        generate, limit = self.judge.generate, self.max_new_tokens
+        read = read_each(generate, asked, lambda answer: read_number(answer.text), max_new_tokens=limit)
+        if lost := sum(isinstance(number, str) for number in read):
             logger.warning("fleur: %d of %d sampled grades could not be read and are left out", lost, len(read))
         rows: list[Sequence[float] | str] = []
         for start in range(0, len(read), draws):

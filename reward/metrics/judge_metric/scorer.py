@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.judges.base import Judge, Question, ask
+from reward.judges.base import Judge, Question, ask, read_each
 from reward.judges.wording import fill, quoted
 from reward.metrics.judge_metric import CLAIR, JUDGE, QUESTIONS, RUBRIC, VQASCORE
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
@@ -111,9 +111,9 @@ class JudgeScorer(JudgedScorer):
             found = words(questions, [f"{digit:g}" for digit in digits])
             grades = [each if isinstance(each, str) else float(each @ digits) for each in found]
         else:
-            answers, failures = ask(words.judge.generate, questions, max_new_tokens=self.max_new_tokens)
-            read = json_score if self.prompt.read == "json" else partial(written_number, pattern=self.prompt.number)
-            grades = [failures[row] if row in failures else read(answer, scale) for row, answer in enumerate(answers)]
+            number = partial(written_number, scale=scale, pattern=self.prompt.number)
+            read = partial(json_score, scale=scale) if self.prompt.read == "json" else number
+            grades = read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
         return [
             grade if isinstance(grade, str) else min(max((grade - low) / (high - low), 0.0), 1.0) for grade in grades
         ]
@@ -247,10 +247,8 @@ class QuestionsScorer(JudgeScorer):
             elif _plain(told) != "unknown":
                 texts = {"question": quoted(item.text, quote=False), "right": quoted(item.answer, quote=False)}
                 unlike[row] = self._asked(fill(self.prompt.same, answer=self.prompt.quoted(told), **texts))
-        if unlike:
-            values_of_unlike = self._values(list(unlike.values()), words)
-            for row, value in zip(unlike, values_of_unlike, strict=True):
-                values[row] = value
+        for row, value in zip(unlike, self._values([*unlike.values()], words) if unlike else (), strict=True):
+            values[row] = value
         return values
 
 
