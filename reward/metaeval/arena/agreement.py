@@ -36,9 +36,8 @@ class ArenaAgreement:
         without_verdict: battles that people decided and the voter did not; they count nowhere.
         ties, human_ties: share of ties of the voter and of the people.
         ranking: {"elo" or "bradley-terry": {"spearman" or "kendall": correlation of the two rankings of the models}};
-            of Elo the medians are compared, without an interval (NaN). Empty where the battles do not link all models.
-        bias: {model: win rate by the voter minus win rate by people, ties half}; positive where the voter
-            overestimates it.
+            of Elo without an interval (NaN). Empty where the battles do not link all models.
+        bias: {model: win rate by the voter minus win rate by people, ties half}.
         mean_bias: mean size of the bias over the models.
     """
 

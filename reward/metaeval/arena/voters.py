@@ -84,13 +84,21 @@ def all_voters(
     voters = [] if people is None else [people]
     if annotator is not None:
         if people is None:
-            raise DataError(
-                f"no battle has a 'winner', so there is nobody to compare the annotator of {annotator} with"
-            )
-        voters.append(_by_annotator(battles, annotator))
+            raise DataError(f"no battle has a 'winner', so nobody can be compared with the annotator of {annotator}")
+        marked = any(TWICE in battle for battle in battles)
+        counted = [not marked or battle.get(TWICE) is True for battle in battles]
+        others = zip(_same_battles(battles, annotator), counted, strict=True)
+        second = by_people([battle if counts else {**battle, "winner": None} for battle, counts in others])
+        if second is None:
+            raise DataError(f"{annotator} has no 'winner' on these battles (on those marked {TWICE!r})")
+        voters.append(replace(second, name=ANNOTATOR))
     judge = by_judge(battles)
     voters += [] if judge is None else [judge]
-    voters += [_by_judged_file(battles, name, path) for name, path in (judged or {}).items()]
+    for name, path in (judged or {}).items():
+        judge = by_judge(_same_battles(battles, path))
+        if judge is None:
+            raise DataError(f"{path} has no verdict of a judge ('judge') on these battles: `arena --judge` writes it")
+        voters.append(replace(judge, name=name))
     human = np.full(len(battles), np.nan) if people is None else people.points
     sources = list(metrics)
     if people is not None and _BASELINE not in sources and not all(map(has_human, battles)):
@@ -114,10 +122,13 @@ def all_voters(
 
 def by_people(battles: Sequence[Battle]) -> Voter | None:
     """Votes of people, from the field `winner`, a source or `equal`; None if no battle has it."""
-    points = _human_points(battles)
-    if np.isnan(points).all():
+    meanings = ({battle["source1"]: 1.0, battle["source2"]: 0.0, EQUAL: 0.5} for battle in battles)
+    won = [points_of(battle, "winner", meaning) for battle, meaning in zip(battles, meanings, strict=True)]
+    decided = [points for points in won if points is not None]
+    if not decided:
         return None
-    return Voter(PEOPLE, points, position=measure_position_bias((_WINNERS[p],) for p in points if not np.isnan(p)))
+    points = np.array([np.nan if each is None else each for each in won])
+    return Voter(PEOPLE, points, position=measure_position_bias((_WINNERS[each],) for each in decided))
 
 
 def by_judge(battles: Sequence[Battle]) -> Voter | None:
@@ -146,29 +157,6 @@ def by_judge(battles: Sequence[Battle]) -> Voter | None:
         return None
     bias, problem = measure_position_bias(choices), problems[0] if problems else ""
     return Voter(JUDGE, points, position=bias, errors=len(problems), problem=problem)
-
-
-def _human_points(battles: Sequence[Battle]) -> np.ndarray:
-    meanings = ({battle["source1"]: 1.0, battle["source2"]: 0.0, EQUAL: 0.5} for battle in battles)
-    points = (points_of(battle, "winner", meaning) for battle, meaning in zip(battles, meanings, strict=True))
-    return np.array([np.nan if each is None else each for each in points])
-
-
-def _by_judged_file(battles: Sequence[Battle], name: str, path: Path) -> Voter:
-    """Votes of another judge, from the field `judge` of another file of the same battles; CapArena has one a judge."""
-    voter = by_judge(_same_battles(battles, path))
-    if voter is None:
-        raise DataError(f"{path} has no verdict of a judge ('judge') on these battles: have `arena --judge` write it")
-    return replace(voter, name=name)
-
-
-def _by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
-    points = _human_points(_same_battles(battles, path))
-    if any(TWICE in battle for battle in battles):
-        points = np.where([battle.get(TWICE) is True for battle in battles], points, np.nan)
-    if np.isnan(points).all():
-        raise DataError(f"{path} has no 'winner' by a second annotator on these battles (on those marked {TWICE!r})")
-    return Voter(ANNOTATOR, points)
 
 
 def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
