@@ -47,10 +47,10 @@ class Sizes:
         resamples: of the bootstrap.
     """
 
-    samples: int = 300
-    scenes: int = 48
+    samples: int = 200
+    scenes: int = 40
     n: int = 16
-    steps: int = 30
+    steps: int = 16
     prompts: int = 8
     generations: int = 8
     learning_rate: float = 3e-4

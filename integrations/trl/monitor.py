@@ -80,6 +80,7 @@ class RewardMonitor(TrainerCallback):
         self.trainer, self._measure, self.on_parting = trainer, second, on_parting
         self.names, self.second = different_names(trainer.reward_func_names), _inner_name(second)
         self.weights: list[float] = trainer.reward_weights.tolist()
+        self.optimised = ", ".join(name for name, weight in zip(self.names, self.weights, strict=True) if weight)
         self.history: list[dict[str, Any]] = []
         self._captions: list[tuple[str, str]] = []  # (image, caption) of this process in this evaluation
         self._values: list[list[float | None]] = [[] for _ in (*self.names, self.second)]
@@ -104,6 +105,8 @@ class RewardMonitor(TrainerCallback):
     def _second(self, completions: Sequence[Any], **call: Any) -> Sequence[float | None]:
         if self.trainer.model.training:
             return [None] * len(completions)
+        if not {"image", "images"} & call.keys():
+            raise ConfigError("the eval_dataset has no column 'image' or 'images': use make_prompt_dataset")
         images = call.get("images") or [[image] for image in call["image"]]
         keys = [" ".join(image_key(image) for image in of_row) for of_row in images]
         self._captions += zip(keys, map(completion_text, completions), strict=True)
@@ -113,9 +116,8 @@ class RewardMonitor(TrainerCallback):
         return measure(completions=completions, **call)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        lines = (
-            self._file.read_text(encoding="utf-8").splitlines() if state.global_step and self._file.is_file() else []
-        )
+        goes_on = state.global_step and self._file.is_file()
+        lines = self._file.read_text(encoding="utf-8").splitlines() if goes_on else []
         self.history = [check for check in map(json.loads, lines) if check["step"] < state.global_step]
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -127,7 +129,7 @@ class RewardMonitor(TrainerCallback):
             rows = self.history[-1]["rows"] | rows
         check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}, "warned": []}
         self.history = [*before, check]
-        for what, name in (("reward", ", ".join(self.names)), ("second", self.second)):
+        for what, name in (("reward", self.optimised), ("second", self.second)):
             if not self._column(-1, what):
                 message = f"{name} gave no value for any of the {len(rows)} held-out images"
                 if not before:
@@ -152,7 +154,8 @@ class RewardMonitor(TrainerCallback):
         for (image, given), one_sentence in zip(of_image.items(), shared, strict=True):
             captions, *columns = zip(*given, strict=True)
             *rewards, second = map(_mean, columns)
-            known = [weight * value for weight, value in zip(self.weights, rewards, strict=True) if value is not None]
+            weights = zip(self.weights, rewards, strict=True)
+            known = [weight * value for weight, value in weights if weight and value is not None]
             rows[image] = {
                 "caption": captions[0],
                 "rewards": dict(zip(self.names, rewards, strict=True)),
@@ -184,11 +187,10 @@ class RewardMonitor(TrainerCallback):
         told = {kind for check in self.history for kind in check["warned"]}
         found: dict[str, tuple[str, int, str]] = {}  # {kind: (text, check to compare with, column)}
         if (verdict.parted or verdict.fallen) and verdict.second is not None and "parted" not in told:
-            what = (
-                "have parted" if verdict.parted else "have fallen: the training is unstable (lower the learning rate)"
-            )
+            unstable = "have fallen: the training is unstable (lower the learning rate)"
+            what = "have parted" if verdict.parted else unstable
             text = (
-                f"the optimised reward ({', '.join(self.names)}) and {self.second} {what}. Since step "
+                f"the optimised reward ({self.optimised}) and {self.second} {what}. Since step "
                 f"{self.history[verdict.best]['step']}, where {self.second} was best, it changed by "
                 f"{verdict.second.value} on {verdict.second.images} images, the reward by "
                 f"{verdict.reward.value if verdict.reward else 'nothing known'}"

@@ -143,15 +143,15 @@ async def second_later(completions, **columns):
 
 def test_rewards_of_one_name_are_told_apart_and_asynchronous_ones_are_kept(tmp_path):
     """Two partials of one function have one name."""
-    rewards = [functools.partial(constant, value=value) for value in (1.0, 2.0)] + [later]
+    rewards = [functools.partial(constant, value=value) for value in (1.0, None)] + [later]
     trainer, monitor = watched(
         tmp_path, rewards=rewards, second=second_later, max_steps=1, reward_weights=[0.5, 0.25, 0.0]
     )
     trainer.train()
     for row in monitor.history[0]["rows"].values():
-        assert row["rewards"] == {"constant": 1.0, "constant_2": 2.0, "later": 3.0}
-        assert (row["reward"], row["second"]) == (1.0, 0.5)
-    assert logged(trainer, "eval_rewards/constant_2/mean") == [2.0, 2.0]
+        assert row["rewards"] == {"constant": 1.0, "constant_2": None, "later": 3.0}
+        assert (row["reward"], row["second"]) == (0.5, 0.5)  # as the trainer adds up: without what does not apply
+    assert logged(trainer, "eval_rewards/constant_2/mean") == [None, None]
 
 
 def test_a_policy_that_comes_to_write_one_sentence_on_every_image_is_warned_of_once(tmp_path, caplog, monkeypatch):
