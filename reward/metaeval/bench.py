@@ -143,11 +143,7 @@ def run_bench(
 
 
 def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
-    """Scores (N, K) that came with the data.
-
-    Raises:
-        DataError: no such column; the message lists the columns.
-    """
+    """Scores (N, K) that came with the data."""
     if name not in benchmark.columns:
         known = ", ".join(benchmark.columns) or "none"
         known += ". Ratings are named by --rating-column" if benchmark.spec.statistics else ""
@@ -163,11 +159,7 @@ def title_of(benchmark: Benchmark) -> str:
 def default_metrics(
     benchmarks: Sequence[Benchmark], *, references: bool = True
 ) -> tuple[list[MetricSource], list[str]]:
-    """Metrics that can score these benchmarks with what ships with the package, and why the others are left out.
-
-    Raises:
-        DataError: there is none.
-    """
+    """Metrics that can score these benchmarks with what ships with the package, and why the others are left out."""
     metrics: list[MetricSource] = []
     reasons: dict[str, list[str]] = {}  # metrics left out, by why
     for name in list_metrics():

@@ -210,10 +210,6 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         folder: made if absent; or one of them by its path, such as `figures.json`.
         tables: of the benchmarks, from `run_bench`.
         figures: from `to_json`.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        OutputError: a file cannot be written.
     """
     check_report(folder)
     shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))

@@ -217,12 +217,7 @@ def page_svg(figure: Any) -> str:
 
 
 def check_report(folder: Path) -> None:
-    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        OutputError: an address, or the folder cannot be made, or not be written to.
-    """
+    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file."""
     refuse_address(folder)
     if folder.suffix != ".json":
         require("matplotlib", extra="report", purpose="a report with plots")
@@ -254,9 +249,6 @@ def write_pages(
         tables: from top to bottom.
         remarks: below the tables.
         sections: plots of the HTML page, which needs no other file: titles, each with {heading: SVG}.
-
-    Raises:
-        OutputError: a file cannot be written.
     """
     texts = {
         "json": json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False) + "\n",

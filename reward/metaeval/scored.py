@@ -192,11 +192,6 @@ def write_scored_report(
 
     Returns:
         What a reader must know beside the page, and at last how many rows it is on.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-        DataError: the data cannot be read, or hold no scores.
-        OutputError: the output is there already, or cannot be written.
     """
     target = Path(output)
     require("matplotlib", extra="report", purpose="a report with plots")

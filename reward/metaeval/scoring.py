@@ -170,11 +170,7 @@ def score_benchmark(
 
 
 def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:
-    """Refuses a metric that needs images or references that no sample of the benchmark has.
-
-    Raises:
-        DataError: no images, or no references.
-    """
+    """Refuses a metric that needs images or references that no sample of the benchmark has."""
     valid = [sample for sample in samples if sample is not None]
     if spec.needs_references and not any(sample.references for sample in valid):
         withheld = any(benchmark.rows["references"])

@@ -125,11 +125,7 @@ def comparison_grid(names: Sequence[str], found: Sequence[Captioners]) -> Grid:
 
 
 def write_comparison(output: Path, names: Sequence[str], found: Sequence[Captioners], command: str, most: int) -> Path:
-    """Writes a page with the images on which the first metric sees the largest differences.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Writes a page with the images on which the first metric sees the largest differences."""
     one, galleries = found[0], []
     for name, gains in zip(names, (one.scores[0] - one.scores[1], one.scores[1] - one.scores[0]), strict=True):
         order = [row for row in np.argsort(-gains, kind="stable").tolist() if gains[row] > 0][:most]

@@ -242,7 +242,7 @@ def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
 
 def _checked(rows: Dataset, name: str) -> Dataset:
     if "correct" in rows.column_names and "caption" not in rows.column_names:
-        rows = rows.rename_column("correct", "caption")  # as in files of `reward.metaeval.write_pairs`
+        rows = rows.rename_column("correct", "caption")  # as `corruptions.benchmark.write_pairs` writes them
     needed = {"caption": "caption"}
     if "incorrect" in rows.column_names:
         needed["category"] = "category (of the column incorrect)"
