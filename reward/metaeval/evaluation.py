@@ -166,7 +166,7 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
     every = np.concatenate([column.items for column in columns.values()])
     counted = np.isin(np.arange(len(benchmark.rows)), every)
     images = np.full(len(counted), -1)
-    images[counted] = number_clusters([name or (place,) for place, name in benchmark.rows["image_id"][counted].items()])
+    images[counted] = number_clusters(benchmark.rows["image_id"][counted].tolist())
     count = int(images.max()) + 1
     shown = {name: (column, column.statistic) for name, column in columns.items()}
     if benchmark.spec.statistics and len(columns) == 1:  # several statistics of one column
@@ -175,14 +175,14 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
         headline = next(iter(shown))
     else:
         headline = benchmark.spec.headline if averaged else list(shown)[-1]
-    replicates, single = {}, set()
-    for name, (column, statistic) in shown.items():
-        clusters = images[column.items]
-        replicates[name] = resampled(statistic, column.arrays, draws(count, resamples, seed), clusters)
-        if count == 1:  # one image says no more
-            replicates[name][1:] = np.nan
-        single |= {name} if len(np.unique(clusters)) == 1 else set()
+    replicates = {
+        name: resampled(statistic, column.arrays, draws(count, resamples, seed), images[column.items])
+        for name, (column, statistic) in shown.items()
+    }
+    single = {name for name, (column, _) in shown.items() if len(np.unique(images[column.items])) == 1}
     replicates = with_mean(replicates, averaged)
+    for values in replicates.values() if count == 1 else ():  # one image says no more
+        values[1:] = np.nan
     return Evaluation(
         statistic=benchmark.spec.statistic,
         estimates={name: Interval.of(values[:1] if name in single else values) for name, values in replicates.items()},

@@ -184,18 +184,8 @@ def test_pictures_of_moved_data_are_left_out(tmp_path: Path, run: Run, monkeypat
     save_greys(tmp_path / "greys")
     rows = [{"pic": f"greys/{row}.png", "image": "none.png", "said": "a " * (row + 1)} for row in range(3)]
     write_lines(tmp_path / "data.jsonl", rows)
-    run(
-        "score",
-        "data.jsonl",
-        "-m",
-        "length",
-        "-o",
-        "scores.jsonl",
-        "--candidate-column",
-        "said",
-        "--image-column",
-        "pic",
-    )
+    named = ["--candidate-column", "said", "--image-column", "pic"]
+    run("score", "data.jsonl", "-m", "length", "-o", "scores.jsonl", *named)
     _, told = run("report", "scores.jsonl", "-o", "scores.html")
     assert "report on 3 rows" in told
     assert "--image-root" not in told
