@@ -17,8 +17,10 @@ _WEIGHT = ("weight", "points")
 _CHOICES = ("choices", "options")
 _BULLET = re.compile(r"^\s*(?:[-*\u2022]|\(?\d{1,3}[.)])\s+")
 _LETTERED = re.compile(r"^\s*\(?([A-Z])[.):]\s", re.MULTILINE)
-RUBRIC_FORM = 'write ["It names the dog.", ...], or [{"criterion": "It names the dog.", "weight": 2}, ...]'
-QUESTIONS_FORM = 'write [{"question": "What runs?", "answer": "a dog"}, ...], with "choices": [...] if there are any'
+_FORMS = {
+    "rubric": 'write ["It names the dog.", ...], or [{"criterion": "It names the dog.", "weight": 2}, ...]',
+    "questions": 'write [{"question": "What runs?", "answer": "a dog"}, ...], with "choices": [...] if there are any',
+}
 
 
 class Item(NamedTuple):
@@ -46,12 +48,12 @@ def read_rubric(cell: Any) -> tuple[Item, ...]:
         ['It names the dog.', 'It is short.']
     """
     items = []
-    for place, value in enumerate(_values(cell, "rubric", RUBRIC_FORM)):
+    for place, value in enumerate(_values(cell, "rubric")):
         if is_list(value) and len(pair := values_of(value, "criterion")) == 2:
             value = {"criterion": pair[0], "weight": pair[1]}
         fields = value if isinstance(value, Mapping) else {"criterion": value}
-        items.append(Item(_text(fields, place, "rubric", RUBRIC_FORM), _weight(fields, place, RUBRIC_FORM)))
-    return _weighed(items, "rubric", RUBRIC_FORM)
+        items.append(Item(_text(fields, place, "rubric"), _weight(fields, place, "rubric")))
+    return _weighed(items, "rubric")
 
 
 def read_questions(cell: Any) -> tuple[Item, ...]:
@@ -68,12 +70,12 @@ def read_questions(cell: Any) -> tuple[Item, ...]:
         Item(text='What runs?\\nA. cat\\nB. dog', weight=1.0, answer='B', letters='AB')
     """
     items = []
-    for place, fields in enumerate(_values(cell, "questions", QUESTIONS_FORM)):
+    for place, fields in enumerate(_values(cell, "questions")):
         if not isinstance(fields, Mapping):
-            raise _wrong("questions", place, f"is {fields!r:.60}", QUESTIONS_FORM)
-        text = _text(fields, place, "questions", QUESTIONS_FORM)
-        items.append(_question(text, fields, place)._replace(weight=_weight(fields, place, QUESTIONS_FORM)))
-    return _weighed(items, "questions", QUESTIONS_FORM)
+            raise _wrong("questions", place, f"is {fields!r:.60}")
+        item = _question(_text(fields, place, "questions"), fields, place)
+        items.append(item._replace(weight=_weight(fields, place, "questions")))
+    return _weighed(items, "questions")
 
 
 def weighted_share(items: tuple[Item, ...], met: list[float]) -> float:
@@ -87,14 +89,14 @@ def weighted_share(items: tuple[Item, ...], met: list[float]) -> float:
     return min(max(gained / math.fsum(max(item.weight, 0.0) for item in items), 0.0), 1.0)
 
 
-def _values(cell: Any, name: str, form: str) -> list[Any]:
+def _values(cell: Any, name: str) -> list[Any]:
     value = listed(or_none(cell))
     if value is None:
-        raise InvalidSampleError(f"the row has no {name}; {form}")
+        raise InvalidSampleError(f"the row has no {name}; {_FORMS[name]}")
     if isinstance(value, Mapping):
         first = next(iter(value.values()), None)
         if len(value) == 1 and (is_list(first) or isinstance(first, Mapping)):
-            return _values(first, name, form)
+            return _values(first, name)
         if texts := [value[key] for key in _TEXT if key in value]:
             if not is_list(texts[0]):
                 return [value]
@@ -105,36 +107,40 @@ def _values(cell: Any, name: str, form: str) -> list[Any]:
     if isinstance(value, str) and name == "rubric":
         return [_BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
     if not is_list(value):
-        raise InvalidSampleError(f"the row's {name} must be a list, got {value!r:.60}; {form}")
+        raise InvalidSampleError(f"the row's {name} must be a list, got {value!r:.60}; {_FORMS[name]}")
     return values_of(value, name)
 
 
-def _text(fields: Mapping[str, Any], place: int, name: str, form: str) -> str:
-    text = next((fields[key] for key in _TEXT if fields.get(key) is not None), None)
+def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((fields[name] for name in names if or_none(fields.get(name)) is not None), None)
+
+
+def _text(fields: Mapping[str, Any], place: int, name: str) -> str:
+    text = _first(fields, _TEXT)
     if not isinstance(text, str) or is_blank(text):
-        raise _wrong(name, place, f"has no text: {dict(fields)!r:.60}", form)
+        raise _wrong(name, place, f"has no text: {dict(fields)!r:.60}")
     check_encodable(text, name)
     return text.strip()
 
 
-def _weight(fields: Mapping[str, Any], place: int, form: str) -> float:
-    value = next((fields[key] for key in _WEIGHT if or_none(fields.get(key)) is not None), 1.0)
+def _weight(fields: Mapping[str, Any], place: int, name: str) -> float:
+    value = _first(fields, _WEIGHT)
     try:
-        weight = math.nan if isinstance(value, bool) else float(value)
+        weight = 1.0 if value is None else float(value)
+        if not math.isfinite(weight) or isinstance(value, bool):
+            raise ValueError
     except (TypeError, ValueError):
-        weight = math.nan
-    if not math.isfinite(weight):
-        raise _wrong("items", place, f"has the weight {value!r:.40}, which is no number", form)
+        raise _wrong(name, place, f"has the weight {value!r:.40}, which is no number") from None
     return weight
 
 
 def _question(text: str, fields: Mapping[str, Any], place: int) -> Item:
     answer = or_none(fields.get("answer"))
-    choices = next((fields[key] for key in _CHOICES if or_none(fields.get(key)) is not None), None)
+    choices = _first(fields, _CHOICES)
     if isinstance(answer, bool):
         answer = "Yes" if answer else "No"
     if answer is None or is_blank(str(answer)):
-        raise _wrong("questions", place, f"has no answer: {dict(fields)!r:.60}", QUESTIONS_FORM)
+        raise _wrong("questions", place, f"has no answer: {dict(fields)!r:.60}")
     told = str(answer).strip()
     if isinstance(choices, Mapping):  # by letter
         told, choices = str(choices.get(told, told)), list(choices.values())
@@ -150,16 +156,16 @@ def _question(text: str, fields: Mapping[str, Any], place: int) -> Item:
         told = texts[answer]
     at = folded.index(told.casefold()) if told.casefold() in folded else letters.find(told) if len(told) == 1 else -1
     if at < 0 or len(texts) >= len(ascii_uppercase):
-        raise _wrong("questions", place, f"has the answer {told!r:.40}, which is none of its choices", QUESTIONS_FORM)
+        raise _wrong("questions", place, f"has the answer {told!r:.40}, which is none of its choices")
     lines = [f"{letter}. {choice}" for letter, choice in zip(letters, texts, strict=True)]
     return Item("\n".join([text, *lines]), answer=letters[at], letters=letters)
 
 
-def _weighed(items: list[Item], name: str, form: str) -> tuple[Item, ...]:
+def _weighed(items: list[Item], name: str) -> tuple[Item, ...]:
     if not any(item.weight > 0 for item in items):
-        raise InvalidSampleError(f"the row's {name} holds nothing with a weight above 0; {form}")
+        raise InvalidSampleError(f"the row's {name} holds nothing with a weight above 0; {_FORMS[name]}")
     return tuple(items)
 
 
-def _wrong(name: str, place: int, problem: str, form: str) -> InvalidSampleError:
-    return InvalidSampleError(f"the row's {name}: item {place + 1} {problem}; {form}")
+def _wrong(name: str, place: int, problem: str) -> InvalidSampleError:
+    return InvalidSampleError(f"the row's {name}: item {place + 1} {problem}; {_FORMS[name]}")

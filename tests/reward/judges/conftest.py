@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reward.judges import session
 from tests.loopback_judge import LoopbackJudge, loopback_judge
 from tests.toy_judges import llava, without_blanks
 
@@ -24,3 +25,9 @@ def model() -> tuple[Any, Any]:
 def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
     with loopback_judge(*model) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between tries to ask a server."""
+    monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)

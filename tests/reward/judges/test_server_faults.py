@@ -46,11 +46,6 @@ ENDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
-
-
 def questions(count: int = 12) -> list[Question]:
     images = pictures(3)
     return [Question(f"Rate the caption: {index} red stars.", image=images[index % 3]) for index in range(count)]

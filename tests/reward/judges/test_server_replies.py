@@ -17,15 +17,10 @@ import pytest
 
 from reward import http_client
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, session
+from reward.judges import Question, ServerJudge
 from tests.loopback_http import send, serving
 
 ANSWERS = list("12345")
-
-
-@pytest.fixture(autouse=True)
-def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
 
 
 def judge_at(server: Any, **settings: Any) -> ServerJudge:
