@@ -129,18 +129,13 @@ def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[st
         "aspects": list(spec.aspects),
         "settings": held if is_told(held := fingerprint_scorer(scorer)) else None,  # clients keep to it after a restart
     }
+    told = ("aspects", "aliases", "columns", "needs_image", "needs_references", "default_weights", "paper")
     return {
+        **{name: getattr(spec, name) for name in told},
         "metric": metric.name,
         "identity": hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).hexdigest()[:16],
         "version": reward.__version__,
-        "aspects": list(spec.aspects),
         "reads_images": bool(getattr(scorer, "reads_images", spec.needs_image)),
         "reads_references": bool(getattr(scorer, "reads_references", True)),
-        "aliases": dict(spec.aliases),
-        "columns": list(spec.columns),
-        "needs_image": spec.needs_image,
-        "needs_references": spec.needs_references,
         "range": [bound if abs(bound) != float("inf") else None for bound in spec.range],  # JSON has no infinity
-        "default_weights": dict(spec.default_weights) if spec.default_weights is not None else None,
-        "paper": spec.paper,
     }
