@@ -1,18 +1,14 @@
-"""The models that commands ask questions: which one, here or behind a server, and its settings."""
+"""Settings of the models that commands ask questions, here or behind a server."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from reward.cli.chosen import read_value
-
-if TYPE_CHECKING:
-    from reward.judges import Judge
 
 JudgeSettings = Annotated[
     list[str] | None,
@@ -24,28 +20,6 @@ JudgeSettings = Annotated[
         "and revision. Repeat it for several.",
     ),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgeOptions:
-    """Which model judges, on this machine or behind a server."""
-
-    judge: Annotated[
-        str,
-        typer.Option(
-            "--judge",
-            "-j",
-            help="The model that judges: folder or Hub id of a vision-language model, or ADDRESS#NAME of one behind an "
-            "OpenAI-compatible server, as in http://localhost:8000/v1#NAME. Its key is read from $OPENAI_API_KEY.",
-        ),
-    ]
-    judge_set: JudgeSettings = None
-
-    def make(self, load: Callable[..., Judge] | None = None) -> Judge:
-        """Makes the judge, see `load_judge`."""
-        from reward.judges.sources import load_judge
-
-        return load_judge(self.judge, load, lazily=True, **read_settings(self.judge_set))
 
 
 def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
