@@ -10,8 +10,6 @@ from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManage
 from integrations.verl import compute_score, find_image
 from reward.rewards.completions import prompt_images
 
-__all__ = ["CaptionRewardManager"]
-
 
 class CaptionRewardManager(NaiveRewardManager):
     """Gives the reward function the images that verl shows the policy, which the function is not passed otherwise.
