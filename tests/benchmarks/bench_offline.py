@@ -27,10 +27,10 @@ from rich.console import Console
 from reward import CaptionSample, load_scorer
 from reward.images import load_image
 from reward.scenes import make_dataset
+from reward.scoring.parts import rows_of
 from tests.benchmarks.measuring import bench_parser, make_table, synchronize, write_csv
 
 DRAWINGS = 200  # different ones, which come back in turns
-PART_ROWS = 1024  # so that there are some in a short run; `capreward score` takes 8,192
 MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
 COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ")
 
@@ -83,7 +83,9 @@ def run(
     parts, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
     saved = 0
     with subprocess.Popen(_command(metric, data, output, options)) as process:
-        while process.poll() is None and not (saved := PART_ROWS * len(list(parts.glob("[0-9]*.json")))):
+        while process.poll() is None and not (
+            saved := sum(len(rows_of(part.name)) for part in parts.glob("[0-9]*.gz"))
+        ):
             time.sleep(0.02)
         first = last = time.perf_counter()
         while process.poll() is None:
@@ -112,14 +114,14 @@ def start(metric: str, data: Path, output: Path, options: argparse.Namespace) ->
     """Seconds until a process has scored and saved the few rows of a file."""
     parts, began = output.with_name(output.name + ".partial"), time.perf_counter()
     with subprocess.Popen(_command(metric, data, output, options)) as process:
-        while process.poll() is None and not output.exists() and not list(parts.glob("[0-9]*.json")):
+        while process.poll() is None and not output.exists() and not list(parts.glob("[0-9]*.gz")):
             time.sleep(0.005)
         return time.perf_counter() - began
 
 
 def _command(metric: str, data: Path, output: Path, options: argparse.Namespace) -> list[str]:
     words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
-    words += ["--part-rows", str(PART_ROWS), *(["--dtype", options.dtype] if options.dtype else [])]
+    words += ["--dtype", options.dtype] if options.dtype else []
     return [sys.executable, "-m", "reward.cli.main", *words]
 
 
