@@ -100,6 +100,7 @@ def rate_arena(
         DataError: the first voter's battles do not link all models.
 
     Example:
+        >>> import numpy as np
         >>> entry = {"source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
         >>> battles = [{**entry, "img": str(number)} for number in range(20)]
         >>> people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
