@@ -166,7 +166,8 @@ def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path
     line = ["score", "c.jsonl", "-m", "length", "-o", "o.parquet", "--device", "cpu"]
     command = [sys.executable, "-c", "from reward.cli.main import main; main()", *line]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "stopped")
+    last = done.stderr.splitlines()[-1]  # of pyarrow, which is loaded for the output, with what is saved
+    assert (done.returncode, last.partition(";")[0]) == (130, "stopped")
     assert "Traceback" not in done.stderr
 
 
