@@ -27,6 +27,7 @@ from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
 from reward.scenes import ASPECTS, make_dataset
 from reward.scoring import score_dataset
+from reward.scoring.writers import refuse_address
 
 SEED = 7  # of all held-out scenes; no model was trained on scenes of this seed
 _MEASURES = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "words": "words"}
@@ -88,6 +89,7 @@ class _Demo:
     """One run: the models, the held-out scenes, and the results so far."""
 
     def __init__(self, output: Path, sizes: Sizes, sources: Mapping[str, str]) -> None:
+        refuse_address(output)
         self.output, self.sizes = output, sizes
         self.results: dict[str, Any] = {"version": reward.__version__, **sources, "sizes": asdict(sizes)}
         self.results |= dict.fromkeys(("agreement", "choice", "offline", "grpo", "stopped")) | {"seconds": {}}
