@@ -68,7 +68,7 @@ gpu: $(INSTALLED)
 $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --no-input -c $(CONSTRAINTS) \
-		-e ".[dev,docs,corruptions,judges,ngrams,ray,rerankers,report,serve]"
+		-e ".[dev,docs,corruptions,judges,ngrams,ray,rerankers,serve]"
 	touch $@
 
 $(OLDEST): pyproject.toml

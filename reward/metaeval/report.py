@@ -19,7 +19,7 @@ import numpy as np
 from reward.errors import ImageError, InvalidSampleError, OutputError
 from reward.images import load_image
 from reward.metaeval.bootstrap import Interval
-from reward.optional import installed_versions, require
+from reward.optional import installed_versions
 from reward.samples import one_image
 from reward.scoring.writers import refuse_address, write_text
 
@@ -186,8 +186,7 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
 
 
 def blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
-    """A figure of that size in inches, and its axes; MissingExtraError without matplotlib."""
-    require("matplotlib", extra="report", purpose="a plot")
+    """A figure of that size in inches, and its axes."""
     from matplotlib.figure import Figure  # not pyplot, which looks for a screen
 
     figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
@@ -219,8 +218,6 @@ def page_svg(figure: Any) -> str:
 def check_report(folder: Path) -> None:
     """Checks, before anything is scored, that a report can be written, as files in a folder or as one file."""
     refuse_address(folder)
-    if folder.suffix != ".json":
-        require("matplotlib", extra="report", purpose="a report with plots")
     try:
         place = folder.parent if is_file(folder) else folder
         place.mkdir(parents=True, exist_ok=True)

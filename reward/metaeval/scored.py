@@ -16,7 +16,6 @@ import pandas as pd
 
 from reward.errors import DataError, OutputError
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
-from reward.optional import require
 from reward.samples import find_column, named
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
@@ -194,7 +193,6 @@ def write_scored_report(
         What a reader must know beside the page, and at last how many rows it is on.
     """
     target = Path(output)
-    require("matplotlib", extra="report", purpose="a report with plots")
     check_output_name(target, ".html")
     if target.exists() and not overwrite:
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")

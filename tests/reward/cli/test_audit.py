@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run
@@ -20,7 +17,6 @@ def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: P
     assert json.loads(run("audit", "-m", "length", "--images", 2, "--json", "--quiet")[0])["images"] == 2
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs matplotlib")
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
     good = [{"candidate": f"A dog runs on grass. It has {n} legs. The sky is blue."} for n in range(6)]
     write_lines(tmp_path / "good.jsonl", good)

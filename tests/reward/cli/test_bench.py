@@ -114,7 +114,6 @@ def test_a_wide_table_is_cut_between_columns(
 
 
 def test_several_benchmarks_limits_and_the_report(run: Run, data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     pairs = write_pairs(tmp_path / "pairs", 20)
     output = tmp_path / "my report"
     line = ["bench", "-b", f"flickr8k-expert={data}", "-b", f"pascal-50s={pairs}", "--limit", 16, "--resamples", 50]

@@ -166,7 +166,6 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
 
 
 def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     scenes = load_benchmark("scenes", limit=60)
     rated = load_benchmark("flickr8k-expert", write_rated(tmp_path / "rated", 40))
     for benchmarks, heading in (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from reward.errors import MissingExtraError, OutputError
+from reward.errors import OutputError
 from reward.metaeval.bench import BenchTable, run_bench
 from reward.metaeval.bench_report import to_json, write_report
 from reward.metaeval.benchmarks import load_benchmark
@@ -30,7 +29,6 @@ def tables_of(folder: Path) -> list[BenchTable]:
 
 
 def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     tables = tables_of(tmp_path)
     figures = to_json(tables, command="capreward bench <x>", seed=0, resamples=50, references=True)
     folder = tmp_path / "my report" / "deep"
@@ -56,22 +54,15 @@ def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
 
 
 def test_plots_of_odd_figures() -> None:
-    pytest.importorskip("matplotlib")
     nan = float("nan")
     rows = {"no value": Interval(nan, nan, nan), "outside": Interval(0.5, 0.6, 0.7), "$a^$": Interval(-0.1, -0.2, 0)}
     assert ">$a^$<" in bar_plot(rows, best="outside")
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_anything_is_scored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
     check_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", *([Path("/proc")] if Path("/proc/self").is_dir() else [])):
         with pytest.raises(OutputError, match=f"cannot write {folder}"):
             check_report(folder)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match=r'pip install "capreward\[report\]"'):
-        check_report(tmp_path / "out")

@@ -16,8 +16,6 @@ from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run, run  # noqa: F401  # a fixture
 from tests.reward.scoring.small_data import save_greys
 
-pytest.importorskip("matplotlib")
-
 
 def rows_of(folder: Path, *, count: int = 90) -> Path:
     """Scored rows of three images; every tenth has an error."""
