@@ -104,6 +104,8 @@ class FileRun:
                 f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
                 "leave out devices= (--devices)"
             )
+        if devices and metrics.options.get("device") is not None:
+            raise ConfigError("give device= (--device) for one process, or devices= (--devices), not both")
         if len(devices) == 1:
             metrics.options["device"] = devices[0]
         return devices if len(devices) > 1 else []
