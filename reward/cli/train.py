@@ -92,6 +92,7 @@ def train(
     Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
     """
     import errno
+    from dataclasses import replace
 
     from accelerate import PartialState
 
@@ -103,7 +104,6 @@ def train(
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
     from reward.training.run import use_cpu
-    from reward.training.seeds import train_seeds
     from reward.training.shares import parse_data
 
     seeds = seed or []
@@ -115,27 +115,28 @@ def train(
     if init is not None and preset is None:
         base.pop("model")  # the checkpoint says what the network is
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
+    runs = {output: settings}
+    if len(seeds) > 1:
+        runs = {output / f"seed-{each}": replace(settings, seed=each) for each in seeds}
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
     is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
     if push_to is not None and is_main:
         check_push(push_to, private=private, create=False)
-    begun = read_record(output) is not None
-    resume = begun if resume is None else resume
-    if begun and resume and is_main:
-        what = "is complete already" if is_complete(output) else "holds an unfinished run, which goes on"
-        terminal.console(stderr=True).print(f"{output} {what}")
-    options: dict[str, Any] = {"init": init, "resume": resume, "command": terminal.command_line()}
+    options: dict[str, Any] = {"init": init, "command": terminal.command_line()}
     options["on_ready"] = lambda: None if push_to is None else check_push(push_to, private=private)
-    try:
-        if len(seeds) > 1:
-            results = train_seeds(metric, sources, output, settings, seeds, **options)
-        else:
-            results = [run(metric, sources, output, settings, **options)]
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
-            error.filename = output  # the error of a full disk itself names no file
-        raise
+    results = []
+    for folder, own in runs.items():
+        begun = read_record(folder) is not None
+        if begun and resume is not False and is_main:
+            what = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
+            terminal.console(stderr=True).print(f"{folder} {what}")
+        try:
+            results.append(run(metric, sources, folder, own, resume=begun if resume is None else resume, **options))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+                error.filename = folder  # the error of a full disk itself names no file
+            raise
     PartialState().destroy_process_group()
     if is_main:
         _report(results)

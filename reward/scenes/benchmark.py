@@ -16,7 +16,6 @@ from reward.training.corruptions.words import corrupt_words
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = ["SHORT_TOKENS", "WORD_LEVEL", "make_pair_dataset"]
 
 # Errors that show in the words, without the picture; and the caption of another scene.
 WORD_LEVEL = ("shuffle_words", "shuffle_sentences", "repeat_noun", "repeat_verb", "repeat_adjective", "retrieved")
@@ -42,9 +41,6 @@ def make_pair_dataset(
     Returns:
         A data set with the columns image (PIL), correct, incorrect, category, error_token (first token in which the
         captions differ, counted as above) and scene (JSON, for `Oracle.score`), ordered by category.
-
-    Raises:
-        ValueError: `n` below 1 or an unknown category.
 
     Example:
         >>> rows = make_pair_dataset(1, seed=0, long=False, categories=["count", "scene_text"])

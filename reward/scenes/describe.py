@@ -25,8 +25,6 @@ from reward.scenes.language import (
     plural,
 )
 
-__all__ = ["Caption", "Style", "describe"]
-
 _SLOT = re.compile(r"\{(\w+)\}")
 
 

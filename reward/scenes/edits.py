@@ -24,8 +24,6 @@ from reward.scenes.graph import (
 )
 from reward.scenes.language import SYNONYMS, Sentence, Word, plural
 
-__all__ = ["DAMAGES", "ERRORS", "damage", "drop_facts", "make_error"]
-
 ERRORS = ("noun", "attribute", "count", "spatial", "actant_swap", "action", "scene_text", "hallucination", "background")
 # Points, on the scale to five, that one damage costs.
 DAMAGES = {"repetition": 1.0, "word_order": 1.2, "agreement": 0.7, "truncation": 1.3}
@@ -42,9 +40,6 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
 
     Args:
         kind: one of `ERRORS`.
-
-    Raises:
-        ValueError: unknown kind.
 
     Example:
         >>> from reward.scenes.graph import sample_scene
@@ -115,9 +110,6 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
 
     Args:
         kind: one of `DAMAGES`.
-
-    Raises:
-        ValueError: unknown kind.
     """
     if kind not in DAMAGES:
         raise ValueError(f"unknown kind of damage {kind!r}; known: {', '.join(DAMAGES)}")

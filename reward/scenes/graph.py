@@ -7,24 +7,6 @@ import random
 from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
-__all__ = [
-    "ACTIONS",
-    "BACKGROUNDS",
-    "COLOURS",
-    "GRID",
-    "MAX_COUNT",
-    "NOUNS",
-    "PATTERNS",
-    "SIZES",
-    "WORDS",
-    "Action",
-    "Entity",
-    "Fact",
-    "Scene",
-    "Sign",
-    "sample_scene",
-]
-
 NOUNS = ("circle", "square", "triangle", "star", "heart", "ring")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange")
 SIZES = ("big", "small")

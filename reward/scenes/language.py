@@ -6,19 +6,6 @@ from dataclasses import dataclass
 
 from reward.scenes.graph import Fact
 
-__all__ = [
-    "BACKGROUND_PHRASES",
-    "FILLER",
-    "NUMBERS",
-    "POSITION_PHRASES",
-    "SIZE_WORDS",
-    "SYNONYMS",
-    "TEMPLATES",
-    "Sentence",
-    "Word",
-    "plural",
-]
-
 
 @dataclass(frozen=True)
 class Word:

@@ -24,8 +24,6 @@ from reward.scenes.language import (
     plural,
 )
 
-__all__ = ["Oracle", "Reading", "Verdict"]
-
 
 def _inverse(table: dict[str, tuple[str, ...]] | dict[int, tuple[str, ...]]) -> dict[str, str | int]:
     return {phrase: value for value, phrases in table.items() for phrase in phrases}

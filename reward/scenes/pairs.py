@@ -10,8 +10,6 @@ from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
 from reward.scenes.graph import Fact, Scene, sample_scene
 
-__all__ = ["CATEGORIES", "Pair", "SteadyRandom", "make_pair", "make_texts", "true_caption"]
-
 # What can be wrong, in the terms of compositional benchmarks; each is one kind of error of `reward.scenes.edits`.
 CATEGORIES = ("spatial", "actant_swap", "action", "noun", "attribute", "count", "scene_text")
 
@@ -52,9 +50,6 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         rng: source of the error and of the wording.
         long: whether the captions state everything, in many sentences with padding (about 90 to 190 tokens of a CLIP);
             by default they state some of the facts in few sentences.
-
-    Raises:
-        ValueError: unknown category.
 
     Example:
         >>> from reward.scenes.graph import sample_scene

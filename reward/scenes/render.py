@@ -9,8 +9,6 @@ from PIL import Image, ImageDraw
 
 from reward.scenes.graph import GRID, Action, Entity, Scene
 
-__all__ = ["CELL", "IMAGE_SIZE", "render"]
-
 CELL = 32
 IMAGE_SIZE = CELL * GRID
 

@@ -17,21 +17,6 @@ from reward.scenes.render import render
 if TYPE_CHECKING:
     from datasets import Dataset
 
-__all__ = [
-    "ASPECTS",
-    "NOISE",
-    "RATERS",
-    "Candidate",
-    "RatedSample",
-    "Ratings",
-    "make_candidate",
-    "make_dataset",
-    "make_rated_sample",
-    "make_references",
-    "rate",
-    "rate_text",
-    "true_ratings",
-]
 
 ASPECTS = ("desc", "rel", "flu")
 RATERS = 3
@@ -211,9 +196,6 @@ def make_dataset(n: int, seed: int) -> Dataset:
         score (float in [0, 1]); and beside them desc, rel, flu (score is their mean), ratings (JSON: per aspect the
         three raters' whole ratings 1..5), truth (JSON: per aspect the rating without noise), errors and damages (lists
         of str), and scene (JSON, for `Oracle.score`).
-
-    Raises:
-        ValueError: `n` below 1.
 
     Example:
         >>> rows = make_dataset(2, seed=0)

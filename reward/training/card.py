@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCardData
+
 from reward.backbones.fit import leaves
 from reward.metrics.base import MetricSpec
 from reward.publishing import HUB_ID
 from reward.training.data import ALIASES
 from reward.training.evaluation import compare_figures
 from reward.training.shares import parse_data
-
-__all__ = ["figure_table", "make_card"]
 
 
 def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
@@ -81,17 +81,10 @@ def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
     data = [ALIASES[name] for name in dict.fromkeys(each.partition("=")[0] for each in named) if name in ALIASES]
     found = {str(value) for path, value in leaves(facts["config"]["model"]) if path.endswith("backbone") and value}
     hub = sorted(each for each in found if each.count("/") == 1 and each[0] != "." and not Path(each).exists())
-    listed = "".join(
-        f"{key}:\n" + "".join(f"- {value}\n" for value in values)
-        for key, values in (("base_model", hub), ("datasets", data))
-        if values
-    )
+    tags = ["image-captioning", "reward-model", spec.name]
+    head = ModelCardData(library_name="capreward", base_model=hub or None, datasets=data or None, tags=tags)
     return f"""---
-library_name: capreward
-{listed}tags:
-- image-captioning
-- reward-model
-- {spec.name}
+{head.to_yaml()}
 ---
 
 # {spec.name} checkpoint

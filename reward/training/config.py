@@ -14,8 +14,6 @@ from typing import Any
 
 from reward.errors import ConfigError
 
-__all__ = ["TrainingConfig", "make_config", "read_config_file"]
-
 
 def _is_whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least  # not a bool
@@ -116,9 +114,6 @@ class TrainingConfig:
             `test` when the data are the synthetic scenes.
         scenes_seed: seed of the scenes' part `train`; `val` and `test` use the next two.
 
-    Raises:
-        ConfigError: a value out of range or of the wrong type.
-
     Example:
         >>> TrainingConfig(epochs=2).patience
         1
@@ -194,9 +189,6 @@ class TrainingConfig:
     def stage(self, name: str) -> TrainingConfig:
         """The settings of one stage: these, changed by the stage's own; its seed is the common one plus its place.
 
-        Raises:
-            ConfigError: the stage's settings are refused.
-
         Example:
             >>> config = TrainingConfig(batch_size=8, stages={"pairs": {"loss": "bce"}, "ratings": {"batch_size": 6}})
             >>> config.stage("ratings").batch_size, config.stage("ratings").seed
@@ -217,11 +209,7 @@ class TrainingConfig:
 
 
 def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Reads a `.yaml`, `.yml` or `.json` file that holds one table of settings.
-
-    Raises:
-        ConfigError: no such file, another suffix, broken syntax, or not a table.
-    """
+    """Reads a `.yaml`, `.yml` or `.json` file that holds one table of settings."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -248,9 +236,6 @@ def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
     """One configuration from several tables: later ones win; tables inside `model` and `stages` merge key by key.
-
-    Raises:
-        ConfigError: an unknown setting, or a value that `TrainingConfig` refuses.
 
     Example:
         >>> make_config({"epochs": 3, "model": {"a": {"b": 1}}}, {"model": {"a": {"c": 2}}}).model

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from reward.training.config import TrainingConfig
 
-__all__ = ["ALIASES", "Judgement", "Judgements", "load_parts", "make_judgements"]
 
 # Short names accepted in place of a Hub id.
 ALIASES = {
@@ -165,9 +164,6 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
 
     Returns:
         The splits, and the folder in which image paths are relative (None when the data set is not a folder).
-
-    Raises:
-        DataError: the source cannot be loaded, or has no named splits.
     """
     from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 
@@ -256,9 +252,6 @@ def make_judgements(
         config: gives seed, `reference_free_rate` and `max_references`; the part `config.train_part` is shown as in
             training, others as in evaluation.
         root: folder of relative image paths.
-
-    Raises:
-        DataError: no such part, an empty split, a missing column or image file, or a rating outside [0, 1].
     """
     tables = _find_tables(splits, part, spec)
     if not tables:
@@ -341,11 +334,7 @@ def _check_files(rows: Dataset, name: str, root: Path | None) -> None:
 
 
 def check_columns(rows: Dataset, name: str, needed: Mapping[str, str]) -> None:
-    """Checks that the split `name` has rows, the needed columns {column: what messages call it}, and images.
-
-    Raises:
-        DataError: it is empty, or a column is missing.
-    """
+    """Checks that the split `name` has rows, the needed columns {column: what messages call it}, and images."""
     if not len(rows):
         raise DataError(f"split {name!r} is empty")
     missing = [words for column, words in needed.items() if column not in rows.column_names]

@@ -20,16 +20,6 @@ from reward.training.rows import Rows, TrainingRows
 if TYPE_CHECKING:
     from reward.training.trainer import MetricTrainer
 
-__all__ = [
-    "agreement",
-    "compare_figures",
-    "evaluate_parts",
-    "figures_of",
-    "joined_figures",
-    "pair_accuracy",
-    "weighted_figures",
-]
-
 
 def agreement(
     scores: np.ndarray, targets: np.ndarray, aspect_ids: np.ndarray, aspects: Sequence[str]
@@ -45,9 +35,6 @@ def agreement(
 
     Returns:
         {"tau_c": mean, "tau_c_<aspect>": ..., "mse": mean squared error}.
-
-    Raises:
-        TrainingError: a score is not finite, so the training has diverged.
 
     Example:
         >>> agreement(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
@@ -77,9 +64,6 @@ def pair_accuracy(
 
     Returns:
         {"accuracy": mean over the kinds, "accuracy_<category>": ..., "auc": area under the ROC curve of all captions}.
-
-    Raises:
-        TrainingError: a score is not finite, so the training has diverged.
 
     Example:
         >>> pair_accuracy(np.array([0.9, 0.1]), np.array([1, 0]), np.array([0, 0]), ["noun"])
@@ -165,11 +149,7 @@ def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> 
 def evaluate_parts(
     trainer: MetricTrainer, rows: TrainingRows, config: TrainingConfig, spec: MetricSpec, parts: Sequence[str] = ()
 ) -> dict[str, dict[str, float]]:
-    """Figures of the parts named, or of every part that was not trained on; see `TrainingResult.figures`.
-
-    Raises:
-        TrainingError: all parts are evaluated, and the network gives every caption of a validation part the same score.
-    """
+    """Figures of the parts named, or of every part that was not trained on; see `TrainingResult.figures`."""
     figures: dict[str, dict[str, float]] = {}
     compute, trainer.compute_metrics = trainer.compute_metrics, None  # it knows the validation part only
     for part in parts or dict.fromkeys((config.validation_part, *config.test_parts)):

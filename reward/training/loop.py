@@ -20,16 +20,11 @@ from reward.training.rows import load_rows
 from reward.training.run import MetricTraining, TrainingResult, begin, finished, first_record, train_once
 from reward.training.shares import make_shares
 
-__all__ = ["MetricTraining", "TrainingResult", "check_run", "metric_training", "train"]
-
 _CARD = "README.md"
 
 
 def metric_training(spec: MetricSpec) -> MetricTraining:
     """The training module of a metric.
-
-    Raises:
-        ConfigError: the metric cannot be trained.
 
     Example:
         >>> sorted(metric_training(metric_spec("beitscore")).PRESETS)
@@ -81,45 +76,25 @@ def train(
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
-
-    Raises:
-        CheckpointError: `init` cannot be loaded, or its files do not fit each other.
-        ConfigError: the metric cannot be trained, or not with this loss or in stages; it refuses a setting; `init` has
-            another architecture than `config.model` says; or the shares are not usable.
-        DataError: the data set cannot be loaded or lacks parts, columns, ratings or captions.
-        OutputError: the folder is not empty, or holds the state of another run.
-        TrainingError: the loss is not finite, the trained network gives every caption the same score, or the device has
-            too little memory for a step.
     """
-    training, spec, shares, options = check_run(metric, data, config, init)
-    run = _train_stages if config.stages else train_once
-    options |= {"resume": resume, "command": command, "on_ready": on_ready}
-    return run(training, spec, shares, Path(output), config, **options)
-
-
-def check_run(
-    metric: str,
-    data: str | os.PathLike[str] | Mapping[str, float | None],
-    config: TrainingConfig,
-    init: str | os.PathLike[str] | None,
-) -> tuple[MetricTraining, MetricSpec, dict[str, float], dict[str, Any]]:
-    """The metric's training and facts, the shares of the data, and what it goes on from; the settings are checked."""
     spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
     _check_trainable(spec, training, config, init)
     shares = make_shares(data)
-    if init is None:
-        return training, spec, shares, {}
-    check_loading(init, metric=spec.name)
-    folder = resolve_checkpoint(init, metric=spec.name)
-    settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
-    if differing := list(_contradictions("model", config.model, settings)):
-        raise ConfigError(
-            f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
-            "them out, or train without a checkpoint"
-        )
-    origin = {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}
-    return training, _trained_spec(spec, settings), shares, {"start": folder, "init": origin}
+    options: dict[str, Any] = {"resume": resume, "command": command, "on_ready": on_ready}
+    if init is not None:
+        check_loading(init, metric=spec.name)
+        folder = resolve_checkpoint(init, metric=spec.name)
+        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
+        if differing := list(_contradictions("model", config.model, settings)):
+            raise ConfigError(
+                f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
+                "them out, or train without a checkpoint"
+            )
+        spec = _trained_spec(spec, settings)
+        options |= {"start": folder, "init": {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}}
+    run = _train_stages if config.stages else train_once
+    return run(training, spec, shares, Path(output), config, **options)
 
 
 def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
@@ -181,7 +156,9 @@ def _train_stages(
                 )
             finally:
                 if process.is_main_process:
-                    remove_empty(folder, output / STAGES)
+                    for empty in (folder, output / STAGES):  # of a stage that did not begin, for a corrected command
+                        if empty.is_dir() and not any(empty.iterdir()):
+                            empty.rmdir()
         start, init = folder, None
 
     last = results[name]
@@ -200,19 +177,8 @@ def _train_stages(
     )
 
 
-def remove_empty(*folders: Path) -> None:
-    """Removes the folder of a run that did not begin, so that a corrected command can use the output folder."""
-    for folder in folders:
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-
-
 def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:
-    """The spec of the checkpoint that a run writes, with the aspects that the table `model` names.
-
-    Raises:
-        ConfigError: `model.aspects` is not a list of different names.
-    """
+    """The spec of the checkpoint that a run writes, with the aspects that the table `model` names."""
     aspects = settings.get("aspects")
     if aspects is None:
         return spec

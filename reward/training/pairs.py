@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from reward.scenes import Scene
     from reward.training.config import TrainingConfig
 
-__all__ = ["FAMILIES", "CaptionPairs", "ContrastPair", "ScenePairs", "TablePairs", "load_pairs", "make_table_pairs"]
 
 # Kinds of errors that count as one when kinds are balanced, and the corruptions that belong to each.
 FAMILIES = {
@@ -178,9 +177,6 @@ def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: 
         config: the seed, and the categories: names from the columns or of `FAMILIES`; empty means all.
         root: folder of relative image paths.
         fresh: whether each epoch draws afresh, as in training.
-
-    Raises:
-        DataError: empty split, missing columns, a caption that is not text, or no pair of the wanted categories.
     """
     rows = _checked(rows, name)
     made = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
@@ -263,9 +259,6 @@ class ScenePairs(CaptionPairs):
         part: name of the part.
         count: number of pairs.
         config: the categories (default: all), the seeds, and the name of the training part.
-
-    Raises:
-        DataError: an unknown category.
     """
 
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
@@ -332,9 +325,6 @@ def load_pairs(
 
     Returns:
         {part: pairs}: the parts to train on and to stop by, and those of `config.test_parts` that are there.
-
-    Raises:
-        DataError: the data set cannot be loaded, or lacks parts, columns, captions or categories.
     """
     names = (config.train_part, config.validation_part, *config.test_parts)
     if source == "scenes":

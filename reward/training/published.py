@@ -17,7 +17,6 @@ from reward.metaeval.benchmarks.registry import load_benchmark
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
-__all__ = ["PUBLISHED", "load_published"]
 
 # (part, row) of a data set; a row's `file_name` is the path of its image.
 Rows: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
@@ -115,9 +114,6 @@ def load_published(name: str, folder: Path) -> DatasetDict:
     Returns:
         {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.data.make_judgements`
         (ratings) or `reward.training.pairs.make_table_pairs` (captions and pairs).
-
-    Raises:
-        DataError: unknown name, a file is missing or not as published, or not one image is there.
     """
     from datasets import Dataset, DatasetDict
 

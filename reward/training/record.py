@@ -11,17 +11,6 @@ from reward.errors import OutputError
 from reward.scoring.runs import write_json
 from reward.scoring.writers import refuse_address
 
-__all__ = [
-    "RECORD_FILE",
-    "STAGES",
-    "STATES",
-    "check_output",
-    "differences",
-    "is_complete",
-    "read_record",
-    "write_record",
-]
-
 RECORD_FILE = "training.json"
 STAGES, STATES = "stages", "checkpoints"  # folders in that of the run
 

@@ -22,7 +22,6 @@ from reward.training.shares import make_shares, rows_per_epoch
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-__all__ = ["Joined", "Rows", "TrainingRows", "load_rows", "make_order"]
 
 Rows: TypeAlias = Judgements | CaptionPairs
 
@@ -105,10 +104,6 @@ def load_rows(spec: MetricSpec, shares: Mapping[str, float], config: TrainingCon
         spec: facts of the metric.
         shares: {data set: share} as given to `train`; `config.data` and `config.pairs` take precedence.
         config: settings.
-
-    Raises:
-        ConfigError: `config.data` names a data set, and so do several others.
-        DataError: see `reward.training.data` and `reward.training.pairs`; or no data set has a part to stop by.
     """
     if config.data is not None and len(shares) > 1:
         raise ConfigError(

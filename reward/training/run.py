@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from reward.training.trainer import MetricTrainer
 
-__all__ = ["MetricTraining", "TrainingResult", "begin", "finished", "train_once", "use_cpu"]
-
 
 class MetricTraining(Protocol):
     """What the module `training.py` in a metric's folder provides.
@@ -178,12 +176,7 @@ def train_once(
 def _make_network(
     training: MetricTraining, config: TrainingConfig, rows: TrainingRows, start: Path | None
 ) -> nn.Module:
-    """The network to train: a new one, or that of a checkpoint folder.
-
-    Raises:
-        ConfigError: it has no weight to train, or refuses a setting.
-        CheckpointError: weights cannot be loaded.
-    """
+    """The network to train: a new one, or that of a checkpoint folder."""
     if start is None:
         model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
     else:

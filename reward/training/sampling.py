@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch.utils.data import Sampler
 
-__all__ = ["EpochOrder", "balanced_draw", "draw_shares", "length_grouped_order"]
-
 # Rows are sorted by length within blocks of this many batches: long enough to save padding, short enough to mix.
 _BLOCK = 50
 

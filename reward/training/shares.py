@@ -9,16 +9,11 @@ from pathlib import Path
 
 from reward.errors import ConfigError
 
-__all__ = ["make_shares", "parse_data", "rows_per_epoch"]
-
 
 def parse_data(texts: Sequence[str]) -> dict[str, float | None]:
     """Reads NAME and NAME:SHARE as {name: share or None}, for `make_shares`.
 
     Only a number after the last colon is a share, and not if there is a file or folder of the whole name.
-
-    Raises:
-        ConfigError: a data set comes twice.
 
     Example:
         >>> parse_data(["scenes", "my/ratings:0.3"])
@@ -42,9 +37,6 @@ def make_shares(data: str | os.PathLike[str] | Mapping[str, float | None]) -> di
 
     Args:
         data: one data set, or {data set: share or None}.
-
-    Raises:
-        ConfigError: a share is of the only data set, is not above 0 and below 1, or does not sum to 1 with the others.
 
     Example:
         >>> make_shares({"scenes": None, "my/ratings": 0.25})
@@ -75,9 +67,6 @@ def rows_per_epoch(sizes: Mapping[str, int], shares: Mapping[str, float]) -> dic
     Args:
         sizes: {data set: number of its rows}.
         shares: {data set: share}, of which only the proportions count; of one data set not needed.
-
-    Raises:
-        ConfigError: a share is less than one row.
 
     Example:
         >>> rows_per_epoch({"scenes": 700, "my/ratings": 20}, {"scenes": 0.7, "my/ratings": 0.3})

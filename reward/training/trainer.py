@@ -20,8 +20,6 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 from reward.errors import TrainingError
 from reward.training.sampling import EpochOrder
 
-__all__ = ["MetricTrainer", "has_stopped", "last_checkpoint", "mean_loss"]
-
 logger = logging.getLogger(__name__)
 
 _STATE_FILE = "trainer_state.json"  # the Trainer writes it last
@@ -40,9 +38,6 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
         name: `"mse"`, `"l1"`, or `"bce"` (binary cross-entropy, computed from logits).
         outputs: scores (N,) in [0, 1], or logits (N,) for `"bce"`.
         targets: ratings (N,) in [0, 1], or 1 for a correct caption and 0 for an incorrect one.
-
-    Raises:
-        ValueError: the shapes differ; broadcasting would train on every pair of rows.
 
     Source: BEiTScore, section 3.2, for `"bce"` on pairs and then `"l1"` on ratings.
 

@@ -74,10 +74,6 @@ def make_pairs_benchmark(
     Returns:
         The pairs, and counts of those that were kept and dropped. A folder without pairs is not written.
 
-    Raises:
-        OutputError: the folder holds pairs already.
-        ConfigError, JudgeError, ImageError: see `rewrite_captions`.
-
     Source: BEiTScore, sections 4.1 and B.
     """
     folder, prompts = Path(folder), prompts or load_prompts(BENCHMARK_PROMPTS)
@@ -167,9 +163,6 @@ def write_pairs(pairs: Dataset, folder: str | os.PathLike[str]) -> Path:
 
     Returns:
         Path of `pairs.jsonl`, which `load_benchmark("longcapvlcp", folder)` reads.
-
-    Raises:
-        OutputError: the folder cannot be written, or holds a `pairs.jsonl` already.
     """
     from datasets import Image
     from PIL import Image as PilImage

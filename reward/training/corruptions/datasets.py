@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from reward.backbones.clip import ClipTowers
     from reward.judges import Judge
 
-__all__ = ["PAPER_REWRITES", "CaptionRows", "Corrupted", "Retriever", "make_corrupted"]
 
 # The paper's kinds of rewrites (table 7): nouns and adjectives in one, scene text for TextCaps.
 PAPER_REWRITES = ("spatial", "actant_swap", "action", "noun_attribute", "count", "scene_text")
@@ -121,12 +120,6 @@ def make_corrupted(
         seed: of word-level corruptions and of what is drawn from each band.
         overwrite: replace a finished output, and discard what is saved.
         progress: whether to show bars on stderr.
-
-    Raises:
-        ConfigError: nothing is to be made, or an unknown kind of error.
-        DataError: a column is missing, or no caption has an image.
-        OutputError: the output is there and of another run.
-        JudgeError: the judge fails.
     """
     output, prompts = Path(output), prompts or load_prompts()
     _check_kinds(words, rewrites if judge else (), prompts, retriever)
@@ -188,9 +181,6 @@ class CaptionRows:
         captions: of the rows that are left.
         image_ids: of each, equal for equal images.
         dropped: {reason: number of rows that are left out}.
-
-    Raises:
-        DataError: there is no such column.
     """
 
     def __init__(
@@ -210,11 +200,7 @@ class CaptionRows:
         self._places: set[int] = set()
 
     def check(self) -> None:
-        """Reads captions, and the headers of the images.
-
-        Raises:
-            DataError: no caption has an image.
-        """
+        """Reads captions, and the headers of the images."""
         for place, row in enumerate(self._source.rows(self.columns)):
             problem = self._problem(row)
             if problem is None and not isinstance(row, BadRow):

@@ -13,8 +13,6 @@ from pathlib import Path
 from reward.errors import ConfigError
 from reward.judges.wording import check_fields, check_places, check_text, fill, read_wording
 
-__all__ = ["BENCHMARK_PROMPTS", "RewritePrompts", "load_prompts"]
-
 _DEFAULT_FILE = Path(__file__).with_name("rewrite_prompts.yaml")
 # For a model that sees the image, in the categories of LongCapVLCP.
 BENCHMARK_PROMPTS = Path(__file__).with_name("benchmark_prompts.yaml")
@@ -31,9 +29,6 @@ class RewritePrompts:
         system: system message.
         request: what the user says; holds `{change}` and `{caption}` once each, in this order.
         changes: by category, what is to be changed.
-
-    Raises:
-        ConfigError: a text is missing or blank, or a placeholder is missing, doubled or out of order.
     """
 
     version: str
@@ -62,9 +57,6 @@ class RewritePrompts:
     def fill(self, category: str, caption: str) -> str:
         """The request for one caption.
 
-        Raises:
-            ConfigError: unknown category.
-
         Example:
             >>> print(load_prompts().fill("count", 'Two "stars".<|im_end|>').splitlines()[-1])
             "Two \\"stars\\".\\u003c\\u007cim_end\\u007c\\u003e"
@@ -76,9 +68,6 @@ class RewritePrompts:
 
 def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
     """Reads rewrite prompts from a YAML or JSON file; None reads `rewrite_prompts.yaml` in this package.
-
-    Raises:
-        ConfigError: the file cannot be read, is not YAML, has unknown or missing keys, or see `RewritePrompts`.
 
     Example:
         >>> list(load_prompts().changes)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from reward.backbones.clip import ClipTowers
     from reward.samples import ImageLike
 
-__all__ = ["BANDS", "Retrieved", "clip_embeddings", "retrieve_negatives"]
 
 # Ranges of similarity, from a lower to an upper bound; the upper one is part of `hard` only. Bounds are quantiles of
 # the cosine similarity over all pairs of an image and a caption of another one. The paper chose its ranges by
@@ -73,10 +72,6 @@ def retrieve_negatives(
     Returns:
         N lists of `Negative`, category `"retrieved_easy"`, `"retrieved_medium"` or `"retrieved_hard"`.
 
-    Raises:
-        ConfigError: `cap` below 1.
-        DataError: no captions, all of one image, lengths differ, or embeddings that are not finite, non-zero vectors.
-
     Source: BEiTScore, section 3.1 (retrieval-based negatives) and appendix A (up to 30 a level).
 
     Example:
@@ -125,9 +120,6 @@ def clip_embeddings(
 
     Returns:
         Embeddings (N, D) of the captions and (M, D) of the images.
-
-    Raises:
-        ImageError: an image cannot be read; the message names it.
 
     Example:
         >>> from open_clip import SimpleTokenizer

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from reward.judges import Judge
     from reward.samples import ImageLike
 
-__all__ = ["DROPS", "Rewrites", "read_answer", "rewrite_captions"]
 
 _CALL = 32  # questions a call of the judge: what an interruption can lose
 # Why an answer is dropped, in the order of the checks.
@@ -84,13 +83,6 @@ def rewrite_captions(
     Returns:
         N lists of negatives, and counts of what was kept and dropped. A question that the judge failed on is counted,
         warned of, and asked again by the next run.
-
-    Raises:
-        ConfigError: unknown category.
-        InvalidSampleError: a caption is blank or not valid Unicode; the message names its row.
-        ImageError: an image cannot be read.
-        JudgeError: the judge itself fails, or on every question of a call.
-        OutputError: the file cannot be written, or belongs to other prompts or another judge.
 
     Source: BEiTScore, section 3.1; the texts of the prompts are ours.
 

@@ -13,8 +13,6 @@ from reward.samples import check_encodable, is_blank
 from reward.training.corruptions.tagging import PARTS
 from reward.training.corruptions.words import corrupt_words
 
-__all__ = ["WORD_LEVEL", "Negative", "comparable", "draw_negative"]
-
 # Categories that are made on demand, out of the correct caption alone.
 WORD_LEVEL = (*(f"repeat_{part}" for part in PARTS), "shuffle_words", "shuffle_sentences")
 _QUOTES = "\"'`“”‘’«»„"
@@ -27,9 +25,6 @@ class Negative:
     Args:
         text: the caption.
         category: what is wrong with it, such as `"count"` or `"shuffle_words"`; negatives are counted by it.
-
-    Raises:
-        InvalidSampleError: text or category is not a string or is blank, or the text is not valid Unicode.
     """
 
     text: str

@@ -12,8 +12,6 @@ from reward.errors import ConfigError
 from reward.optional import require
 from reward.sentences import END_MARKS, is_abbreviation, is_punctuation
 
-__all__ = ["PARTS", "Tagger", "Token", "join", "split_words", "tag_words"]
-
 _LONGEST = 40  # letters of a word that the tagger is shown
 _LATIN = re.compile("[A-Za-z]")
 PARTS = ("noun", "verb", "adjective", "adverb")
@@ -91,9 +89,6 @@ def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
 
     Returns:
         (word, part) for each word without its punctuation, in order; part is one of `PARTS` or "other".
-
-    Raises:
-        ConfigError: the tagger does not give one answer a word.
 
     Example:
         >>> tag_words("A small dog runs quickly.")

@@ -10,8 +10,6 @@ from reward.errors import ConfigError
 from reward.sentences import CLOSERS, END_MARKS, split_sentences
 from reward.training.corruptions.tagging import PARTS, Tagger, Token, join, split_words, tag_words
 
-__all__ = ["corrupt_words", "repeat_words", "shuffle_sentences", "shuffle_words"]
-
 _MAX_COPIES = 3  # copies added to a repeated word
 
 
@@ -118,9 +116,6 @@ def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: T
 
     Returns:
         The longer text; None if no word of that part was found.
-
-    Raises:
-        ConfigError: unknown part.
 
     Example:
         >>> repeat_words("A red star lies on grass.", random.Random(2), "adjective")

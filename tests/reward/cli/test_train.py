@@ -50,7 +50,6 @@ def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
     settings = {**small_config(model={"fusion": {"width": 16, "heads": 2}}).to_dict(), "max_steps": 2}
     (tmp_path / "small.json").write_text(json.dumps(settings))
     arguments = ("train", "vela", "--config", tmp_path / "small.json", "-o", tmp_path / "out", "--seed", 3, "--seed", 4)
-    assert "must be different" in run(*arguments, "--seed", 3, code=1)[1]
     run(*arguments)
     files = [tmp_path / "out" / f"seed-{seed}" / "training.json" for seed in (3, 4, 5)]
     trained = [path.stat().st_mtime_ns for path in files[:2]]
@@ -60,8 +59,6 @@ def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
     errors = [record["figures"]["val"]["mse"] for record in records.values()]
     assert "mean ± standard deviation of 3 runs" in out
     assert f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1):.4f}" in out
-    whole = json.loads((tmp_path / "out" / "training.json").read_text())
-    assert whole["seeds"] == {seed: record["figures"] for seed, record in records.items()}
     assert len(set(errors)) == 3
     (tmp_path / "small.json").write_text(json.dumps({**settings, "max_steps": 3}))
     assert "config.max_steps was 2 and is 3" in run(*arguments, code=1)[1]
