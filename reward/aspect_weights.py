@@ -10,7 +10,7 @@ import numpy as np
 
 from reward.errors import WeightsError
 
-__all__ = ["checked_weight", "list_names", "normalise_weights", "parse_weights", "sum_to_one", "weighted_range"]
+__all__ = ["checked_weight", "list_names", "normalise_weights", "parse_weights", "sum_to_one"]
 
 
 def normalise_weights(
@@ -109,19 +109,6 @@ def sum_to_one(weights: Sequence[float] | np.ndarray) -> np.ndarray:
             f"weights must sum to a positive number, got {np.asarray(weights).tolist()!r} with sum {total:g}"
         )
     return vector / total
-
-
-def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Lowest and highest weighted sum of numbers that lie in the given ranges.
-
-    Example:
-        >>> weighted_range([2, -1, 0], [(0, 1), (0, 10), (0, math.inf)])
-        (-10.0, 2.0)
-    """
-    ends = [
-        sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight
-    ]
-    return float(sum(low for low, _ in ends)), float(sum(high for _, high in ends))
 
 
 def list_names(aspects: Sequence[str], aliases: Mapping[str, str]) -> str:

@@ -71,15 +71,6 @@ NOT_HUB_FILES = ("*/*",)
 _loading = threading.RLock()
 
 
-def _renew_lock() -> None:
-    global _loading
-    _loading = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # a thread that was loading in the parent does not exist in the child
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
 def resolve_checkpoint(
     source: str | os.PathLike[str], *, metric: str, revision: str | None = None, subfolders: bool = False
 ) -> Path:

@@ -1,9 +1,10 @@
-"""Turns what people hold in Python into samples: images and captions, tables, dicts, tuples, texts."""
+"""Gives scorers `score` for what people hold: images and captions, tables, dicts, tuples, texts, or samples."""
 
 from __future__ import annotations
 
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import CaptionSample, column_names, find_column, one_image, read_references
+from reward.samples import (
+    CaptionSample,
+    check_samples,
+    column_names,
+    find_column,
+    one_image,
+    read_references,
+)
 from reward.score_table import ScoreTable
 from reward.values import is_list, or_none, values_of
 
 if TYPE_CHECKING:
     from reward.metrics.base import MetricSpec
-
-__all__ = ["HeldData", "as_samples"]
 
 _FIELDS = ("candidate", "question", "task")  # of a sample; it holds further cells in `columns`
 _PICTURE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.IGNORECASE)
@@ -60,6 +66,52 @@ class HeldData:
             texts={name: [column.get(row) for row in range(count)] for name, column in texts.items()},
             index=self.index,
         )
+
+
+class TakesData(ABC):
+    """Gives a scorer `score` for data as people hold them: derive, set `spec`, and write `_score` for samples."""
+
+    spec: MetricSpec
+
+    def score(
+        self,
+        samples: Any = None,
+        captions: Any = None,
+        references: Any = None,
+        *,
+        batch_size: int | None = None,
+        progress: bool = False,
+        **columns: Any,
+    ) -> ScoreTable:
+        """Scores captions: `score(images, captions)`, `score(captions, references=...)`, `score(rows)`.
+
+        Args:
+            samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
+                `datasets.Dataset`, or one row. See `reward.held_data.as_samples`.
+            captions: one for each image, or several for one image.
+            batch_size: most captions or images of one forward pass; None leaves it to the metric.
+            progress: whether to show a progress bar.
+            references: for each caption a list of texts, or one text; for captions of one image a list that they share.
+            columns: what columns of the data are called, as in `image_column="shot"`.
+
+        Returns:
+            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
+            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
+
+        Raises:
+            InvalidSampleError: data of another kind, or not one row of them is a sample.
+            ValueError: `batch_size` is not a whole number of at least 1.
+        """
+        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
+        check_samples(held.samples, batch_size)
+        table = self._score(held.samples, batch_size, progress)
+        return held.spread(replace(table, default_weights=self.spec.default_weights))
+
+    __call__ = score
+
+    @abstractmethod
+    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+        """Scores (N, A) of samples."""
 
 
 def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | None = None, **columns: Any) -> HeldData:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from reward.errors import ImageError
 from reward.image_files import image_file
-from reward.rgb import exif_is_sound, flattened, from_array, upright
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,9 +23,10 @@ if TYPE_CHECKING:
 THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
-_PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
 _MAX_PIXELS = 64_000_000
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
+_EXIF_ORIENTATION = 0x0112
+_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
@@ -88,7 +88,7 @@ def load_image(
     if isinstance(image, Image.Image):
         return _rgb(image, max_pixels, f"PIL image of mode {image.mode}")
     data, name = _encoded_bytes(image, root, max_pixels)
-    with _opened(BytesIO(data), name) as opened:
+    with opened_image(BytesIO(data), name) as opened:
         return _rgb(opened, max_pixels, name)
 
 
@@ -116,38 +116,6 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
     return file.getvalue()
 
 
-def plain_image(image: Any) -> Any:
-    """The image itself if every reader sees in it what `load_image` gives, else that picture, as the bytes of a PNG.
-
-    The processor of a policy reads with Pillow's `convert("RGB")`, which makes 16-bit grey white and transparency
-    black, and with `datasets`, which fails on EXIF data that cannot be written back. So all data for trainers pass
-    through here. Only the header is read of an image that stays.
-
-    Args:
-        image: path, encoded bytes or undecoded dict of a `datasets.Image` column.
-
-    Returns:
-        `image`, or `{"bytes": a PNG of mode RGB, "path": None}`. An image that cannot be read is returned as it is.
-
-    Example:
-        >>> from PIL import Image
-        >>> data = encoded_image(Image.new("RGB", (2, 2)))
-        >>> plain_image(data) is data
-        True
-    """
-    held = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
-    held = held.get("bytes") if isinstance(held, dict) else held
-    if not isinstance(held, bytes) and not (isinstance(held, (str, os.PathLike)) and os.path.isfile(held)):
-        return image
-    try:
-        with _opened(BytesIO(held) if isinstance(held, bytes) else held, "image") as opened:
-            if opened.mode in _PLAIN_MODES and not opened.has_transparency_data and exif_is_sound(opened):
-                return image
-        return {"bytes": encoded_image(load_image(held)), "path": None}
-    except ImageError:
-        return image
-
-
 def image_size(data: bytes, *, max_pixels: int = _MAX_PIXELS) -> tuple[int, int]:
     """Width and height of an encoded image, of which only the header is read.
 
@@ -159,7 +127,7 @@ def image_size(data: bytes, *, max_pixels: int = _MAX_PIXELS) -> tuple[int, int]
         >>> image_size(encoded_image(Image.new("RGB", (4, 3))))
         (4, 3)
     """
-    with _opened(BytesIO(data), "image") as opened:
+    with opened_image(BytesIO(data), "image") as opened:
         _check_size(opened, max_pixels, "image")
         return opened.size
 
@@ -229,7 +197,7 @@ def keyed_image(
     key = image_key(data)
     if known(key):
         return KeyedImage(key, data)
-    with _opened(BytesIO(data), name) as opened:
+    with opened_image(BytesIO(data), name) as opened:
         return KeyedImage(key, _rgb(opened, _MAX_PIXELS, name))
 
 
@@ -249,7 +217,7 @@ def _single(image: Any) -> Any:
     # strings and bytes of numpy are arrays as well
     if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
         return image
-    return from_array(image)
+    return _from_array(image)
 
 
 def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
@@ -317,7 +285,7 @@ def _stream_bytes(stream: Any, name: str) -> bytes:
 
 
 @contextmanager
-def _opened(file: Any, name: str) -> Iterator[Image.Image]:
+def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
     """An encoded image of which only the header has been decoded."""
     from PIL import Image
 
@@ -347,8 +315,84 @@ def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
     _check_size(image, max_pixels, name)
     try:
         image.load()
-        return flattened(upright(image))
+        return _flattened(_upright(image))
     except ImageError:
         raise
     except Exception as error:  # broken bytes make Pillow's decoders raise nearly any exception
         raise ImageError(f"{name} cannot be decoded: {error}") from error
+
+
+def _from_array(array: Any) -> Image.Image:
+    """An array of pixels as a PIL image; see `load_image` for shapes and ranges."""
+    import numpy as np
+    from PIL import Image
+
+    try:
+        if hasattr(array, "detach"):  # a torch tensor: perhaps with gradients, on another device, or in bfloat16
+            array = array.detach().cpu()
+            array = array.float() if array.is_floating_point() else array
+        pixels = np.asarray(array)
+    except Exception as error:  # for example tensors on the device "meta"
+        raise ImageError(f"image of type {type(array).__name__} cannot be read as an array: {error}") from error
+    name = f"image array of shape {pixels.shape} and type {pixels.dtype}"
+    if pixels.ndim > 3:
+        raise ImageError(f"{name} is a batch: give one image of it, such as batch[0]")
+    if pixels.size == 0:
+        raise ImageError(f"{name} has no pixels")
+    if pixels.ndim == 3:
+        first, last = pixels.shape[0] in _CHANNELS, pixels.shape[2] in _CHANNELS
+        if first and last:
+            raise ImageError(f"{name} could have its channels first or last: give a PIL image, Image.fromarray(array)")
+        pixels = np.moveaxis(pixels, 0, 2) if first else pixels
+    if pixels.ndim < 2 or (pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS):
+        raise ImageError(f"{name} is not an image: its shape must be (H, W), (H, W, 3) or (3, H, W)")
+    if np.issubdtype(pixels.dtype, np.floating):
+        levels = np.rint(pixels.astype(np.float32) * 255)
+        if not (levels.min() >= 0 and levels.max() <= 255):
+            raise ImageError(
+                f"{name} has values from {pixels.min():.4g} to {pixels.max():.4g}: floats must lie in [0, 1]. Undo a "
+                "normalisation of pixels, or give levels of 0 to 255 as uint8"
+            )
+        pixels = levels.astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise ImageError(f"{name} is not an image: its type must be uint8, or float with values in [0, 1]")
+    return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The pixels turned by the EXIF orientation, and by nothing else of the EXIF data, whatever state it is in."""
+    from PIL import Image
+
+    turn = Image.Transpose
+    turns: list[Any] = [None, None, turn.FLIP_LEFT_RIGHT, turn.ROTATE_180, turn.FLIP_TOP_BOTTOM]  # by the orientation
+    turns += [turn.TRANSPOSE, turn.ROTATE_270, turn.TRANSVERSE, turn.ROTATE_90]
+    try:
+        orientation: Any = image.getexif().get(_EXIF_ORIENTATION)
+    except Exception:  # broken EXIF data make Pillow raise nearly any exception, and say nothing of the pixels
+        return image
+    if orientation not in range(2, len(turns)):
+        return image
+    image = image.transpose(turns[int(orientation)])
+    for key in ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"):  # or the next reader turns it again
+        image.info.pop(key, None)
+    return image
+
+
+def _flattened(image: Image.Image) -> Image.Image:
+    """Any mode to RGB, with transparency over white."""
+    from PIL import Image
+
+    if image.mode == "F":
+        raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
+    if image.mode.startswith("I"):  # 16-bit grey, which Pillow also opens as 32-bit integers
+        import numpy as np
+
+        grey = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
+        image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
+    if image.has_transparency_data:
+        coloured = image.convert("RGBA")
+        page = Image.new("RGBA", coloured.size, "white")
+        return Image.alpha_composite(page, coloured).convert("RGB")
+    if image.mode == "RGB":
+        return image
+    return image.convert("RGB")

@@ -14,7 +14,7 @@ from reward.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ScoreTable", "weighted_mean"]
+__all__ = ["ScoreTable", "weighted_mean", "weighted_range"]
 
 _SHOWN = 10  # rows of `repr`, at most
 
@@ -157,6 +157,19 @@ def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Sum (N,) of the columns of scores (N, A), each times its weight; NaN where a weighted column is NaN."""
     used = weights != 0  # a column without weight must not spread its NaN
     return scores[:, used] @ weights[used]
+
+
+def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Lowest and highest weighted sum of numbers that lie in the given ranges.
+
+    Example:
+        >>> weighted_range([2, -1, 0], [(0, 1), (0, 10), (0, float("inf"))])
+        (-10.0, 2.0)
+    """
+    ends = [
+        sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight
+    ]
+    return float(sum(low for low, _ in ends)), float(sum(high for _, high in ends))
 
 
 def _mean(column: np.ndarray) -> float:

@@ -25,7 +25,7 @@ from integrations.hf_generate.private_names import (
     sample,
     warpers,
 )
-from reward.backbones.evaluating import evaluating
+from reward.backbones.language import evaluating
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import distinct_share, rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError

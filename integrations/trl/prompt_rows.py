@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from reward.drawn_images import plain_image
 from reward.errors import ImageError, InvalidSampleError
-from reward.images import load_image, plain_image
+from reward.images import load_image
 from reward.rewards.chats import trl_prompts
 from reward.samples import read_references
 

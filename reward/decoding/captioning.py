@@ -23,14 +23,13 @@ from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.judges import Usage
 from reward.judges.chat import Sampled
 from reward.registry import MetricSource
-from reward.samples import check_encodable
+from reward.samples import check_encodable, without_thinking
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import OtherRunError, ResumableRun
 from reward.scoring.several import Metrics
 from reward.scoring.writers import check_output_name, json_line, write_atomically
-from reward.thinking import without_thinking
 
 
 @dataclass

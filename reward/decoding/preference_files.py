@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from reward.decoding.preferences import ImageCandidates, Preferences
+from reward.drawn_images import plain_image
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
 from reward.image_files import image_file
-from reward.images import load_image, plain_image
+from reward.images import load_image
 from reward.registry import metric_spec
 from reward.rewards.chats import PROMPT, as_prompt, trl_prompts
 from reward.samples import find_column, named, one_image

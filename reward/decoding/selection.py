@@ -11,8 +11,7 @@ import numpy as np
 
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
-from reward.samples import CaptionSample, ImageLike, is_wordless
-from reward.thinking import without_thinking
+from reward.samples import CaptionSample, ImageLike, is_wordless, without_thinking
 from reward.values import values_of
 
 logger = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ def rate_candidates(
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> tuple[list[list[str]], int]:
-    """Candidates without their reasoning (`reward.thinking`), and from how many some was cut, which is logged.
+    """Candidates without their reasoning (`without_thinking`), and from how many some was cut, which is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
 

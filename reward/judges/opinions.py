@@ -8,7 +8,7 @@ from dataclasses import asdict, astuple, dataclass
 from typing import Literal, TypeAlias
 
 from reward.judges.verdicts import own_words
-from reward.thinking import without_thinking
+from reward.samples import without_thinking
 
 Winner: TypeAlias = Literal["A", "B", "tie"]
 

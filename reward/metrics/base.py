@@ -1,11 +1,10 @@
-"""What a metric is: MetricSpec (facts, no torch), the Scorer protocol that all fulfil, and how a scorer takes data."""
+"""What a metric is: MetricSpec (facts, no torch), and the Scorer protocol that all fulfil."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,14 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.aspect_weights import normalise_weights
 from reward.checkpoints import SourceKind
-from reward.held_data import as_samples
 from reward.metrics.published import CheckpointFacts
-from reward.samples import CaptionSample, ScoreTable, check_samples
+from reward.samples import ScoreTable
 
 if TYPE_CHECKING:
     import numpy as np
-
-__all__ = ["MetricSpec", "Scorer", "TakesData", "fitted", "installed_specs"]
 
 S = TypeVar("S")
 
@@ -126,7 +122,7 @@ class Scorer(Protocol):
     ) -> ScoreTable:
         """Scores (N, A) in the order of the samples; a sample that cannot be scored gets NaN and an error.
 
-        Samples alone are what this library gives; those who type it by hand give more, see `TakesData`.
+        Samples alone are what this library gives; those who type it by hand give more, see `reward.held_data`.
         """
         ...
 
@@ -145,52 +141,6 @@ class Scorer(Protocol):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads."""
         ...
-
-
-class TakesData(ABC):
-    """Gives a scorer `score` for data as people hold them: derive, set `spec`, and write `_score` for samples."""
-
-    spec: MetricSpec
-
-    def score(
-        self,
-        samples: Any = None,
-        captions: Any = None,
-        references: Any = None,
-        *,
-        batch_size: int | None = None,
-        progress: bool = False,
-        **columns: Any,
-    ) -> ScoreTable:
-        """Scores captions: `score(images, captions)`, `score(captions, references=...)`, `score(rows)`.
-
-        Args:
-            samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
-                `datasets.Dataset`, or one row. See `reward.held_data.as_samples`.
-            captions: one for each image, or several for one image.
-            batch_size: most captions or images of one forward pass; None leaves it to the metric.
-            progress: whether to show a progress bar.
-            references: for each caption a list of texts, or one text; for captions of one image a list that they share.
-            columns: what columns of the data are called, as in `image_column="shot"`.
-
-        Returns:
-            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
-
-        Raises:
-            InvalidSampleError: data of another kind, or not one row of them is a sample.
-            ValueError: `batch_size` is not a whole number of at least 1.
-        """
-        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
-        check_samples(held.samples, batch_size)
-        table = self._score(held.samples, batch_size, progress)
-        return held.spread(replace(table, default_weights=self.spec.default_weights))
-
-    __call__ = score
-
-    @abstractmethod
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
-        """Scores (N, A) of samples."""
 
 
 def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:

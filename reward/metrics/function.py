@@ -20,8 +20,9 @@ import numpy as np
 from reward.errors import CapRewardError, ConfigError, ImageError
 from reward.fingerprint_objects import fingerprint_object, names_in_code
 from reward.fingerprints import fingerprint_code
+from reward.held_data import TakesData
 from reward.images import load_image
-from reward.metrics.base import MetricSpec, Scorer, TakesData
+from reward.metrics.base import MetricSpec, Scorer
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from reward.backbones.evaluating import evaluating
 from reward.errors import ImageError, InvalidSampleError
 from reward.fingerprint_objects import fingerprint_object
-from reward.images import THREADS, KeyedImage, load_image
-from reward.metrics.base import MetricSpec, TakesData
-from reward.metrics.groups import Group, group_samples, windows
-from reward.samples import CaptionSample, ScoreTable
+from reward.held_data import TakesData
+from reward.images import THREADS, KeyedImage, image_key, load_image
+from reward.metrics.base import MetricSpec
+from reward.samples import CaptionSample, ImageLike, ScoreTable
 
 if TYPE_CHECKING:
     import torch
@@ -28,16 +27,93 @@ if TYPE_CHECKING:
 
     from reward.caches import TensorCache
 
-__all__ = [
-    "CandidateScores",
-    "CaptionScorer",
-    "NetworkScorer",
-    "scoring_mode",
-]
-
 logger = logging.getLogger(__name__)
 
-_network_has_run = False  # in this process
+
+@dataclass
+class Group:
+    """Samples with equal image and references.
+
+    Args:
+        image_key: content hash of the image; None without image.
+        image: the first sample's image.
+        references: the references.
+        rows: {candidate: positions of the samples that have it}, in order of first appearance.
+        error: why the group cannot be scored, such as a missing file; None if it can.
+        context: whatever else the samples share, such as the question that their captions answer.
+        features: what `CaptionScorer.encode_images` gives for the image.
+    """
+
+    image_key: str | None
+    image: ImageLike | None
+    references: tuple[str, ...]
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    error: str | None = None
+    context: Any = None
+    features: Any = None
+
+
+def group_samples(
+    samples: Sequence[CaptionSample],
+    *,
+    use_images: bool = True,
+    use_references: bool = True,
+    contexts: Sequence[Any] | None = None,
+) -> list[Group]:
+    """Groups samples by image content and references; `Group.rows` holds the positions of the samples.
+
+    Trainers make a new image object for every caption of a group. So images are compared by a hash of their bytes or
+    pixels.
+
+    Args:
+        samples: in any order.
+        use_images: whether samples are grouped by image. Without, no image is opened.
+        use_references: whether samples are grouped by references. Without, groups have none.
+        contexts: one hashable value for each sample; the samples of a group have the same one.
+
+    Example:
+        >>> samples = [CaptionSample("a"), CaptionSample("b"), CaptionSample("a"), CaptionSample("a", None, ["c"])]
+        >>> [group.rows for group in group_samples(samples)]
+        [{'a': [0, 2], 'b': [1]}, {'a': [3]}]
+    """
+    groups: dict[Any, Group] = {}
+    hashed: dict[int, tuple[str | None, str | None]] = {}  # `samples` keeps the objects alive, so ids stay unique
+    for row, sample in enumerate(samples):
+        key = error = None
+        if use_images and sample.image is not None:
+            if id(sample.image) not in hashed:
+                try:
+                    hashed[id(sample.image)] = image_key(sample.image), None
+                except ImageError as problem:
+                    hashed[id(sample.image)] = None, str(problem)
+            key, error = hashed[id(sample.image)]
+        references = tuple(sample.references) if use_references else ()
+        context = contexts[row] if contexts is not None else None
+        group = groups.setdefault(
+            (key, error, references, context), Group(key, sample.image, references, error=error, context=context)
+        )
+        group.rows.setdefault(sample.candidate, []).append(row)
+    return list(groups.values())
+
+
+def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
+    """Splits groups into windows of at most `size` different candidates and `most_groups` groups.
+
+    A group with more candidates than fit continues in the next window.
+    """
+    window: list[Group] = []
+    room = size
+    for group in groups:
+        candidates = list(group.rows)
+        while candidates:
+            taken, candidates = candidates[:room], candidates[room:]
+            window.append(replace(group, rows={candidate: group.rows[candidate] for candidate in taken}))
+            room -= len(taken)
+            if room == 0 or len(window) == most_groups:
+                yield window
+                window, room = [], size
+    if window:
+        yield window
 
 
 class CandidateScores(NamedTuple):
@@ -302,38 +378,13 @@ def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
     """Runs a network without gradients, without the caller's autocast, and in eval mode, and restores its mode after.
 
     A caller's autocast, around a whole generation for example, must not change scores.
-
-    Args:
-        model: the network that scores.
-        device: where it is.
-
-    Example:
-        >>> import torch
-        >>> model = torch.nn.Dropout()
-        >>> with scoring_mode(model, torch.device("cpu")):
-        ...     model.training, torch.is_inference_mode_enabled()
-        (False, True)
-        >>> model.training
-        True
     """
     import torch
 
-    global _network_has_run
-    _network_has_run = True
+    from reward.backbones.language import evaluating  # on use, since metrics of words need no torch
+
     with evaluating(model), torch.inference_mode(), torch.autocast(device.type, enabled=False):
         yield
-
-
-def _in_forked_child() -> None:
-    if _network_has_run:
-        import torch
-
-        # The threads among which torch divided its work in the parent are gone, and the child would wait for them.
-        torch.set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 @contextmanager

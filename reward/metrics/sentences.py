@@ -12,7 +12,8 @@ import numpy as np
 from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
 from reward.errors import CheckpointError
 from reward.fingerprint_objects import fingerprint_scorer
-from reward.metrics.base import MetricSpec, Scorer, TakesData, fitted, installed_specs
+from reward.held_data import TakesData
+from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
 from reward.samples import CaptionSample, ScoreTable, is_blank
 from reward.sentences import split_sentences
 

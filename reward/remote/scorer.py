@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.images import encoded_image
 from reward.metrics.base import MetricSpec, installed_specs
-from reward.metrics.groups import Group, windows
-from reward.metrics.scorer import CandidateScores, CaptionScorer
+from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.remote import REMOTE
 from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
 from reward.samples import CaptionSample

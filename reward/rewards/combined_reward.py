@@ -14,7 +14,8 @@ from reward.aspect_weights import checked_weight, sum_to_one
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.logs import check_one_name, different_names, log_rows
+from reward.rewards.completions import check_one_name
+from reward.rewards.logs import different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
 from reward.samples import CaptionSample
 

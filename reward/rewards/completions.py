@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.rewards.chats import IMAGE_TYPES, block_image
@@ -20,10 +23,14 @@ from reward.samples import (
     one_image,
     read_references,
     usual_names,
+    without_thinking,
 )
-from reward.thinking import without_thinking
 from reward.values import is_list, or_none, values_of
 
+logger = logging.getLogger(__name__)
+
+# {name: (the trainer's state, the reward that was called with it)}, as weak references
+_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
 _PROMPT = "the prompt"
 _WORDLESS = "empty caption"
 _NEEDS = {
@@ -79,6 +86,37 @@ def fault_of_all(name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mappi
     )
 
 
+def check_one_name(reward: Any, trainer_state: Any) -> None:
+    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
+
+    Args:
+        reward: is being called.
+        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
+    """
+    try:
+        state = weakref.ref(trainer_state)
+    except TypeError:  # None, or no object of a trainer
+        return
+    last = _called.get(reward.__name__)
+    # states are compared by identity, since those of two trainers may be equal
+    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
+        raise ConfigError(
+            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+        )
+    _called[reward.__name__] = (state, weakref.ref(reward))
+
+
+def report_reasons(name: str, reasons: Mapping[int, Reason], failures: Counter[str]) -> None:
+    """Counts the rows of a reward that have no score by kind, and warns of the first, tenth, hundredth, ... of each."""
+    for kind, count in Counter(reason.kind for reason in reasons.values()).items():
+        before = failures[kind]
+        failures[kind] = count = before + count
+        if before == 0 or len(str(before)) < len(str(count)):
+            example = next(reason.message for reason in reasons.values() if reason.kind == kind)
+            logger.warning("%s: %d row%s so far: %s (%s)", name, count, "s" * (count != 1), kind, example)
+
+
 def _fault(spec: MetricSpec, row: Row, is_scored: bool) -> str | None:
     if isinstance(row, Reason) and not row.by_policy:
         return row.message
@@ -96,7 +134,7 @@ def completion_text(completion: Any) -> str:
     Args:
         completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
             text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.thinking`.
+            Reasoning stays in, see `reward.samples.without_thinking`.
 
     Example:
         >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
@@ -169,7 +207,7 @@ def read_rows(
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.thinking`.
+        strip_thinking: whether reasoning is left out of the caption, see `reward.samples.without_thinking`.
 
     Raises:
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is

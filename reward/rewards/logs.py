@@ -5,42 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
-from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.metrics.function_places import names_function
 from reward.registry import is_address
-from reward.rewards.completions import Reason
 
 logger = logging.getLogger(__name__)
-
-# {name: (the trainer's state, the reward that was called with it)}, as weak references
-_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
-
-
-def check_one_name(reward: Any, trainer_state: Any) -> None:
-    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
-
-    Args:
-        reward: is being called.
-        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
-    """
-    try:
-        state = weakref.ref(trainer_state)
-    except TypeError:  # None, or no object of a trainer
-        return
-    last = _called.get(reward.__name__)
-    # states are compared by identity, since those of two trainers may be equal
-    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
-        raise ConfigError(
-            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-        )
-    _called[reward.__name__] = (state, weakref.ref(reward))
 
 
 def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
@@ -71,16 +42,6 @@ def different_names(names: Sequence[str]) -> list[str]:
         ['short', 'vela', 'short_2']
     """
     return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
-
-
-def report_reasons(name: str, reasons: Mapping[int, Reason], failures: Counter[str]) -> None:
-    """Counts the rows of a reward that have no score by kind, and warns of the first, tenth, hundredth, ... of each."""
-    for kind, count in Counter(reason.kind for reason in reasons.values()).items():
-        before = failures[kind]
-        failures[kind] = count = before + count
-        if before == 0 or len(str(before)) < len(str(count)):
-            example = next(reason.message for reason in reasons.values() if reason.kind == kind)
-            logger.warning("%s: %d row%s so far: %s (%s)", name, count, "s" * (count != 1), kind, example)
 
 
 def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterable[float]) -> None:

@@ -14,17 +14,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from reward.aspect_weights import list_names, weighted_range
+from reward.aspect_weights import list_names
 from reward.errors import ConfigError, InvalidSampleError
 from reward.held_data import as_samples
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.aspect_reward import AspectReward, Pass
-from reward.rewards.completions import Reason, Row, fault_of_all, read_rows, sample_row
+from reward.rewards.completions import (
+    Reason,
+    Row,
+    check_one_name,
+    fault_of_all,
+    read_rows,
+    report_reasons,
+    sample_row,
+)
 from reward.rewards.loading import away_between_calls, given_metric, load_beside_a_trainer
-from reward.rewards.logs import check_one_name, default_name, log_rows, report_reasons
+from reward.rewards.logs import default_name, log_rows
 from reward.samples import CaptionSample, check_batch_size
-from reward.score_table import ScoreTable, weighted_mean
+from reward.score_table import ScoreTable, weighted_mean, weighted_range
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.metrics.base import MetricSpec, TakesData
+from reward.held_data import TakesData
+from reward.metrics.base import MetricSpec
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable

@@ -13,8 +13,7 @@ from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.base import MetricSpec
-from reward.metrics.groups import Group
-from reward.metrics.scorer import CandidateScores, CaptionScorer
+from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.registry import check_loading
 from reward.rewards.loading import load_beside_a_trainer
 from reward.rewards.metric_reward import MetricReward

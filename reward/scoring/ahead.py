@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reward.boxes import BoxedImage
+from reward.drawn_images import BoxedImage
 from reward.errors import ImageError
 from reward.images import THREADS, KeyedImage, keyed_image, load_image
 from reward.metrics.scorer import CaptionScorer

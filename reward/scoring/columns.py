@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from reward.boxes import BoxedImage
+from reward.drawn_images import BoxedImage
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.fingerprints import image_stamp
 from reward.images import image_key
 from reward.metrics.base import MetricSpec
-from reward.samples import column_names, find_column, is_blank, named, one_image, read_references
+from reward.samples import column_names, find_column, is_blank, named, one_image, read_references, without_thinking
 from reward.scoring.sources import BadRow, Source
-from reward.thinking import without_thinking
 from reward.values import is_list, listed, or_none, values_of
 
 _ROWS_LOOKED_AT = 1000  # for the form of the data
@@ -53,7 +52,7 @@ class ColumnPlan:
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
-        strip_thinking: whether captions are scored without their reasoning, see `reward.thinking`.
+        strip_thinking: whether captions are scored without their reasoning, see `reward.samples.without_thinking`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
     """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional
 
-from reward.backbones.pixels import normalized_pixels, stacked_on
+from reward.backbones.clip import normalized_pixels, stacked_on
 
 
 @given(

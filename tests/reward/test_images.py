@@ -15,8 +15,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from reward.drawn_images import plain_image
 from reward.errors import ImageError
-from reward.images import image_key, load_image, plain_image
+from reward.images import image_key, load_image
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -10,7 +10,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from reward.boxes import BoxedImage
+from reward.drawn_images import BoxedImage
 from reward.errors import DataError
 from reward.image_files import image_file
 from reward.metaeval.benchmarks.items import CAPTIONS, OVERALL, PAIRS, QUADRUPLES, RATINGS, Entry

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from reward.backbones.pixels import normalized_pixels
+from reward.backbones.clip import normalized_pixels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
 

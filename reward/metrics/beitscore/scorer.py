@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget, token_budget_batches
-from reward.backbones.pixels import stacked_on
 from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.metrics.groups import Group, windows
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group, windows
 
 if TYPE_CHECKING:
     from PIL import Image

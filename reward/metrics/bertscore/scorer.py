@@ -16,9 +16,8 @@ from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows, t
 from reward.backbones.pretrained import load_network
 from reward.errors import ConfigError
 from reward.metrics.bertscore import SPEC
-from reward.metrics.groups import Group
 from reward.metrics.saving import BorrowedScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 
 __all__ = ["BertScorer", "greedy_matches"]
 

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from reward.backbones.clip import ClipTowers
+from reward.backbones.clip import ClipTowers, stacked_on
 from reward.backbones.clip_loading import load_clip, load_shipped_clip
-from reward.backbones.pixels import stacked_on
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.caches import TensorCache
 from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
@@ -22,8 +21,7 @@ from reward.errors import CheckpointError, ConfigError
 from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC, SIGLIP
-from reward.metrics.groups import Group
-from reward.metrics.scorer import CandidateScores, NetworkScorer
+from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -14,9 +14,8 @@ import numpy as np
 from reward.errors import ConfigError, MissingExtraError, first_line
 from reward.judges.prompts import PlainTexts
 from reward.metrics.crossencoder import SPEC
-from reward.metrics.groups import Group
 from reward.metrics.saving import BorrowedScorer, check_longest
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.optional import require
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from reward.judges.wording import pad_to_square
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
-from reward.metrics.groups import Group
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
+from reward.metrics.scorer import Group
 from reward.samples import CaptionSample, ScoreTable
 
 logger = logging.getLogger(__name__)

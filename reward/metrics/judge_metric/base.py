@@ -19,8 +19,7 @@ from reward.fingerprints import fingerprint_code, split_sources
 from reward.judges.base import Judge
 from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, pad_to_square
-from reward.metrics.groups import Group, windows
-from reward.metrics.scorer import CandidateScores, CaptionScorer
+from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.samples import ImageLike
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt, QuestionsPrompt, RubricPrompt
 from reward.metrics.judge_metric.reading import WordReader, json_score, written_number
-from reward.samples import CaptionSample
-from reward.thinking import without_thinking
+from reward.samples import CaptionSample, without_thinking
 
 _YES_NO = ("Yes", "No")
 Value = float | str  # from 0 to 1, or why there is none

@@ -9,10 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from reward.metrics.groups import Group
 from reward.metrics.ngrams.java import java_command, tokenize
 from reward.metrics.saving import WeightlessScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.optional import require
 
 __all__ = ["NgramScorer", "Words"]

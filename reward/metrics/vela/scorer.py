@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget
-from reward.backbones.pixels import stacked_on
 from reward.caches import TensorCache
 from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_network
-from reward.metrics.groups import Group
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.checkpoint import load_model
 from reward.metrics.vela.model import ImageBranch, VelaModel

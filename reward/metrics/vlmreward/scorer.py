@@ -15,9 +15,8 @@ from reward.backbones.pretrained import REWARD_HEADS, load_pretrained, weight_fi
 from reward.errors import CheckpointError, JudgeError
 from reward.judges.prefixes import PromptReader
 from reward.judges.prompts import Prompt, PromptWriter
-from reward.metrics.groups import Group
 from reward.metrics.saving import BorrowedScorer, check_longest
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vlmreward import SPEC
 from reward.weight_files import load_strict, load_tensors
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from reward.metrics.groups import Group
 from reward.metrics.saving import WeightlessScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH, UNIGRAM
 from reward.words import count_words, words_of
 

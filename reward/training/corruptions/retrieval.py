@@ -134,7 +134,7 @@ def clip_embeddings(
     """
     import torch
 
-    from reward.backbones.pixels import stacked_on
+    from reward.backbones.clip import stacked_on
     from reward.images import load_image
 
     device = next(towers.parameters()).device

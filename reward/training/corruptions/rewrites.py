@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.images import image_key
-from reward.samples import check_encodable, is_blank
+from reward.samples import check_encodable, is_blank, without_thinking
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
-from reward.thinking import without_thinking
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.sampler import Negative, comparable
 from reward.words import words_of

@@ -11,8 +11,7 @@ import pytest
 
 from reward.cli.chosen import read_metrics
 from reward.metrics.base import MetricSpec, installed_specs
-from reward.metrics.groups import Group
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH
 from reward.metrics.words.scorer import LengthScorer
 from tests.json_lines import read_lines, write_lines

@@ -15,8 +15,7 @@ from reward import CaptionSample
 from reward.errors import ImageError
 from reward.metrics import scorer as scorer_module
 from reward.metrics.base import MetricSpec
-from reward.metrics.groups import Group
-from reward.metrics.scorer import CandidateScores, NetworkScorer
+from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
 from tests.pictures import png
 
 

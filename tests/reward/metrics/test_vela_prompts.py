@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
-from reward.metrics.vela.prompt_tokens import PromptTokenizer
+from reward.metrics.vela.model import PromptTokenizer
 from reward.metrics.vela.prompts import Prompt
 from tests.reward.metrics.tiny_vela import (
     CHAT_TEMPLATE,

@@ -1,0 +1,100 @@
+"""Images that are drawn anew: with a box, or so that every reader sees the same picture."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import ImageError
+from reward.images import encoded_image, load_image, opened_image
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
+
+
+def plain_image(image: Any) -> Any:
+    """The image itself if every reader sees in it what `load_image` gives, else that picture, as the bytes of a PNG.
+
+    The processor of a policy reads with Pillow's `convert("RGB")`, which makes 16-bit grey white and transparency
+    black, and with `datasets`, which fails on EXIF data that cannot be written back. So all data for trainers pass
+    through here. Only the header is read of an image that stays.
+
+    Args:
+        image: path, encoded bytes or undecoded dict of a `datasets.Image` column.
+
+    Returns:
+        `image`, or `{"bytes": a PNG of mode RGB, "path": None}`. An image that cannot be read is returned as it is.
+
+    Example:
+        >>> from PIL import Image
+        >>> from reward.images import encoded_image
+        >>> data = encoded_image(Image.new("RGB", (2, 2)))
+        >>> plain_image(data) is data
+        True
+    """
+    held = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
+    held = held.get("bytes") if isinstance(held, dict) else held
+    if not isinstance(held, bytes) and not (isinstance(held, (str, os.PathLike)) and os.path.isfile(held)):
+        return image
+    try:
+        with opened_image(BytesIO(held) if isinstance(held, bytes) else held, "image") as opened:
+            if opened.mode in _PLAIN_MODES and not opened.has_transparency_data and _exif_is_sound(opened):
+                return image
+        return {"bytes": encoded_image(load_image(held)), "path": None}
+    except ImageError:
+        return image
+
+
+def _exif_is_sound(image: Image.Image) -> bool:
+    """Whether readers that write the EXIF data back when they turn an image, as Pillow's own function does, succeed."""
+    try:
+        exif = image.getexif()
+        if exif.get(0x0112, 1) != 1:
+            exif.tobytes()
+    except Exception:  # see `reward.images`
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class BoxedImage:
+    """An image with a box that is drawn in red when it is read; may be given wherever an image may.
+
+    Args:
+        image, root: as for `load_image`.
+        box: [x, y, width, height] in pixels, as in COCO and RefCOCO; another, or one outside, raises ImageError.
+
+    Example:
+        >>> from PIL import Image
+        >>> drawn = load_image(BoxedImage(Image.new("RGB", (40, 30)), [10, 5, 20, 20]))
+        >>> drawn.getpixel((10, 5)), drawn.getpixel((20, 15))
+        ((255, 0, 0), (0, 0, 0))
+    """
+
+    image: Any
+    box: Any
+    root: Any = None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """The pixels (H, W, 3)."""
+        import numpy as np
+        from PIL import ImageDraw
+
+        picture = load_image(self.image, root=self.root).copy()
+        try:
+            x, y, width, height = map(float, self.box)
+        except (TypeError, ValueError):
+            x = y = width = height = 0.0
+        right, bottom = x + width, y + height
+        inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
+        if not inside:  # a tolerance of one pixel for fractions; a box of two corners is mostly outside
+            size = f"{picture.width} x {picture.height} pixels"
+            raise ImageError(f"the box {self.box!r:.60} must be [x, y, width, height], inside the image of {size}")
+        corners = (max(x, 0), max(y, 0)), (min(right, picture.width) - 1, min(bottom, picture.height) - 1)
+        line = max(2, min(picture.size) // 150)
+        ImageDraw.Draw(picture).rectangle((*corners[0], *map(max, *corners)), outline=(255, 0, 0), width=line)
+        return np.asarray(picture)
