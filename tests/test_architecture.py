@@ -25,14 +25,6 @@ def imports_on_load(node: ast.AST) -> Iterator[str]:
             yield from imports_on_load(child)
 
 
-def test_the_walk_sees_what_is_loaded_and_only_that() -> None:
-    code = (
-        "import a.b\nfrom c.d import e\ntry:\n    import f\nexcept ImportError:\n    pass\n"
-        "if TYPE_CHECKING:\n    import g\ndef h():\n    import i\nclass J:\n    import k\nfrom . import l"
-    )
-    assert list(imports_on_load(ast.parse(code))) == ["a", "c", "f", "k"]
-
-
 def test_reward_does_not_load_trl_by_itself() -> None:
     folder = Path(reward.__file__).parent
     files = sorted(folder.rglob("*.py"))

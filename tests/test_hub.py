@@ -198,25 +198,3 @@ def test_one_command_from_hub_to_hub(filled_hub: LoopbackHub, tmp_path: Path, mo
     assert any(path.startswith(f"/{CLIP}/resolve/") and path.endswith("longclip-L.pt") for path in asked)
     assert any(path.startswith(f"/datasets/{DATA}/resolve/") for path in asked)
     assert "/api/models/tester/vela-arena/commit/main" in asked
-
-
-UNKNOWN = """
-from reward import load_scorer
-from reward.training.config import TrainingConfig
-from reward.training.data import load_parts
-
-for call in (lambda: load_scorer("vela", "tester/absent"), lambda: load_parts("tester/absent", TrainingConfig())):
-    try:
-        call()
-    except ValueError as error:
-        print(type(error).__name__, str(error).splitlines()[0])
-"""
-
-
-def test_names_that_are_not_on_the_hub(filled_hub: LoopbackHub, tmp_path: Path) -> None:
-    done = run(filled_hub, tmp_path / "home", UNKNOWN)
-    assert done.returncode == 0, done.stderr
-    scorer, data = done.stdout.strip().splitlines()
-    assert scorer.startswith("CheckpointError")
-    assert "neither a folder here nor a repository" in scorer
-    assert data.startswith("DataError cannot load the data set 'tester/absent': DatasetNotFoundError")

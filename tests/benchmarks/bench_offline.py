@@ -1,19 +1,17 @@
 """`capreward score` from Parquet with the pictures inside, beside the bare scorer: rate, start and memory.
 
-The embedded checkpoints score drawings, in a process of their own as a user would start it. The bare scorer is given
-the first rows with decoded images, again and again, in turns with the process.
+The embedded checkpoints score drawings, in a process of their own as a user would start it. Before and after it, the
+bare scorer is given the first rows with decoded images.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,59 +68,28 @@ def memory(process: int) -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def run(
-    metric: str, data: Path, output: Path, bare: Callable[[], int], options: argparse.Namespace
-) -> tuple[float, float, list[float]]:
-    """Scores the file in a process of its own, which is stopped every now and then for a turn of the bare scorer.
-
-    A machine's speed can change within a minute, so the two take turns all the time.
+def run(metric: str, data: Path, output: Path, options: argparse.Namespace) -> tuple[float, float, list[float]]:
+    """Scores a file in a process of its own.
 
     Returns:
-        Rows a second of the process and of the bare scorer, and MiB each second after the first part.
+        Seconds until the first part was there, rows a second after it, and MiB each second of that time.
     """
-    parts, mebibytes, paused, rows = output.with_name(output.name + ".partial"), list[float](), 0.0, 0
-    saved = 0
-    with subprocess.Popen(_command(metric, data, output, options)) as process:
-        while process.poll() is None and not (
-            saved := sum(len(rows_of(part.name)) for part in parts.glob("[0-9]*.gz"))
-        ):
-            time.sleep(0.02)
-        first = last = time.perf_counter()
+    parts, mebibytes, saved, began = output.with_name(output.name + ".partial"), list[float](), 0, time.perf_counter()
+    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
+    words += ["--dtype", options.dtype] if options.dtype else []
+    with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
+        while process.poll() is None and not saved:
+            time.sleep(0.005)
+            saved = sum(len(rows_of(part.name)) for part in parts.glob("[0-9]*.gz"))
+        first = time.perf_counter()
         while process.poll() is None:
             mebibytes.append(memory(process.pid))
             with suppress(subprocess.TimeoutExpired):
                 process.wait(1)
-            if (turn := time.perf_counter()) - last < options.turn or process.poll() is not None:
-                continue
-            process.send_signal(signal.SIGSTOP)
-            try:
-                rows += bare()
-            finally:
-                process.send_signal(signal.SIGCONT)
-            last = time.perf_counter()
-            paused += last - turn
-    seconds = time.perf_counter() - first - paused
-    if process.returncode or not saved:
+    if process.returncode:
         raise SystemExit(f"capreward score -m {metric} failed")
-    if not rows:  # it ended before the first turn
-        turn = time.perf_counter()
-        rows, paused = bare(), time.perf_counter() - turn
-    return (options.rows - saved) / seconds, rows / paused, mebibytes
-
-
-def start(metric: str, data: Path, output: Path, options: argparse.Namespace) -> float:
-    """Seconds until a process has scored and saved the few rows of a file."""
-    parts, began = output.with_name(output.name + ".partial"), time.perf_counter()
-    with subprocess.Popen(_command(metric, data, output, options)) as process:
-        while process.poll() is None and not output.exists() and not list(parts.glob("[0-9]*.gz")):
-            time.sleep(0.005)
-        return time.perf_counter() - began
-
-
-def _command(metric: str, data: Path, output: Path, options: argparse.Namespace) -> list[str]:
-    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
-    words += ["--dtype", options.dtype] if options.dtype else []
-    return [sys.executable, "-m", "reward.cli.main", *words]
+    rows = pq.ParquetFile(data).metadata.num_rows
+    return first - began, (rows - saved) / (time.perf_counter() - first), mebibytes
 
 
 def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str, str]:
@@ -133,18 +100,20 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str,
     scorer = load_scorer(metric, source or "embedded", device=options.device, **more)
     samples = samples_of(data, options.bare)
 
-    tables = [scorer.score(samples)]
-
-    def bare() -> int:
-        tables[:] = [scorer.score(samples)]
+    def bare() -> float:
+        began = time.perf_counter()
+        scorer.score(samples)
         synchronize(options.device)
-        return len(samples)
+        return len(samples) / (time.perf_counter() - began)
 
-    first_rows = start(given, folder / "first.parquet", folder / f"{metric}.first.parquet", options)
-    rate, alone, mebibytes = run(given, data, output, bare, options)
+    scores = scorer.score(samples).scores
+    first_rows, _, _ = run(given, folder / "first.parquet", folder / f"{metric}.first.parquet", options)
+    before = bare()
+    _, rate, mebibytes = run(given, data, output, options)
+    alone = (before + bare()) / 2
     aspects = scorer.spec.aspects
     written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
-    differ = np.abs(written - tables[0].scores).max()
+    differ = np.abs(written - scores).max()
     places = (len(mebibytes) // 10, 9 * len(mebibytes) // 10, max(0, len(mebibytes) - 2))
     figures = (
         f"{options.rows}",
@@ -164,13 +133,7 @@ def main() -> None:
     parser.add_argument("--dtype", help="as of capreward score")
     parser.add_argument("--rows", type=int, default=4000)
     parser.add_argument("--group", type=int, default=8, help="captions of a picture")
-    parser.add_argument(
-        "--bare",
-        type=int,
-        default=1000,
-        help="rows that the bare scorer is given, about as many as a chunk; at most 1000",
-    )
-    parser.add_argument("--turn", type=float, default=40, help="seconds between two turns of it; default: %(default)s")
+    parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given; at most 1000")
     parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()

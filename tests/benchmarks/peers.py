@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,6 @@ import numpy as np
 import torch
 
 from reward import CaptionSample
-
-__all__ = ["bert_folder", "bert_score", "clip_folder", "ngrams", "padded_vela", "torchmetrics_clip"]
 
 Scores = Callable[[], Any]
 
@@ -69,24 +66,37 @@ def bert_score(folder: Path, samples: Sequence[CaptionSample], *, layer: int) ->
     return lambda: scorer.score(candidates, references)[2].numpy()
 
 
-def clip_folder(folder: Path, name: str = "ViT-B-32-quickgelu") -> Path:
-    """A CLIP of open_clip with random weights."""
-    import open_clip
-    from safetensors.torch import save_file
+def clip_folder(folder: Path) -> Path:
+    """A CLIP ViT-B/32 of transformers with random weights and OpenAI's tokens."""
+    from open_clip import SimpleTokenizer
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
 
+    simple = SimpleTokenizer()
+    vocab = {word: number for word, number in simple.encoder.items() if "_of_text" not in word}
+    vocab |= {"<|startoftext|>": simple.sot_token_id, "<|endoftext|>": simple.eot_token_id}
+    merges = sorted(simple.bpe_ranks, key=simple.bpe_ranks.__getitem__)
+    tokens = CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=77)
     torch.manual_seed(0)
-    config = open_clip.get_model_config(name)
-    weights = open_clip.create_model(name).state_dict()
-    save_file({key: value.contiguous() for key, value in weights.items()}, folder / "open_clip_model.safetensors")
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": config, "preprocess_cfg": {}}))
+    CLIPModel(CLIPConfig()).save_pretrained(folder)
+    CLIPProcessor(CLIPImageProcessor(), tokens).save_pretrained(folder)
     return folder
 
 
 def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample], *, batch: int) -> Scores:
     """CLIPScore of torchmetrics, as it gives it for one image and one caption each; `folder` is of `clip_folder`."""
     from torchmetrics.functional.multimodal.clip_score import _clip_score_update
+    from transformers import CLIPModel, CLIPProcessor
 
-    model, processor = _hugging_clip(folder)
+    class Features(CLIPModel):
+        """What torchmetrics 1.9 expects; those of transformers 5 give more than the features."""
+
+        def get_image_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
+            return super().get_image_features(*arguments, **named).pooler_output
+
+        def get_text_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
+            return super().get_text_features(*arguments, **named).pooler_output
+
+    model, processor = Features.from_pretrained(folder).eval(), CLIPProcessor.from_pretrained(folder)
     images = {id(sample.image): torch.from_numpy(np.array(sample.image)).permute(2, 0, 1) for sample in samples}
 
     def score() -> np.ndarray:
@@ -99,67 +109,6 @@ def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample], *, batch: 
         return torch.cat(found).numpy()
 
     return score
-
-
-def _hugging_clip(folder: Path) -> tuple[Any, Any]:
-    """The same CLIP as transformers has it, which torchmetrics takes."""
-    from open_clip import SimpleTokenizer
-    from safetensors.torch import load_file
-    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
-
-    class Features(CLIPModel):
-        """What torchmetrics 1.9 expects; those of transformers 5 give more than the features."""
-
-        def get_image_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
-            return super().get_image_features(*arguments, **named).pooler_output
-
-        def get_text_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
-            return super().get_text_features(*arguments, **named).pooler_output
-
-    own = load_file(folder / "open_clip_model.safetensors")
-    model = Features(CLIPConfig(projection_dim=own["text_projection"].shape[1])).eval()  # the sizes of ViT-B/32
-    state = {"logit_scale": own["logit_scale"]}
-    names = {
-        "visual.class_embedding": "vision_model.embeddings.class_embedding",
-        "visual.positional_embedding": "vision_model.embeddings.position_embedding.weight",
-        "visual.conv1.weight": "vision_model.embeddings.patch_embedding.weight",
-        "visual.ln_pre.": "vision_model.pre_layrnorm.",
-        "visual.ln_post.": "vision_model.post_layernorm.",
-        "visual.transformer.resblocks.": "vision_model.encoder.layers.",
-        "token_embedding.": "text_model.embeddings.token_embedding.",
-        "positional_embedding": "text_model.embeddings.position_embedding.weight",
-        "ln_final.": "text_model.final_layer_norm.",
-        "transformer.resblocks.": "text_model.encoder.layers.",
-    }
-    parts = {
-        "ln_1": "layer_norm1",
-        "ln_2": "layer_norm2",
-        "c_fc": "fc1",
-        "c_proj": "fc2",
-        "attn.out_proj": "self_attn.out_proj",
-    }
-    for key, value in own.items():
-        if key in ("visual.proj", "text_projection"):
-            state["visual_projection.weight" if "visual" in key else "text_projection.weight"] = value.T
-            continue
-        start = next((start for start in names if key.startswith(start)), None)
-        if start is None:
-            continue
-        name = key.replace(start, names[start], 1)
-        for old, new in parts.items():
-            name = name.replace(old, new)
-        if "attn.in_proj_" in name:
-            kind = name.rpartition("_")[2]
-            for which, third in zip("qkv", value.chunk(3), strict=True):
-                state[name.replace(f"attn.in_proj_{kind}", f"self_attn.{which}_proj.{kind}")] = third
-        else:
-            state[name] = value
-    model.load_state_dict(state, strict=True)
-    simple = SimpleTokenizer()
-    vocab = {word: number for word, number in simple.encoder.items() if "_of_text" not in word}
-    vocab |= {"<|startoftext|>": simple.sot_token_id, "<|endoftext|>": simple.eot_token_id}
-    merges = sorted(simple.bpe_ranks, key=simple.bpe_ranks.__getitem__)
-    return model, CLIPProcessor(CLIPImageProcessor(), CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=77))
 
 
 def padded_vela(scorer: Any, samples: Sequence[CaptionSample], *, batch: int) -> Scores:

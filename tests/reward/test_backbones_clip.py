@@ -215,20 +215,6 @@ def test_other_tokenizers_and_text_towers(tmp_path: Path) -> None:
         assert torch.allclose(towers.encode_text(ids), clip.eval().encode_text(ids), atol=1e-6)
 
 
-def test_half_precision_on_request() -> None:
-    towers = load_clip(WEIGHTS, dtype=torch.bfloat16)
-    full = load_clip(WEIGHTS)
-    pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    ids, _ = full.tokenize(["1"])
-    with torch.inference_mode():
-        for half, exact in (
-            (towers.encode_image(pixels), full.encode_image(pixels)),
-            (towers.encode_text(ids % 151), full.encode_text(ids % 151)),
-        ):
-            assert half.dtype == torch.bfloat16
-            assert torch.nn.functional.cosine_similarity(half.float(), exact).min() > 0.99
-
-
 def test_the_activation_is_told_or_asked_for_and_never_guessed(tmp_path: Path) -> None:
     """Weights of both activations have the same names, and with the wrong one every score is wrong."""
     tower: dict[str, Any] = {"width": 16, "layers": 1}

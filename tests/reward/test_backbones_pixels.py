@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional
 
-from reward.backbones.clip import normalized_pixels, stacked_on
+from reward.backbones.clip import normalized_pixels
 
 
 @given(
@@ -29,8 +29,3 @@ def test_pixels_are_those_of_torchvision(
     assert found.dtype == torch.float32
     assert found.is_contiguous()
     assert torch.equal(found, expected)
-
-
-def test_images_are_joined() -> None:
-    images = [torch.full((3, 2, 4), float(number)) for number in range(3)]
-    assert torch.equal(stacked_on(torch.device("cpu"), images), torch.stack(images))

@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import shutil
-import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
@@ -220,26 +219,6 @@ class TestSave:
         names = sorted(path.name for path in tmp_path.iterdir())
         assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
 
-    def test_a_crash_leaves_old_new_or_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Crash(BaseException):
-            pass
-
-        def crash(*_: Path) -> None:
-            raise Crash
-
-        outcomes: list[Any] = []
-        for crash_at in range(4):
-            save_toy(tmp_path / str(crash_at), 1.0)
-            moves = iter([Path.replace] * crash_at + [crash])
-            with monkeypatch.context() as patch, suppress(Crash):
-                patch.setattr(Path, "replace", lambda *paths, moves=moves: next(moves)(*paths))
-                save_toy(tmp_path / str(crash_at), 2.0)
-            try:
-                outcomes.append(held_value(tmp_path / str(crash_at)))
-            except CheckpointError:
-                outcomes.append("refused")
-        assert outcomes == ["refused", "refused", "refused", 2.0]
-
     @pytest.mark.parametrize("there", [True, False])
     def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(
         self, there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,15 +260,6 @@ class TestSave:
         assert value == 2
         assert (folder / "training.json").exists() == there
         assert not list(tmp_path.glob(".*"))
-
-    def test_bad_configs_and_unwritable_folders_are_refused(self, tmp_path: Path) -> None:
-        for config, error in (({}, CheckpointError), ({"metric": "toy", "x": object()}, TypeError)):
-            with pytest.raises(error, match=r"must name its metric|not JSON serializable"):
-                save_checkpoint(tmp_path / "a", config=config, tensors={}, card="")
-        assert not (tmp_path / "a").exists()
-        (tmp_path / "file").touch()
-        with pytest.raises(CheckpointError, match="cannot be made"):
-            save_toy(tmp_path / "file" / "folder")
 
 
 class TestHub:
@@ -360,22 +330,6 @@ class TestUnshardedLoading:
             assert deepspeed.is_deepspeed_zero3_enabled()
         finally:
             deepspeed.unset_hf_deepspeed_config()
-
-    def test_threads_take_turns_and_one_thread_may_nest(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("FSDP_CPU_RAM_EFFICIENT_LOADING", "true")
-        entered = threading.Event()
-
-        def other() -> None:
-            with unsharded_loading():
-                entered.set()
-
-        thread = threading.Thread(target=other)
-        with unsharded_loading(), unsharded_loading():
-            thread.start()
-            assert not entered.wait(0.05)
-        thread.join()
-        assert entered.is_set()
-        assert os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "open_clip_pytorch_model.bin", "vocab.txt", "longclip-L.pt"])

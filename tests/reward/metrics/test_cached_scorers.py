@@ -12,8 +12,6 @@ from PIL import Image
 
 from reward import CaptionSample, load_scorer
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.metrics.scorer import CaptionScorer
-from reward.metrics.vela.scorer import VelaScorer
 from reward.scoring import score_dataset
 from tests.json_lines import read_lines, write_lines
 from tests.small_clip import small_clip
@@ -34,14 +32,6 @@ def samples(images: list[Image.Image], word: str) -> list[CaptionSample]:
     ]
 
 
-def computed(patch: pytest.MonkeyPatch, scorer: Any) -> list[int]:
-    """Will list how many images the scorer encodes in each pass."""
-    counts: list[int] = []
-    encode = scorer.encode_images
-    patch.setattr(scorer, "encode_images", lambda given: counts.append(len(given)) or encode(given))
-    return counts
-
-
 @pytest.mark.parametrize("name", ["vela", "clipscore", "refclipscore", "clipscore_avg"])
 def test_scores_are_those_without_a_cache(name: str, images: list[Image.Image], tmp_path: Path) -> None:
     plain = load_scorer(name, device="cpu")
@@ -53,19 +43,6 @@ def test_scores_are_those_without_a_cache(name: str, images: list[Image.Image], 
         section = scorer.caches["images"]
         if name != "refclipscore":  # without references, an image is not read for it
             assert (section.hits, section.misses) == (known, 4 - known)
-
-
-def test_nothing_that_is_kept_is_computed_again(
-    images: list[Image.Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = VelaScorer.from_pretrained(device="cpu", cache=tmp_path)
-    first.score(samples(images, "red"))
-    second = VelaScorer.from_pretrained(device="cpu", cache=tmp_path)
-    passes = computed(monkeypatch, second)
-    second.score(samples(images, "blue"))
-    assert passes == []
-    second.score(samples([Image.new("RGB", (96, 96))], "blue"))
-    assert passes == [1]
 
 
 def test_other_weights_have_other_entries(images: list[Image.Image], tmp_path: Path) -> None:
@@ -80,12 +57,6 @@ def test_other_weights_have_other_entries(images: list[Image.Image], tmp_path: P
     half = ClipScorer.from_pretrained(str(folder), device="cpu", dtype="bfloat16", cache=tmp_path / "cache")
     half.score(samples(images, "red"))
     assert half.caches["images"].hits == 0
-
-
-def test_metrics_without_a_cache_have_none() -> None:
-    scorer = load_scorer("beitscore", device="cpu")
-    assert isinstance(scorer, CaptionScorer)
-    assert not scorer.caches
 
 
 def test_a_second_pass_over_a_data_set_decodes_no_image(images: list[Image.Image], tmp_path: Path) -> None:

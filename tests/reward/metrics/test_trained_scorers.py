@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from reward import CaptionSample, load_scorer
+from reward import CaptionSample
 from reward.errors import CheckpointError
 from reward.metrics.vela.scorer import VelaScorer
 from tests.contract import TOLERANCE, ScorerContract
-from tests.loopback_hub import LoopbackHub
 from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.tiny_vela import WORDS, picture
@@ -37,15 +36,6 @@ def scorer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 class TestTrainedScorers(ScorerContract):
     """The contract."""
-
-
-class TestVelaInAChatTemplate(ScorerContract):
-    """The contract again, on a language-model branch alone whose prompt is a chat."""
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def scorer(cls) -> VelaScorer:
-        return VelaScorer(tiny_vela.make_model(tiny_vela.make_config(image=False, chat_template=True)))
 
 
 _scorers: list[Any] = [VelaScorer(tiny_vela.make_model()), tiny_beitscore.make_scorer()]
@@ -129,15 +119,6 @@ def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> N
         file.write_text(json.dumps({**config, "head": "shared"}))
         with pytest.raises(CheckpointError, match="head must be 'per_aspect', got 'shared'"):
             type(scorer).from_pretrained(tmp_path, device="cpu")
-
-
-def test_push_and_pull(scorer: Any, hub: LoopbackHub) -> None:
-    scorer.push_to_hub("owner/checkpoint", private=True)
-    files = set(hub.files("owner/checkpoint"))
-    assert files >= {"config.json", "model.safetensors", "README.md"}
-    assert len(files & {"tokenizer.json", "beit3.spm"}) == 1
-    pulled = load_scorer(scorer.spec.name, "owner/checkpoint", device="cpu")
-    assert np.array_equal(pulled.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
 
 
 @pytest.mark.gpu

@@ -110,19 +110,6 @@ def test_layers_are_dropped_in_training_only() -> None:
         assert torch.allclose(without(image, ids).logits, model.eval()(image, ids).logits)
 
 
-def test_dropped_layers_keep_the_mean_and_rates_grow_with_depth() -> None:
-    model = make_model(make_config(drop_path=0.5, layers=3))
-    assert [layer.drop_path for layer in model.beit3.encoder.layers] == [0.0, 0.25, 0.5]
-    layer = model.beit3.encoder.layers[2]
-    image = torch.zeros(4000, 1, 32)
-    text = torch.zeros(4000, 0, 32)
-    ones = (torch.ones_like(image), torch.ones_like(text))
-    torch.manual_seed(0)
-    moved = layer.train()._add((image, text), ones)[0]
-    assert set(moved.flatten().tolist()) == {0.0, 2.0}
-    assert moved.mean() == pytest.approx(1.0, abs=0.05)
-
-
 def test_captions_longer_than_the_table_and_images_of_another_size_are_refused() -> None:
     model = make_model()
     with pytest.raises(ValueError, match="65 tokens does not fit: the position table holds 64"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +10,9 @@ from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import CheckpointError
-from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from tests.contract import TOLERANCE
-from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_fast, make_model, make_scorer
+from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model, make_scorer
 from tests.reward.metrics.tiny_vela import WORDS, picture
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -42,43 +39,6 @@ def test_images_are_squeezed_to_the_square_and_normalised() -> None:
     assert torch.equal(pixels[:, 0], pixels[:, -1])
 
 
-@pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Shapes of the token ids of the encoder's passes."""
-    shapes: list[tuple[int, int]] = []
-    encode = BeitScoreModel.encode_embedded
-
-    def watch(model: Any, image: torch.Tensor, ids: torch.Tensor, padding: torch.Tensor) -> Any:
-        shapes.append(tuple(ids.shape))
-        return encode(model, image, ids, padding)
-
-    monkeypatch.setattr(BeitScoreModel, "encode_embedded", watch)
-    return shapes
-
-
-def test_batches_are_of_like_length(passes: list[tuple[int, int]]) -> None:
-    texts = [word * times for word in WORDS for times in (1, 8)]
-    samples = [CaptionSample(text, picture(seed)) for seed in range(3) for text in texts]
-    scorer = make_scorer(token_budget=250)
-    lengths = [len(tokens) for tokens in scorer.tokenizer.encode([sample.candidate for sample in samples])[0]]
-    scorer.score(samples)
-    assert sum(lengths) <= sum(rows * width for rows, width in passes) < 1.3 * sum(lengths)
-
-
-def test_few_images_are_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = make_scorer(token_budget=20)  # an image has 17 tokens, so a window holds 9
-    held: list[int] = []
-    score_groups = scorer.score_groups
-
-    def watch(groups: Any, batch_size: Any) -> Any:
-        held.append(len(groups))
-        return score_groups(groups, batch_size)
-
-    monkeypatch.setattr(scorer, "score_groups", watch)
-    scorer.score([CaptionSample("x", picture(seed)) for seed in range(20)])
-    assert held == [9, 9, 2]
-
-
 def test_words_after_77_tokens_are_read() -> None:
     scorer = make_scorer(make_config(text_positions=402))
     start = "The red star is on the green grass. " * 9
@@ -103,37 +63,6 @@ def test_unusable_settings_are_refused() -> None:
 def folder(tmp_path: Path) -> Path:
     _scorer.save_pretrained(tmp_path / "beitscore")
     return tmp_path / "beitscore"
-
-
-def settings(**changes: Any) -> Any:
-    def change(folder: Path) -> None:
-        config = json.loads((folder / "config.json").read_text()) | changes
-        kept = {name: value for name, value in config.items() if value is not None}
-        (folder / "config.json").write_text(json.dumps(kept))
-
-    return change
-
-
-def larger_tokenizer(folder: Path) -> None:
-    fast = make_fast()
-    fast.add_tokens(["<more>"])
-    fast.save_pretrained(folder)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (settings(heads=None), "heads not stated"),
-        (settings(colour="red"), "colour"),
-        (settings(heads="4"), "whole number"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors' does not exist"),
-        (larger_tokenizer, r"tokenizer has .* tokens and its table only"),
-    ],
-)
-def test_checkpoints_that_lack_something_or_do_not_fit_are_refused(folder: Path, change: Any, message: str) -> None:
-    change(folder)
-    with pytest.raises(CheckpointError, match=message):
-        BeitScoreScorer.from_pretrained(folder)
 
 
 def test_published_beit3_weights_are_no_checkpoint(tmp_path: Path) -> None:
