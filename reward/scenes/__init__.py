@@ -1,11 +1,10 @@
 """A synthetic world that says what is true about itself: scenes, pictures, captions, errors, raters and an oracle."""
 
-from reward.scenes.benchmark import make_pair_dataset
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
 from reward.scenes.graph import Action, Entity, Scene, Sign, sample_scene
 from reward.scenes.oracle import Oracle, Reading, Verdict
-from reward.scenes.pairs import CATEGORIES, Pair, make_pair
+from reward.scenes.pairs import CATEGORIES, Pair, make_pair, make_pair_dataset
 from reward.scenes.render import render
 from reward.scenes.samples import (
     ASPECTS,

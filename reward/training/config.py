@@ -14,62 +14,48 @@ from typing import Any
 
 from reward.errors import ConfigError
 
-
-def _is_whole(value: Any, least: int) -> bool:
-    return type(value) is int and value >= least  # not a bool
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _rule(words: str, holds: Callable[[Any], bool], *names: str) -> dict[str, tuple[str, Callable[[Any], bool]]]:
-    return dict.fromkeys(names, (words, holds))
-
-
-def _choice(name: str, *allowed: str) -> dict[str, tuple[str, Callable[[Any], bool]]]:
-    return _rule(f"one of {', '.join(allowed)}", lambda value: value in allowed, name)
-
-
-# {setting: what it must be, whether a value is that}
-_RULES = {
-    **_rule("a table of settings", lambda value: isinstance(value, Mapping), "model", "stages"),
-    **_rule(
-        "a list of different names",
-        lambda value: isinstance(value, tuple) and all(map(_is_name, value)) and len(set(value)) == len(value),
-        *("test_parts", "categories"),
-    ),
-    **_rule("the name of a data set, or null", lambda value: value is None or _is_name(value), "data", "pairs"),
-    **_rule("the name of a part", _is_name, "train_part", "validation_part"),
-    **_rule(
-        "a whole number of at least 1",
-        lambda value: _is_whole(value, 1),
-        *("batch_size", "eval_batch_size", "accumulation", "epochs", "patience", "scenes_train", "scenes_val"),
-    ),
-    **_rule(
-        "a whole number of at least 1, or null",
-        lambda value: value is None or _is_whole(value, 1),
-        *("max_steps", "eval_steps", "max_references"),
-    ),
-    **_rule(
-        "a whole number of at least 0",
-        lambda value: _is_whole(value, 0),
-        *("seed", "workers", "scenes_test", "scenes_seed"),
-    ),
-    **_rule("a number above 0", lambda value: _is_number(value) and value > 0, "learning_rate", "max_grad_norm"),
-    **_rule("a number of at least 0", lambda value: _is_number(value) and value >= 0, "weight_decay"),
-    **_rule("a number in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1, "warmup_ratio"),
-    **_rule("a number in [0, 1]", lambda value: _is_number(value) and 0 <= value <= 1, "reference_free_rate"),
-    **_rule("true or false", lambda value: isinstance(value, bool), "group_by_length"),
-    **_choice("precision", "fp32", "bf16", "fp16"),
-    **_choice("schedule", "constant", "linear", "cosine"),
-    **_choice("loss", "mse", "l1", "bce"),
-    **_choice("sampling", "balanced", "pool"),
+# {type of a setting: what a value must be, whether it is that}
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", lambda value: type(value) is int),  # not a bool
+    "float": ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": ("a name", lambda value: isinstance(value, str) and bool(value)),
+    "tuple[str, ...]": ("a list of different names", lambda value: _are_names(value) and len(set(value)) == len(value)),
 }
+_CHOICES = {
+    "precision": ("fp32", "bf16", "fp16"),
+    "schedule": ("constant", "linear", "cosine"),
+    "loss": ("mse", "l1", "bce"),
+    "sampling": ("balanced", "pool"),
+}
+_AT_LEAST_1: tuple[str, Callable[[float], bool]] = (" of at least 1", lambda value: value >= 1)
+# {setting: its range in words, whether a number is in it}; other whole numbers are at least 1
+_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    **dict.fromkeys(("learning_rate", "max_grad_norm"), (" above 0", lambda value: value > 0)),
+    **dict.fromkeys(
+        ("seed", "workers", "scenes_test", "scenes_seed", "weight_decay"), (" of at least 0", lambda value: value >= 0)
+    ),
+    "warmup_ratio": (" in [0, 1)", lambda value: 0 <= value < 1),
+    "reference_free_rate": (" in [0, 1]", lambda value: 0 <= value <= 1),
+}
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
+
+
+def _check(name: str, type_name: str, value: Any) -> None:
+    kind, *optional = type_name.split(" | ")
+    if kind.startswith("Mapping") or (optional and value is None):  # `make_config` checks tables
+        return
+    words, holds = _TYPES[kind]
+    extent, is_inside = _RANGES.get(name, _AT_LEAST_1 if kind == "int" else ("", lambda _: True))
+    if name in _CHOICES:
+        words, holds = f"one of {', '.join(_CHOICES[name])}", lambda given: given in _CHOICES[name]
+    if not (holds(value) and is_inside(value)):
+        null = ", or null" if optional else ""
+        hint = "; YAML reads 1e-4 as text, write 1.0e-4" if kind == "float" and isinstance(value, str) else ""
+        raise ConfigError(f"training config: {name} must be {words}{extent}{null}, got {value!r}{hint}")
 
 
 @dataclass(frozen=True)
@@ -160,12 +146,8 @@ class TrainingConfig:
         for name in ("test_parts", "categories"):
             if isinstance(getattr(self, name), list):  # as YAML and JSON give it
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name, (words, holds) in _RULES.items():
-            value = getattr(self, name)
-            if not holds(value):
-                text = isinstance(value, str) and "number" in words and "e" in value
-                hint = "; YAML reads 1e-4 as text, write 1.0e-4" if text else ""
-                raise ConfigError(f"training config: {name} must be {words}, got {value!r}{hint}")
+        for each in dataclasses.fields(self):
+            _check(each.name, str(each.type), getattr(self, each.name))
         if self.train_part == self.validation_part:
             raise ConfigError(
                 f"training config: train_part and validation_part are both {self.train_part!r}; early stopping needs a "
@@ -210,25 +192,16 @@ class TrainingConfig:
 
 def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads a `.yaml`, `.yml` or `.json` file that holds one table of settings."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
-    if path.suffix == ".json":
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{path} is not valid JSON: {error}") from error
-    elif path.suffix in (".yaml", ".yml"):
-        import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is not valid YAML: {error}") from error
-    else:
+    path = Path(path)
+    readers: dict[str, Callable[[str], Any]] = {".json": json.loads, **dict.fromkeys((".yaml", ".yml"), yaml.safe_load)}
+    if path.suffix not in readers:
         raise ConfigError(f"a config file ends in .yaml, .yml or .json, got {path}")
+    try:
+        values = readers[path.suffix](path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read the config file {path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a table of settings, got {type(values).__name__}")
     return values

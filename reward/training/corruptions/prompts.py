@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -11,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reward.errors import ConfigError
-from reward.judges.wording import check_fields, check_places, check_text, fill, read_wording
+from reward.judges.wording import JudgePrompt, check_text, fill
 
-_DEFAULT_FILE = Path(__file__).with_name("rewrite_prompts.yaml")
 # For a model that sees the image, in the categories of LongCapVLCP.
 BENCHMARK_PROMPTS = Path(__file__).with_name("benchmark_prompts.yaml")
 # As JSON escapes, these characters cannot form a control token (<|im_end|>, [INST], <s>) or close a tag.
@@ -21,28 +19,27 @@ _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>[]|\u2028\
 
 
 @dataclass(frozen=True)
-class RewritePrompts:
+class RewritePrompts(JudgePrompt):
     """Instructions for each category of error.
 
     Args:
         version: of the wording, any text or number.
         system: system message.
-        request: what the user says; holds `{change}` and `{caption}` once each, in this order.
+        request: what the user says; holds `{change}` and, after it, `{caption}`.
         changes: by category, what is to be changed.
     """
 
-    version: str
+    metric = "rewrites"
+    default_file = Path(__file__).with_name("rewrite_prompts.yaml")
+    places = {"request": ("change", "caption")}  # noqa: RUF012
+
+    version: str | int
     system: str
     request: str
     changes: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        check_text(self.system, "system")
-        check_places(self.request, "request", "change", "caption")
-        if self.request.index("{change}") > self.request.index("{caption}"):
-            raise ConfigError(
-                "prompt field 'request': {change} must stand before {caption}, so that requests share a beginning"
-            )
+        super().__post_init__()
         if not isinstance(self.changes, Mapping) or not self.changes:
             raise ConfigError(f"prompt field 'changes' must hold texts by category, got {self.changes!r:.80}")
         for name, text in self.changes.items():
@@ -51,7 +48,7 @@ class RewritePrompts:
     @property
     def digest(self) -> str:
         """Identifies the texts."""
-        texts = [self.version, self.system, self.request, sorted(self.changes.items())]
+        texts = [str(self.version), self.system, self.request, sorted(self.changes.items())]
         return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]
 
     def fill(self, category: str, caption: str) -> str:
@@ -73,18 +70,7 @@ def load_prompts(path: str | os.PathLike[str] | None = None) -> RewritePrompts:
         >>> list(load_prompts().changes)
         ['spatial', 'actant_swap', 'action', 'noun', 'attribute', 'noun_attribute', 'count', 'scene_text']
     """
-    return _default() if path is None else _read(Path(path))
-
-
-@functools.cache
-def _default() -> RewritePrompts:
-    return _read(_DEFAULT_FILE)
-
-
-def _read(path: Path) -> RewritePrompts:
-    values = read_wording(path)
-    check_fields(values, f"prompt file {str(path)!r}", ["version", "system", "request", "changes"])
-    return RewritePrompts(**(values | {"version": str(values["version"])}))
+    return RewritePrompts.of(path)
 
 
 def json_quoted(caption: str) -> str:

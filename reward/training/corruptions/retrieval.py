@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from reward.errors import ConfigError, DataError
+from reward.errors import DataError
 from reward.training.corruptions.sampler import Negative, comparable
 
 if TYPE_CHECKING:
@@ -79,18 +79,7 @@ def retrieve_negatives(
         >>> retrieve_negatives(["a dog", "a puppy", "a car"], [1, 2, 3], vectors, vectors)[0]
         [Negative(text='a puppy', category='retrieved_hard')]
     """
-    if cap < 1:
-        raise ConfigError(f"cap must be at least 1, got {cap}")
-    if not len(captions):
-        raise DataError("no captions to retrieve negatives from")
-    if len(image_ids) != len(captions):
-        raise DataError(f"{len(captions)} captions but {len(image_ids)} image_ids; give one per caption")
-    keys = _normalised(embeddings, len(captions), "embeddings")
-    searched = _normalised(queries, len(captions), "queries")
-    if searched.shape[1] != keys.shape[1]:
-        raise DataError(
-            f"queries have {searched.shape[1]} dimensions, embeddings {keys.shape[1]}; use one model for both"
-        )
+    keys, searched = _normalised(embeddings, "embeddings"), _normalised(queries, "queries")
     pool = _Pool(captions, image_ids)
     candidates = keys[pool.rows]
     bounds = _bounds(searched, candidates, pool, seed)
@@ -204,10 +193,8 @@ def _bounds(
     return bounds
 
 
-def _normalised(vectors: npt.ArrayLike, count: int, name: str) -> npt.NDArray[np.float32]:
+def _normalised(vectors: npt.ArrayLike, name: str) -> npt.NDArray[np.float32]:
     vectors = np.asarray(vectors, np.float32)
-    if vectors.ndim != 2 or len(vectors) != count:
-        raise DataError(f"{name} must have the shape ({count}, D), one row per caption, got {vectors.shape}")
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
     if len(bad):

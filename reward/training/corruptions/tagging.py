@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
-from reward.errors import ConfigError
 from reward.optional import require
 from reward.sentences import END_MARKS, is_abbreviation, is_punctuation
 
 _LONGEST = 40  # letters of a word that the tagger is shown
 _LATIN = re.compile("[A-Za-z]")
 PARTS = ("noun", "verb", "adjective", "adverb")
-# Words and punctuation marks of one sentence -> for each a part of speech, or anything else for "none of PARTS".
-Tagger: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 _SPACE = re.compile(r"(\s+)")
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
@@ -74,18 +71,12 @@ def join(tokens: Sequence[Token]) -> str:
     return "".join(token.before + token.word + token.after + token.space for token in tokens)
 
 
-def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
+def tag_words(text: str) -> list[tuple[str, str]]:
     """Finds the part of speech of every word of an English caption.
 
     The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
     downloaded). It guesses unknown words from their endings. Like any tagger it makes errors, mostly where one form
-    is both noun and verb ("watches") and on words in capitals. Words without a Latin letter are "other". For other
-    languages pass a tagger of your own.
-
-    Args:
-        text: a caption.
-        tagger: called with the words and punctuation marks of one sentence, gives one of `PARTS`, or anything else,
-            for each.
+    is both noun and verb ("watches") and on words in capitals. Words without a Latin letter are "other".
 
     Returns:
         (word, part) for each word without its punctuation, in order; part is one of `PARTS` or "other".
@@ -94,19 +85,18 @@ def tag_words(text: str, tagger: Tagger | None = None) -> list[tuple[str, str]]:
         >>> tag_words("A small dog runs quickly.")
         [('A', 'other'), ('small', 'adjective'), ('dog', 'noun'), ('runs', 'verb'), ('quickly', 'adverb')]
     """
-    tagger = tagger or _hanta_parts
     tagged: list[tuple[str, str]] = []
     sentence: list[Token] = []
     tokens = split_words(text)
     for index, token in enumerate(tokens):
         sentence.append(token)
         if token.ends_sentence or index == len(tokens) - 1:
-            tagged += _tag_sentence(sentence, tagger)
+            tagged += _tag_sentence(sentence)
             sentence = []
     return tagged
 
 
-def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, str]]:
+def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
     pieces: list[str] = []
     places: list[int] = []
     for token in tokens:
@@ -117,15 +107,9 @@ def _tag_sentence(tokens: Sequence[Token], tagger: Tagger) -> list[tuple[str, st
         pieces += list(token.after)
     if not places:
         return []
-    parts = list(tagger(pieces))
-    if len(parts) != len(pieces):
-        raise ConfigError(f"the tagger gave {len(parts)} parts for {len(pieces)} words and marks: {pieces!r:.200}")
+    parts = _parts_of_sentence(tuple(pieces))
     words = [token.word for token in tokens if token.word]
-    return [(w, parts[p] if parts[p] in PARTS else "other") for w, p in zip(words, places, strict=True)]
-
-
-def _hanta_parts(words: Sequence[str]) -> Sequence[str]:
-    return _parts_of_sentence(tuple(words))
+    return [(word, parts[place]) for word, place in zip(words, places, strict=True)]
 
 
 @functools.lru_cache(maxsize=2**14)  # in training the same sentences come every epoch

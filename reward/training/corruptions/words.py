@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from reward.errors import ConfigError
 from reward.sentences import CLOSERS, END_MARKS, split_sentences
-from reward.training.corruptions.tagging import PARTS, Tagger, Token, join, split_words, tag_words
+from reward.training.corruptions.tagging import PARTS, Token, join, split_words, tag_words
 
 _MAX_COPIES = 3  # copies added to a repeated word
 
 
-def corrupt_words(text: str, rng: random.Random, kind: str, *, tagger: Tagger | None = None) -> str | None:
+def corrupt_words(text: str, rng: random.Random, kind: str) -> str | None:
     """The corruption `"shuffle_words"`, `"shuffle_sentences"` or `"repeat_<part>"` of a caption; see below.
 
     Example:
@@ -24,7 +24,7 @@ def corrupt_words(text: str, rng: random.Random, kind: str, *, tagger: Tagger | 
         return shuffle_words(text, rng)
     if kind == "shuffle_sentences":
         return shuffle_sentences(text, rng)
-    return repeat_words(text, rng, kind.removeprefix("repeat_"), tagger=tagger)
+    return repeat_words(text, rng, kind.removeprefix("repeat_"))
 
 
 def shuffle_words(text: str, rng: random.Random) -> str | None:
@@ -102,7 +102,7 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
     return _if_changed("".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)), text)
 
 
-def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: Tagger | None = None) -> str | None:
+def repeat_words(text: str, rng: random.Random, part: str = "noun") -> str | None:
     """Repeats words of one part of speech on the spot: "a red red red star".
 
     Metrics that look at a caption as a bag of words reward this. At least one word of the part is repeated, each other
@@ -112,7 +112,6 @@ def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: T
         text: a caption.
         rng: where chance comes from.
         part: `"noun"`, `"verb"`, `"adjective"` or `"adverb"`. Forms of be, have and do are not repeated.
-        tagger: another tagger than that of `tag_words`.
 
     Returns:
         The longer text; None if no word of that part was found.
@@ -126,7 +125,7 @@ def repeat_words(text: str, rng: random.Random, part: str = "noun", *, tagger: T
     tokens = split_words(text)
     starts = _sentence_starts(tokens)
     slots = [index for index, token in enumerate(tokens) if token.word]
-    of_part = [index for index, (_, tag) in zip(slots, tag_words(text, tagger), strict=True) if tag == part]
+    of_part = [index for index, (_, tag) in zip(slots, tag_words(text), strict=True) if tag == part]
     if not of_part:
         return None
     sure = rng.choice(of_part)

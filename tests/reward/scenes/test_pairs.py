@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair, make_pair_dataset, render, sample_scene
-from reward.scenes.benchmark import SHORT_TOKENS, WORD_LEVEL
+from reward.scenes.pairs import SHORT_TOKENS, WORD_LEVEL
 from reward.training.corruptions.tagging import split_words
 
 seeds = st.integers(min_value=0, max_value=2**32)

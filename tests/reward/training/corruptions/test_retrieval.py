@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from reward.backbones import load_clip
-from reward.errors import ConfigError, DataError
+from reward.errors import DataError
 from reward.training.corruptions import retrieval
 from reward.training.corruptions.retrieval import clip_embeddings, retrieve_negatives
 from tests.small_clip import small_clip
@@ -99,21 +99,12 @@ def test_clip_towers_embed_captions_and_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([], [], []), "no captions"),
-        ((["a", "b"], [1], [[1.0], [1.0]]), "1 image_ids"),
         ((["a", "b"], [1, 1], [[1.0], [1.0]]), "of one image"),
         ((["a", "A"], [1, 2], [[1.0], [1.0]]), "same words"),
         ((["a", "b"], [1, 2], [[1.0], [0.0]]), r"embeddings\[1\] is zero"),
         ((["a", "b"], [1, 2], [[1.0], [float("nan")]]), "not finite"),
-        ((["a", "b"], [1, 2], [1.0, 2.0]), r"\(2, D\)"),
-        ((["a", "b"], [1, 2], [[1.0], [1.0]], [[1.0, 2.0], [1.0, 2.0]]), "queries have 2 dimensions"),
     ],
 )
 def test_bad_data_is_refused(arguments, message):
     with pytest.raises(DataError, match=message):
-        retrieve_negatives(*arguments, *arguments[2:] if len(arguments) == 3 else ())
-
-
-def test_no_negatives_at_all_are_refused():
-    with pytest.raises(ConfigError, match="cap"):
-        retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, IMAGES, cap=0)
+        retrieve_negatives(*arguments, arguments[2])

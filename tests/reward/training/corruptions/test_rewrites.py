@@ -238,22 +238,15 @@ def test_swaps_short_captions_and_escapes_pass(caption, answer, negative):
     ("content", "message"),
     [
         ({"request": "{change}"}, "{caption} exactly once"),
-        ({"request": "{change} {change} {caption}"}, "{change}, {caption} exactly once"),
-        ({"request": "{caption} {change}"}, "must stand before"),
-        ({"system": ""}, "'system' must be a text"),
         ({"changes": {}}, "changes"),
         ({"changes": {"noun": None}}, "changes.noun"),
         ({"extra": 1}, "has no field 'extra'"),
         (None, "cannot be read"),
-        ("{", "cannot be read"),
-        ("[]", "must hold a mapping of names, got list"),
     ],
 )
 def test_broken_prompt_files_are_refused(tmp_path, content, message):
     if isinstance(content, dict):
         write_prompts(tmp_path / "mine.yaml", **content)
-    elif content is not None:
-        (tmp_path / "mine.yaml").write_text(content)
     with pytest.raises(ConfigError, match=message):
         load_prompts(tmp_path / "mine.yaml")
 

@@ -135,15 +135,10 @@ def test_copies_stand_before_the_punctuation_and_in_small_letters():
     assert not any("Dogs Dogs" in text or "," in text.split("dogs")[0] for text in repeated if "dogs" in text)
 
 
-def test_parts_that_do_not_occur_or_are_unknown_and_an_own_tagger():
+def test_parts_that_do_not_occur_or_are_unknown():
     assert repeat_words("Two dogs.", random.Random(0), "adverb") is None
     with pytest.raises(ConfigError, match="'pronoun'"):
         repeat_words("Two dogs.", random.Random(0), "pronoun")
-
-    def tagger(words):
-        return ["noun" if word == "Hund" else "" for word in words]
-
-    assert "Hund Hund" in repeat_words("Ein Hund.", random.Random(1), tagger=tagger)
 
 
 # Tagged by hand: n noun, v verb other than be, have, do and modals, a adjective, r adverb.
@@ -209,17 +204,3 @@ def test_parts_of_hand_tagged_captions():
 def test_odd_texts_are_tagged(text):
     assert len(tag_words(text)) == sum(bool(token.word) for token in split_words(text))
     assert all(part in (*PARTS, "other") for _, part in tag_words(text))
-
-
-def test_own_tagger_sees_one_sentence_at_a_time():
-    seen = []
-
-    def tagger(words):
-        seen.append(list(words))
-        return ["noun" if word == "Hund" else None for word in words]
-
-    words = [("Ein", "other"), ("Hund", "noun"), ("Er", "other"), ("läuft", "other")]
-    assert tag_words('Ein "Hund". Er läuft', tagger) == words
-    assert seen == [["Ein", '"', "Hund", '"', "."], ["Er", "läuft"]]
-    with pytest.raises(ConfigError, match="1 parts for 2 words"):
-        tag_words("Ein Hund", lambda words: ["noun"])
