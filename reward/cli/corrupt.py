@@ -184,8 +184,9 @@ def _make_benchmark(
     categories = rewrite or tuple(prompts.changes)
     settings: dict[str, Any] = {"prompts": prompts, "beyond": beyond, "progress": not run.quiet}
     built = make_pairs_benchmark(rows.captions, list(rows.images()), judge, output, categories=categories, **settings)
-    none_kept = None if len(built.pairs) else "no pair was kept, so nothing was written"
-    _report(built.kept, built.dropped, f"{len(built.pairs):,} pairs -> {output}", none_kept, run.quiet)
+    count = sum(built.kept.values())
+    none_kept = None if count else "no pair was kept, so nothing was written"
+    _report(built.kept, built.dropped, f"{count:,} pairs -> {output}", none_kept, run.quiet)
 
 
 def _names(text: str | None) -> list[str]:

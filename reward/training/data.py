@@ -186,9 +186,7 @@ def load_parts(source: str | os.PathLike[str], config: TrainingConfig) -> tuple[
             f"{source} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
             "save_to_disk, or one with files such as train.jsonl and val.jsonl"
         )
-    if not folder.exists() and (
-        folder.is_absolute() or str(source).startswith((".", "~")) or str(source).count("/") > 1
-    ):
+    if str(source).startswith((".", "~", "/")) and not folder.exists():
         raise DataError(f"the data set folder {str(source)!r} does not exist")
     try:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():

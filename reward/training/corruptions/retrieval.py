@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from reward.errors import DataError
 from reward.training.corruptions.sampler import Negative, comparable
@@ -80,19 +81,26 @@ def retrieve_negatives(
         [Negative(text='a puppy', category='retrieved_hard')]
     """
     keys, searched = _normalised(embeddings, "embeddings"), _normalised(queries, "queries")
-    pool = _Pool(captions, image_ids)
-    candidates = keys[pool.rows]
-    bounds = _bounds(searched, candidates, pool, seed)
+    image = pd.factorize(np.array(image_ids, dtype=object))[0]
+    text = pd.factorize(np.array([comparable(caption) for caption in captions], dtype=object))[0]
+    first = np.unique(text, return_index=True)[1]  # the row where each text stands first
+    if image.max() == 0 or len(first) == 1:
+        raise DataError(
+            "all captions are of one image or text; negatives are captions of other images with other words"
+        )
+    own = pd.Series(text).groupby(image).unique()  # the texts that each image rules out
+    candidates = keys[first]
+    bounds = _bounds(searched, candidates, image, image[first], seed)
     rows = np.full((len(captions), len(BANDS), cap), -1, np.int32)
     block = max(1, _AT_A_TIME // len(candidates))
     for start in range(0, len(captions), block):
         for row, similarity in enumerate(searched[start : start + block] @ candidates.T, start):
-            similarity[pool.ruled_out[pool.image[row]]] = -np.inf
+            similarity[own[image[row]]] = -np.inf
             rng = random.Random(f"capreward retrieved {seed} {row}")
             for band, (low, high) in enumerate(bounds):
                 places = np.flatnonzero((similarity >= low) & (similarity < high))
                 drawn = rng.sample(range(len(places)), min(cap, len(places)))
-                rows[row, band, : len(drawn)] = pool.rows[places[drawn]]
+                rows[row, band, : len(drawn)] = first[places[drawn]]
     return Retrieved(captions, rows)
 
 
@@ -138,41 +146,12 @@ def clip_embeddings(
     return np.concatenate(texts), np.concatenate(pictures)
 
 
-class _Pool:
-    """The captions that can be retrieved, one of each text, and the ones that each image rules out.
-
-    Attributes:
-        rows: (U,) row of the captions where each text stands first.
-        image: (N,) number of the image of each row.
-        ruled_out: for each image the places 0..U-1 of its captions' texts.
-    """
-
-    def __init__(self, captions: Sequence[str], image_ids: Sequence[Hashable]) -> None:
-        numbers: dict[Hashable, int] = {}
-        places: dict[str, int] = {}
-        rows: list[int] = []
-        ruled_out: list[set[int]] = []
-        self.image = np.empty(len(captions), np.int64)
-        for row, (caption, image) in enumerate(zip(captions, image_ids, strict=True)):
-            text = comparable(caption)
-            if text not in places:
-                places[text] = len(rows)
-                rows.append(row)
-            number = numbers.setdefault(image, len(numbers))
-            if number == len(ruled_out):
-                ruled_out.append(set())
-            ruled_out[number].add(places[text])
-            self.image[row] = number
-        if len(numbers) < 2:
-            raise DataError("all captions are of one image; negatives are captions of others (see image_ids)")
-        if len(rows) < 2:
-            raise DataError("all captions have the same words; negatives are captions with others")
-        self.rows = np.array(rows)
-        self.ruled_out = [np.array(sorted(places)) for places in ruled_out]
-
-
 def _bounds(
-    queries: npt.NDArray[np.float32], candidates: npt.NDArray[np.float32], pool: _Pool, seed: int
+    queries: npt.NDArray[np.float32],
+    candidates: npt.NDArray[np.float32],
+    image_of_query: npt.NDArray[np.int64],
+    image_of_candidate: npt.NDArray[np.int64],
+    seed: int,
 ) -> list[tuple[float, float]]:
     """The similarities that bound each band; the upper ones are no part of it."""
     rng = np.random.default_rng(seed % (1 << 63))
@@ -181,15 +160,14 @@ def _bounds(
         left, right = (part.ravel() for part in np.indices((rows, places)))
     else:
         left, right = rng.integers(rows, size=_SAMPLED_PAIRS), rng.integers(places, size=_SAMPLED_PAIRS)
-    others = pool.image[left] != pool.image[pool.rows[right]]
+    others = image_of_query[left] != image_of_candidate[right]
     left, right = left[others], right[others]
     parts = [slice(start, start + 65536) for start in range(0, len(left), 65536)]
     similarity = np.concatenate([(queries[left[part]] * candidates[right[part]]).sum(axis=1) for part in parts])
     bounds = []
     for low, high in BANDS.values():
         lower, upper = np.quantile(similarity, [low, high]) - 1e-6  # rounding
-        # A bound of 0 or 1 means the extremes of all pairs, which a sample misses.
-        bounds.append((-2.0 if low == 0 else float(lower), 2.0 if high == 1 else float(upper)))
+        bounds.append((float(lower), 2.0 if high == 1 else float(upper)))  # a sample may miss the most similar pair
     return bounds
 
 

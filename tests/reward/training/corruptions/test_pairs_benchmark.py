@@ -13,19 +13,19 @@ from PIL import Image
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import OutputError
 from reward.images import load_image
+from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from reward.scenes import CATEGORIES, make_pair_dataset
-from reward.training.corruptions.benchmark import build_pairs, write_pairs
+from reward.training.corruptions.benchmark import PairBuild, make_pairs_benchmark
 
 RED, BLUE = Image.new("RGB", (6, 5), "red"), Image.new("RGB", (6, 5), "blue")
 LONG = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
 LATE, EARLY = LONG.replace("Two men", "Six men"), LONG.replace("There is a dog", "There is a cat", 1)
 
 
-def row(
-    category: str = "counting", correct: str = LONG, incorrect: str | None = LATE, image: Any = RED
-) -> dict[str, Any]:
-    return {"image": image, "correct": correct, "incorrect": incorrect, "category": category}
+def make(folder: Path, images: Any, answer: Any, caption: str = LONG, **options: Any) -> PairBuild:
+    judge = ScriptedJudge(answer if callable(answer) else lambda question: answer)
+    return make_pairs_benchmark([caption] * len(images), images, judge, folder, **options)
 
 
 def test_tokens_are_counted_as_open_clip_writes_them() -> None:
@@ -39,27 +39,34 @@ def test_tokens_are_counted_as_open_clip_writes_them() -> None:
         assert first[:place] == second[:place]
         assert first[place] != second[place]
     assert clip_length(LONG) == tokenizer([LONG], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
-    pair = build_pairs([row()]).pairs[0]  # a CLIP cannot tell the two captions apart
-    assert pair["error_token"] >= CLIP_TOKENS
-    assert tokenizer([pair["correct"]]).tolist() == tokenizer([pair["incorrect"]]).tolist()
+    assert (first_different_token(LONG, LATE) or 0) >= CLIP_TOKENS  # a CLIP cannot tell the two captions apart
+    assert tokenizer([LONG]).tolist() == tokenizer([LATE]).tolist()
 
 
-def test_what_is_dropped_is_counted_by_reason() -> None:
-    rows = [row(incorrect=EARLY), row(incorrect=None), row(incorrect=" "), row(incorrect=LONG.upper())]
-    rows += [row(correct="A dog."), row(image="nowhere.png"), row(image=None)]
-    built = build_pairs(rows)
-    assert len(built.pairs) == 0
-    assert built.dropped == {
-        "error before token 77": 1,
-        "no incorrect caption": 2,
-        "caption left unchanged": 1,  # for the tokenizer, which ignores case
-        "caption ends before token 77": 1,
-        "image cannot be read": 2,
-    }
-    anywhere = [row("scene text", incorrect=EARLY), row("action", incorrect=EARLY)]
-    assert build_pairs(anywhere).kept == {"scene text": 1}
-    assert build_pairs(anywhere, beyond=4).kept == {"scene text": 1, "action": 1}
-    assert build_pairs(anywhere, beyond=5).kept == {"scene text": 1}
+@pytest.mark.parametrize(
+    ("caption", "answer", "options", "reason"),
+    [
+        (LONG, EARLY, {}, "error before token 77"),
+        (LONG, EARLY, {"beyond": 5}, "error before token 5"),
+        (LONG, "", {}, "no incorrect caption"),
+        (LONG, LONG.replace(" the ", "  the "), {}, "no incorrect caption"),
+        ("A dog.", "A cat.", {}, "caption ends before token 77"),
+        (LONG, LATE, {"images": ["nowhere.png"]}, "image cannot be read"),
+        (LONG, EARLY, {"beyond": 4}, None),
+        (LONG, EARLY, {"categories": ["scene text"]}, None),
+    ],
+)
+def test_what_is_dropped_is_counted_by_reason(
+    caption: str, answer: str, options: dict[str, Any], reason: str | None, tmp_path: Path
+) -> None:
+    images, options = options.get("images", [RED]), {"categories": ["action"], **options}
+    options.pop("images", None)
+    built = make(tmp_path / "made", images, answer, caption, **options)
+    if reason is None:
+        assert (built.kept, built.dropped) == (dict.fromkeys(options["categories"], 1), {})
+    else:
+        assert (built.kept, built.dropped) == ({}, {reason: 1})
+    assert (tmp_path / "made" / "pairs.jsonl").exists() == (reason is None)
 
 
 def test_written_pairs_are_read_back(tmp_path: Path) -> None:
@@ -67,22 +74,21 @@ def test_written_pairs_are_read_back(tmp_path: Path) -> None:
     BLUE.save(jpeg, "JPEG")
     BLUE.save(tmp_path / "blue.png")
     images = [RED, RED.copy(), jpeg.getvalue(), tmp_path / "blue.png", {"bytes": jpeg.getvalue(), "path": None}]
-    built = build_pairs([row(image=image) for image in images])
-    path = write_pairs(built.pairs, tmp_path / "pairs")
+    assert make(tmp_path / "pairs", images, LATE, categories=["counting"]).kept == {"counting": 5}
     files = sorted((tmp_path / "pairs" / "images").iterdir())
     assert sorted(file.suffix for file in files) == [".jpeg", ".png", ".png"]  # each image once
     assert jpeg.getvalue() in [file.read_bytes() for file in files]  # as it came
     (tmp_path / "pairs").rename(tmp_path / "moved")
-    for source in (tmp_path / "moved", tmp_path / "moved" / path.name):
+    for source in (tmp_path / "moved", tmp_path / "moved" / "pairs.jsonl"):
         rows = load_benchmark("longcapvlcp", source).rows
         assert rows["captions"].tolist() == [(LONG, LATE)] * 5
         reds = [load_image(image).getpixel((0, 0))[0] > 128 for (image,) in rows["images"]]  # type: ignore[index,operator]
         assert reds == [True, True, False, False, False]
         assert rows["image_id"].nunique() == 3
-    line = json.loads((tmp_path / "moved" / path.name).read_text().splitlines()[0])
+    line = json.loads((tmp_path / "moved" / "pairs.jsonl").read_text().splitlines()[0])
     assert line["error_token"] == first_different_token(LONG, LATE)
     with pytest.raises(OutputError, match="exists already"):
-        write_pairs(built.pairs, tmp_path / "moved")
+        make(tmp_path / "moved", [RED], LATE)
 
 
 @pytest.mark.parametrize("part", ["short", "long"])

@@ -99,8 +99,8 @@ def test_clip_towers_embed_captions_and_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((["a", "b"], [1, 1], [[1.0], [1.0]]), "of one image"),
-        ((["a", "A"], [1, 2], [[1.0], [1.0]]), "same words"),
+        ((["a", "b"], [1, 1], [[1.0], [1.0]]), "of one image or text"),
+        ((["a", "A"], [1, 2], [[1.0], [1.0]]), "of one image or text"),
         ((["a", "b"], [1, 2], [[1.0], [0.0]]), r"embeddings\[1\] is zero"),
         ((["a", "b"], [1, 2], [[1.0], [float("nan")]]), "not finite"),
     ],
