@@ -8,7 +8,6 @@ one, and each number may differ by 0.3, above 1 by its own size: random draws di
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import doctest
 import io
@@ -27,7 +26,6 @@ import typer
 from examples.research import draw_pictures
 from reward.cli.app import app
 from reward.cli.main import main
-from reward.registry import list_metrics, metric_spec
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -167,64 +165,3 @@ def test_readme_and_the_guide_are_short() -> None:
     readme, *guide = (len(page.read_text(encoding="utf-8").split()) for page in PAGES)
     assert readme <= 1150
     assert sum(guide) <= 15_200
-
-
-# What names a metric in a snippet, with what stands behind it: options of commands, and calls of Python.
-_OF_COMMANDS = re.compile(r"(?:--metric|-m)[ =]([\w.-]+)(=\S+)?")
-_OF_PYTHON = re.compile(r"\b(MetricReward|load_scorer|VelaReward|BeitScoreReward)\(([^()]*)\)")
-
-
-def unsourced(snippet: str) -> list[str]:
-    """The metrics in a snippet that would score with the small weights for drawings."""
-    found = []
-    for line in snippet.replace("\\\n", " ").splitlines():
-        for name, source in _OF_COMMANDS.findall(line) if "capreward" in line or "--metric" in line else ():
-            plain = name.split(":")[0]
-            named = source or "--judge" in line
-            if plain in list_metrics() and not named and metric_spec(plain).checkpoints:
-                found.append(line.strip())
-    for call, arguments in _OF_PYTHON.findall(snippet):
-        given = [each.strip() for each in arguments.split(",") if each.strip()]
-        needed = 2 if call in ("MetricReward", "load_scorer") else 1
-        names = [each for each in given if "=" not in each or each.startswith("source=")]
-        if len(names) < needed and not (given and metric_without_weights(given[0])):
-            found.append(f"{call}({arguments})")
-    return found
-
-
-def metric_without_weights(written: str) -> bool:
-    name = written.strip("\"'")
-    return name in list_metrics() and not metric_spec(name).checkpoints
-
-
-def snippets() -> Iterator[tuple[str, str]]:
-    """(place, text) of every block of code on the pages, every docstring, and so the help of every command."""
-    for page in PAGES:
-        for block in re.findall(r"^```\w*\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-            yield page.name, block
-    for package in ("reward", "integrations", "examples"):
-        for file in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
-                    yield str(file.relative_to(ROOT)), text
-
-
-def test_examples_with_photos_name_a_checkpoint_that_knows_them() -> None:
-    with_photos = [(place, text) for place, text in snippets() if re.search(r"photo", text, re.IGNORECASE)]
-    assert len(with_photos) > 15
-    assert [(place, line) for place, text in with_photos for line in unsourced(text)] == []
-
-
-@pytest.mark.parametrize(
-    ("snippet", "count"),
-    [
-        ("capreward score a.jsonl --metric vela -o b.jsonl", 1),
-        ("capreward score a.jsonl \\\n  -m vela -m beitscore=x -o b.jsonl", 1),
-        ("capreward score a.jsonl --metric vela=my-vela -o b.jsonl", 0),
-        ("capreward score a.jsonl -m clipscore=ViT-L-14:openai -m length -o b.jsonl", 0),
-        ("VelaReward(); VelaReward(weights=w); MetricReward('clipscore'); load_scorer('vela')", 4),
-        ("VelaReward('my-vela'); VelaReward(source=x); MetricReward('clipscore', x); load_scorer('length')", 0),
-    ],
-)
-def test_metrics_without_a_checkpoint_are_found(snippet: str, count: int) -> None:
-    assert len(unsourced(snippet)) == count

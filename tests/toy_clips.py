@@ -122,18 +122,6 @@ def _chinese(folder: Path) -> Any:
     return tf.ChineseCLIPModel(config), tf.ChineseCLIPProcessor(square(tf.ChineseCLIPImageProcessor), tokens)
 
 
-def _align(folder: Path) -> Any:
-    tokens = bert_tokenizer()
-    stages = {name: [value] for name, value in {"in_channels": 8, "out_channels": 8, "kernel_sizes": 3}.items()}
-    vision = {
-        **stages,
-        **{"strides": [1], "num_block_repeats": [1], "expand_ratios": [1], "depthwise_padding": []},
-        **{"image_size": 32, "hidden_dim": 16, "width_coefficient": 0.25, "depth_coefficient": 1.0},
-    }
-    config = tf.AlignConfig(text_config=_text(tokens), vision_config=vision, projection_dim=8)
-    return tf.AlignModel(config), tf.AlignProcessor(square(tf.EfficientNetImageProcessor), tokens)
-
-
 def _flava(folder: Path) -> Any:
     tokens = bert_tokenizer()
     parts = {"image_config": {**TOWER, **PIXELS}, "text_config": _text(tokens), "multimodal_config": TOWER}
@@ -159,7 +147,6 @@ TYPES: dict[str, Callable[[Path], Any]] = {
     "metaclip_2": _metaclip,
     "altclip": _altclip,
     "chinese_clip": _chinese,
-    "align": _align,
     "flava": _flava,
     "vision-text-dual-encoder": _dual,
 }

@@ -26,7 +26,7 @@ from reward import CaptionSample, load_scorer
 from reward.images import load_image
 from reward.scenes import make_dataset
 from reward.scoring.parts import rows_of
-from tests.benchmarks.measuring import bench_parser, make_table, synchronize, write_csv
+from tests.benchmarks.measuring import DEVICE, make_table, synchronize, write_csv
 
 DRAWINGS = 200  # different ones, which come back in turns
 MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
@@ -128,7 +128,8 @@ def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str,
 
 def main() -> None:
     """Prints a row for each metric."""
-    parser = bench_parser(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--metrics", nargs="+", default=["vela", "beitscore", "clipscore"])
     parser.add_argument("--dtype", help="as of capreward score")
     parser.add_argument("--rows", type=int, default=4000)

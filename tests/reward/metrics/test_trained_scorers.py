@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file, save_file
 
 from reward import CaptionSample
 from reward.errors import CheckpointError
@@ -66,25 +65,6 @@ def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
     table = scorer.score(samples)
     assert table.truncated.tolist() == [False, True, True, False]
     assert table.scores[1] == pytest.approx(table.scores[2])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda tensors, last: tensors.pop(last), r"lacks 1 key"),
-        (lambda tensors, last: tensors.update(surplus=torch.zeros(1)), r"unknown 1 key \(surplus\)"),
-        (lambda tensors, last: tensors.update({last: torch.zeros(7)}), r"mis-shaped 1 key"),
-    ],
-)
-def test_weights_that_do_not_fit_are_refused(scorer: Any, change: Any, message: str, tmp_path: Path) -> None:
-    scorer.save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    for last in ("bias" if "bias" in tensors else "head.2.bias", next(iter(sorted(tensors, reverse=True)))):
-        changed = dict(tensors)
-        change(changed, last)
-        save_file(changed, tmp_path / "model.safetensors")
-        with pytest.raises(CheckpointError, match=message):
-            type(scorer).from_pretrained(tmp_path, device="cpu")
 
 
 def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:

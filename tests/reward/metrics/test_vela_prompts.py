@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -21,7 +20,6 @@ from tests.reward.metrics.tiny_vela import (
     CHAT_TEMPLATE,
     clip_architecture,
     language_architecture,
-    make_config,
     make_tokenizer,
 )
 
@@ -147,23 +145,6 @@ def test_the_default_adapters_have_the_papers_size() -> None:
     trainable = {name: value.numel() for name, value in decoder.named_parameters() if value.requires_grad}
     assert sum(trainable.values()) == 3_686_400
     assert all(".lora_" in name for name in trainable)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        VelaConfig(),
-        VelaConfig(text=None),
-        VelaConfig(image=None),
-        VelaConfig(("relevance",), text=TextConfig(lora=LoraSettings(r=4, target_modules=["q_proj"]))),
-        make_config(chat_template=True, max_prefix_tokens=300),
-        VelaConfig(fusion=FusionSettings(width=64)),
-    ],
-)
-def test_json_and_back(config: VelaConfig) -> None:
-    plain = json.loads(json.dumps(config.to_dict()))
-    assert plain["metric"] == "vela"
-    assert VelaConfig.from_dict(plain) == config
 
 
 def _clip(**changes: Any) -> dict[str, Any]:

@@ -18,9 +18,6 @@ from transformers import (
     Gemma3ImageProcessor,
     Gemma3Processor,
     PreTrainedTokenizerFast,
-    Qwen2VLImageProcessor,
-    Qwen3VLProcessor,
-    Qwen3VLVideoProcessor,
 )
 
 from reward import CaptionSample, MetricReward, load_scorer
@@ -29,7 +26,7 @@ from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from tests import toy_judges
 from tests.contract import ScorerContract
 from tests.loopback_hub import LoopbackHub
-from tests.toy_models import ENCODER, QWEN_TOKENS, text_sizes
+from tests.toy_models import ENCODER, text_sizes
 
 PROMPT = "Describe the image."
 CAPTIONS = ["A red star.", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]
@@ -61,60 +58,11 @@ def gemma3() -> tuple[Any, Any]:
     return toy_judges.with_random_weights(Gemma3ForSequenceClassification(config), tokens), processor
 
 
-def qwen3_5() -> tuple[Any, Any]:
-    """Half of its layers have a state in place of a cache."""
-    transformers = pytest.importorskip("transformers", minversion="5.2")
-    tokens = toy_judges.byte_tokenizer(*QWEN_TOKENS)
-    sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2}
-    limits = {"size": {"shortest_edge": 16 * 16, "longest_edge": 48 * 48}}
-    processor = Qwen3VLProcessor(
-        Qwen2VLImageProcessor(**sizes, **limits),
-        tokens,
-        Qwen3VLVideoProcessor(**sizes, **limits),
-        chat_template=toy_judges.TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
-    )
-    start, end, image, video = tokens.convert_tokens_to_ids(list(QWEN_TOKENS))
-    linear = {f"linear_{name}_head_dim": 8 for name in ("key", "value")} | {
-        f"linear_num_{name}_heads": 2 for name in ("key", "value")
-    }
-    config = transformers.Qwen3_5Config(
-        text_config={
-            **text_sizes(tokens, width=32, layers=2, positions=2048),
-            **linear,
-            "head_dim": 8,
-            "layer_types": ["linear_attention", "full_attention"],
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "mrope_section": [2, 1, 1],
-                "partial_rotary_factor": 1.0,
-            },
-        },
-        vision_config={
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 32,
-            "num_heads": 2,
-            "patch_size": 4,
-            "temporal_patch_size": 1,
-            "out_hidden_size": 32,
-            "num_position_embeddings": 16,
-        },
-        vision_start_token_id=start,
-        vision_end_token_id=end,
-        image_token_id=image,
-        video_token_id=video,
-        num_labels=1,
-    )
-    return toy_judges.with_random_weights(transformers.Qwen3_5ForSequenceClassification(config), tokens), processor
-
-
 # Each model with the head that its checkpoints have.
 KINDS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
     "llava": (toy_judges.llava, "v_head.summary"),
     "qwen2-vl": (toy_judges.qwen2_vl, "v_head.summary beside"),  # as Skywork-VL-Reward has it
     "gemma3": (gemma3, "score"),
-    "qwen3-5": (qwen3_5, "score"),
 }
 
 
