@@ -10,6 +10,7 @@ from datasets import Dataset, Features, Image, List, Value
 from packaging.version import Version
 
 from integrations.trl import make_prompt_dataset
+from reward import CombinedReward, LengthReward, RepetitionReward, WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
 from tests.toy_scorer import ToyScorer
@@ -94,3 +95,15 @@ def test_a_stream_of_several_images_a_row(rows, tmp_path):
     train([words], data, tmp_path)
     assert all(len(images) == 2 for images, _ in seen)
     assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}
+
+
+def test_a_nested_combination_logs_its_parts(rows, tmp_path):
+    toy = MetricReward(ToyScorer(), name="toy")
+    both = CombinedReward([toy.aspect("brev"), RepetitionReward(n=1)], "harmonic", name="both")
+    brief = CombinedReward([both, LengthReward(high=3, margin=6)], "product", name="brief")
+    nested = WeightedReward([(brief, 1), (MetricReward("length", name="words"), 0.25)], name="nested")
+    data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
+    for entry in train([nested], data, tmp_path, scale_rewards="batch"):
+        expected = (float(entry["nested/brief"]) + 0.25 * float(entry["nested/words"])) / 1.25
+        assert float(entry["reward"]) == pytest.approx(expected, abs=1e-6)
+        assert {"brief/both", "both/toy_brevity", "both/repetition", "nested/unscored"} <= set(entry)
