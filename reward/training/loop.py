@@ -79,13 +79,17 @@ def train(
     """
     spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
-    _check_trainable(spec, training, config, init)
+    losses = {config.stage(name).loss for name in config.stages} or {config.loss}
+    if unfit := sorted(losses - set(training.LOSSES)):
+        raise ConfigError(
+            f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(training.LOSSES)}"
+        )
     shares = make_shares(data)
     options: dict[str, Any] = {"resume": resume, "command": command, "on_ready": on_ready}
     if init is not None:
         check_loading(init, metric=spec.name)
         folder = resolve_checkpoint(init, metric=spec.name)
-        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))  # type: ignore[attr-defined]
+        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))
         if differing := list(_contradictions("model", config.model, settings)):
             raise ConfigError(
                 f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
@@ -186,17 +190,3 @@ def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:
     if not names or not aspects or len(set(aspects)) < len(aspects):
         raise ConfigError(f"model settings: aspects must be a list of different names, got {aspects!r}")
     return spec.with_aspects(aspects)
-
-
-def _check_trainable(
-    spec: MetricSpec, training: MetricTraining, config: TrainingConfig, init: str | os.PathLike[str] | None
-) -> None:
-    """Refuses losses and stages that the metric cannot be trained with."""
-    losses = [config.stage(name).loss for name in config.stages] if config.stages else [config.loss]
-    unfit = sorted(set(losses) - set(training.LOSSES))
-    if unfit:
-        raise ConfigError(
-            f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(training.LOSSES)}"
-        )
-    if (config.stages or init is not None) and not hasattr(training, "load_model"):
-        raise ConfigError(f"{spec.name} cannot be trained from a checkpoint, and therefore not in stages")

@@ -29,12 +29,7 @@ class MetricTraining(Protocol):
     """What the module `training.py` in a metric's folder provides.
 
     The network is called with the batch of the collator without `labels`. Its output has `scores` of shape (N,), and
-    `logits` of the same shape if `LOSSES` holds `"bce"`. A metric that can be trained in stages, or on from a
-    checkpoint, also has
-
-    - `load_model(folder, settings, *, precision)`, which returns the network of a checkpoint folder for further
-      training; what `settings` say about the architecture has no effect;
-    - `checkpoint_settings(config)`, which returns a checkpoint's config.json in the form of the table `model`.
+    `logits` of the same shape if `LOSSES` holds `"bce"`.
     """
 
     LOSSES: tuple[str, ...]
@@ -42,6 +37,14 @@ class MetricTraining(Protocol):
 
     def make_model(self, settings: Mapping[str, Any], *, texts: Callable[[], list[str]], precision: str) -> nn.Module:
         """A new network from the table `model` of a configuration; `texts` returns captions for a new tokenizer."""
+        ...
+
+    def load_model(self, folder: Path, settings: Mapping[str, Any], *, precision: str) -> nn.Module:
+        """The network of a checkpoint folder, to be trained on; what `settings` say of its architecture is ignored."""
+        ...
+
+    def checkpoint_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A checkpoint's config.json in the form of the table `model`."""
         ...
 
     def make_collator(self, model: nn.Module) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]:
@@ -180,8 +183,7 @@ def _make_network(
     if start is None:
         model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
     else:
-        load: Any = training.load_model  # type: ignore[attr-defined]  # `train` checked that it has it
-        model = load(start, config.model, precision=config.precision)
+        model = training.load_model(start, config.model, precision=config.precision)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
     return model

@@ -8,7 +8,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,59 +108,51 @@ def rewrite_captions(
         raise ConfigError(f"{len(captions)} captions but {len(shown)} images; give one per caption")
     keys = [_key(caption, image) for caption, image in zip(captions, shown, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
-    failures: dict[str, str] = {}
+    failures: list[str] = []
     with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as saved:
         answers = {(line["key"], line["category"]): line for line in saved}
         missing = {
-            (key, category): asked
+            (key, category): (category, caption, image)
             for category in wanted  # requests with a common beginning follow each other
-            for key, *asked in zip(keys, captions, shown, strict=True)
+            for key, caption, image in zip(keys, captions, shown, strict=True)
             if (key, category) not in answers
         }
-        total = len(wanted) * len(set(keys))
-        with progress_bar(progress, done=total - len(missing), total=total, doing="rewriting") as advance:
-            for lines, reasons in _ask(missing, judge, prompts):
+        total, items = len(wanted) * len(set(keys)), list(missing.items())
+        with progress_bar(progress, done=total - len(items), total=total, doing="rewriting") as advance:
+            for start in range(0, len(items), _CALL):
+                part = items[start : start + _CALL]
+                found, reasons = _ask([asked for _, asked in part], judge, prompts)
+                lines = [
+                    {"key": key, "category": name, "answer": answer.text, "cut": answer.truncated}
+                    for place, (((key, name), _), answer) in enumerate(zip(part, found, strict=True))
+                    if place not in reasons
+                ]
                 saved.add(lines)
                 answers.update({(line["key"], line["category"]): line for line in lines})
-                failures.update(reasons)
-                advance(len(lines) + len(reasons), len(reasons))
+                failures += reasons.values()
+                advance(len(part), len(reasons))
     if failures:
         warnings.warn(
             f"{len(failures)} rewrites have no answer, and are asked for again by the next run; the first: "
-            f"{next(iter(failures.values()))}",
+            f"{failures[0]}",
             stacklevel=2,
         )
     return _judged(captions, keys, wanted, answers)
 
 
 def _ask(
-    missing: dict[tuple[str, str], list[Any]], judge: Judge, prompts: RewritePrompts
-) -> Iterator[tuple[list[dict[str, Any]], dict[str, str]]]:
-    """Yields, call by call, answers to keep and {"key category": reason} of failures."""
+    asked: Sequence[tuple[str, str, ImageLike | None]], judge: Judge, prompts: RewritePrompts
+) -> tuple[Sequence[Any], dict[int, str]]:
+    """The answers for (category, caption, image), and {place: reason} of those that there are not."""
     from reward.judges import Question
+    from reward.judges.base import ask
 
-    items = list(missing.items())
-    for start in range(0, len(items), _CALL):
-        part = items[start : start + _CALL]
-        questions = [
-            Question(prompts.fill(name, caption), image, system=prompts.system) for (_, name), (caption, image) in part
-        ]
-        limit = _length_limit([caption for _, (caption, _) in part])
-        failures: dict[int, str] = {}
-        try:
-            answers: Sequence[Any] = judge.generate(questions, max_new_tokens=limit)
-        except JudgeError as error:
-            if len(error.failures) in (0, len(part)):  # the next call would fail as well
-                raise
-            answers, failures = error.results, error.failures
-        yield (
-            [
-                {"key": key, "category": name, "answer": answer.text, "cut": answer.truncated}
-                for place, (((key, name), _), answer) in enumerate(zip(part, answers, strict=True))
-                if place not in failures
-            ],
-            {" ".join(part[place][0]): reason for place, reason in failures.items()},
-        )
+    questions = [Question(prompts.fill(name, text), image, system=prompts.system) for name, text, image in asked]
+    limit = _length_limit([text for _, text, _ in asked])
+    answers, failures = ask(judge.generate, questions, max_new_tokens=limit)
+    if len(failures) == len(asked):  # the next call would fail as well
+        raise JudgeError.of(failures, answers)
+    return answers, failures
 
 
 def _judged(

@@ -14,7 +14,6 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.registry import metric_spec
-from reward.training import published
 from reward.training.config import TrainingConfig
 from reward.training.data import load_parts, make_judgements
 from reward.training.pairs import load_pairs
@@ -119,21 +118,3 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     (tmp_path / "images" / "0.jpg").unlink()
     with pytest.raises(DataError, match=r"vicr: no image is there, not even .*0\.jpg"):
         load_parts(f"vicr={tmp_path}", RATINGS)
-
-
-@pytest.mark.parametrize("parts", [("test",), ("train",), ("val",), ("train", "test")])
-def test_parts_that_are_not_there_are_not_the_same(
-    parts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures(tmp_path, "a.png")
-    row = {"cand": "A star.", "refs": ["A star."], "score": 0.5}
-    there = list(parts)
-
-    def rows(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-        return [(part, {"file_name": folder / "a.png", **row}) for part in there]
-
-    monkeypatch.setattr(published, "PUBLISHED", {"polaris": rows})
-    assert set(published.load_published("polaris", tmp_path)) == set(parts)
-    there += [part for part in ("train", "val") if part not in parts]
-    with pytest.raises(DataError, match="the same rows to train on and to stop by"):
-        published.load_published("polaris", tmp_path)

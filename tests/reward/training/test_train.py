@@ -222,16 +222,6 @@ def test_one_score_for_everything_is_no_result(tmp_path: Path, metric: str, monk
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_stages_and_a_start_need_a_metric_that_loads_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(vela_training, "load_model")
-    with pytest.raises(ConfigError, match="not in stages"):
-        train("vela", "scenes", tmp_path / "run", small_config(stages={"a": {}}))
-    with pytest.raises(ConfigError, match="cannot be trained from a checkpoint"):
-        train("vela", "scenes", tmp_path / "run", small_config(), init="embedded")
-
-
 def test_a_network_of_frozen_weights_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = vela_training.make_model
     monkeypatch.setattr(vela_training, "make_model", lambda *args, **more: real(*args, **more).requires_grad_(False))
@@ -317,15 +307,3 @@ def test_ablations_leave_out_what_they_say(backbones: dict[str, str]) -> None:
     prompts = changed("paper-one-prompt")["text"]["prompts"].values()
     assert len({prompt["system"] for prompt in prompts}) == 1
     assert len({prompt["cue"] for prompt in prompts}) == 3
-
-
-def test_every_value_of_the_paper_preset_says_whose_it_is() -> None:
-    import reward.metrics.vela
-
-    lines = (Path(reward.metrics.vela.__file__).parent / "presets.yaml").read_text().splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith("paper:"))
-    end = next(number for number, line in enumerate(lines) if line.startswith("paper-image-only:"))
-    for line in lines[start + 1 : end]:
-        setting, _, comment = line.partition("#")
-        if ":" in setting and setting.strip().partition(":")[2].strip() and "&" not in setting:
-            assert comment.strip().startswith(("paper", "ours")), line
