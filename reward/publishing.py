@@ -5,50 +5,33 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reward.checkpoints import CARD_FILE, CONFIG_FILE, HUB_FILES, NOT_HUB_FILES, WEIGHTS_FILE
+from reward.checkpoints import CARD_FILE, HUB_FILES, NOT_HUB_FILES
 from reward.errors import CheckpointError, first_line
 
 HUB_ID = "<this folder or its Hub id>"  # in a card, until the checkpoint is pushed
 
 
-def check_push(repo_id: str, *, private: bool = False, create: bool = True) -> None:
-    """Makes sure that a checkpoint can be pushed, before hours are spent on it.
+def check_push(repo_id: str, *, private: bool = False) -> None:
+    """Makes the model repository if it is not there, the only sure proof that it may be made, before a training.
 
     Args:
-        repo_id: `"ORG/NAME"`, a user or an organisation and the name of a model repository.
+        repo_id: `"ORG/NAME"`, a user or an organisation and a name.
         private: whether the repository must not be public.
-        create: whether it is made now if it does not exist, which is the only sure proof that it may be made. Whether a
-            token for single repositories may write to one that exists shows in the end.
 
     Raises:
-        CheckpointError: not a name of that form, no token, one that may not write, the Hub cannot be reached, or the
-            repository is public and should be private.
+        CheckpointError: the Hub refuses or cannot be reached, or the repository is public and should be private.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
-    from huggingface_hub.utils import validate_repo_id
 
-    login = "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
-    if repo_id.count("/") == 0:
-        raise CheckpointError(
-            f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's before /"
-        )
-    api = HfApi()
+    if "/" not in repo_id:
+        raise CheckpointError(f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's first")
     try:
-        validate_repo_id(repo_id)
-        token = (api.whoami().get("auth") or {}).get("accessToken") or {}
-        if token.get("role") == "read":
-            raise CheckpointError(
-                f"cannot push to {repo_id}: the token {token.get('displayName')!r} may only read; {login}"
-            )
-        if create:
-            api.create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
-        is_public = private and api.repo_exists(repo_id) and not api.model_info(repo_id).private
+        HfApi().create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
+        is_public = private and not HfApi().model_info(repo_id).private
     except (HTTPError, OSError, ValueError) as error:  # ValueError: the name, or no token
-        if isinstance(error, CheckpointError):
-            raise
-        reason = f"{first_line(error)} Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or {login}"
-        raise CheckpointError(f"cannot push to {repo_id}: {reason}") from error
+        ways = "Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
+        raise CheckpointError(f"cannot push to {repo_id}: {first_line(error)} {ways}") from error
     if is_public:
         raise CheckpointError(f"cannot push to {repo_id} in private: it exists and is public; take another name")
 
@@ -77,14 +60,11 @@ def push_checkpoint(
         Web address of the commit.
 
     Raises:
-        CheckpointError: the folder is incomplete, or the Hub refuses or cannot be reached.
+        CheckpointError: the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
-    absent = [name for name in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE) if not (Path(folder) / name).is_file()]
-    if absent:
-        raise CheckpointError(f"{str(folder)!r} is not a complete checkpoint: it has no {', '.join(absent)}")
     api = HfApi()
     try:
         repo = api.create_repo(repo_id, private=private or None, exist_ok=True).repo_id

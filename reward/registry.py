@@ -32,21 +32,6 @@ from reward.metrics.options import check_options, split_options
 from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
 from reward.remote import REMOTE
 
-__all__ = [
-    "COLUMN",
-    "MetricSource",
-    "as_scorer",
-    "as_source",
-    "check_loading",
-    "dry_scorer",
-    "is_address",
-    "list_metrics",
-    "load_scorer",
-    "loaded_if_remote",
-    "metric_of",
-    "metric_spec",
-]
-
 COLUMN = "column:"  # prefix of a score column where a metric may be named
 
 
@@ -73,11 +58,6 @@ class MetricSource:
         """Reads NAME, NAME=CHECKPOINT, a checkpoint (see `metric_of`) or column:NAME. A Hub id may have @REVISION.
 
         A function is file.py:function or module:function, or NAME=file.py:function, see `load_function`.
-
-        Raises:
-            ConfigError: a name or a checkpoint is empty, or there is a colon behind the name.
-            UnknownMetricError: no metric has that name.
-            CheckpointError: see `metric_of`.
 
         Example:
             >>> MetricSource.parse("vela=name/repo@v2")
@@ -316,7 +296,7 @@ def load_scorer(
     if given.revision is not None:
         options["revision"] = given.revision
     spec, is_mean = _find(given.name)
-    check_loading(source, options.get("device"), metric=given.name)
+    check_loading(source, metric=given.name)
     check_revision(source, options.get("revision"))
     if is_address(source) and spec is not REMOTE and not _asks_there(spec, source):
         address, _, named = os.fspath(source).partition("#")
@@ -352,9 +332,6 @@ def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
 
     None for any other metric.
 
-    Raises:
-        ConfigError: so it is.
-
     Example:
         >>> dry_scorer(metric_spec("judge"), {"scale": "1:7"}).prompt.scale
         (1.0, 7.0)
@@ -383,13 +360,6 @@ def as_scorer(metric: Any) -> Any:
 def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
     """The scorer of a function, or of a metric behind a service, which alone know their facts; else what was given.
 
-    Args:
-        metric: name, scorer or function.
-        source, options: see `load_scorer`.
-
-    Raises:
-        ServiceError, ConfigError: the service cannot be used.
-
     Example:
         >>> loaded_if_remote("length", "embedded")
         'length'
@@ -400,22 +370,16 @@ def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any
     return load_scorer(metric, source, **options) if is_known else metric
 
 
-def check_loading(source: Any, device: Any = None, *, metric: str | None = None) -> None:
+def check_loading(source: Any, *, metric: str | None = None) -> None:
     """Checks the arguments of `load_scorer` before anything is loaded. No Hub id is looked up.
 
     Args:
-        source, device: as for `load_scorer`.
+        source: as for `load_scorer`.
         metric: name of the metric; None is a judge without a metric.
 
     Raises:
-        ConfigError: `source` is neither a string nor a path, or `device` is not the name of a device.
+        ConfigError: `source` is neither a string nor a path.
         CheckpointError: `source` is no folder of the metric and no possible Hub id, see `check_source`.
-
-    Example:
-        >>> check_loading("embedded", "gpu9", metric="vela")
-        Traceback (most recent call last):
-            ...
-        reward.errors.ConfigError: device must be such as 'cpu', 'cuda' or 'cuda:1', got 'gpu9'
     """
     if not isinstance(source, (str, os.PathLike)):
         is_judge = metric is not None and _find(metric)[0].sources == "judge"
@@ -423,13 +387,6 @@ def check_loading(source: Any, device: Any = None, *, metric: str | None = None)
         raise ConfigError(f"source must be {first}, a folder or {last}, got {source!r:.80}")
     if names_function(source):
         return
-    if isinstance(device, str) and device != "cpu":
-        import torch  # imported here because listing metrics must not load torch
-
-        try:
-            torch.device(device)
-        except RuntimeError:
-            raise ConfigError(f"device must be such as 'cpu', 'cuda' or 'cuda:1', got {device!r}") from None
     spec = None if metric is None else _find(metric)[0]
     kind = "judge" if spec is None else spec.sources
     if spec is not None and kind and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):

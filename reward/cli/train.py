@@ -121,8 +121,6 @@ def train(
     shares = parse_data(data or ["scenes"])
     sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
     is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
-    if push_to is not None and is_main:
-        check_push(push_to, private=private, create=False)
     options: dict[str, Any] = {"init": init, "command": terminal.command_line()}
     options["on_ready"] = lambda: None if push_to is None else check_push(push_to, private=private)
     results = []

@@ -50,7 +50,7 @@ def given_metric(metric: Any, source: Any, revision: str | None, device: Any, op
     else:
         given = MetricSource.of(metric, source, revision)
         source, revision = given.source, given.revision
-        check_loading(source, device, metric=given.name)
+        check_loading(source, metric=given.name)
         check_options(given.loads, own)
         spec = replace(given, options=tuple(own.items())).spec
         if "prompt" in own and (dry := dry_scorer(given.spec, own)) is not None:

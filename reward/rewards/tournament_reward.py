@@ -74,7 +74,7 @@ class TournamentReward(MetricReward):
         if max_comparisons < 1:
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
         if isinstance(judge, (str, os.PathLike)):
-            check_loading(judge, device)
+            check_loading(judge)
             source = os.fspath(judge)
             judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)

@@ -93,7 +93,6 @@ class TestResolve:
         (b"[1, 2]", "must hold a JSON object, got list"),
         (b'{"metric": ', "not valid JSON"),
         (b"\xff\xfe\x00", "not UTF-8"),
-        (b'{"metric": "toy", "a": ' + b"[" * 60 + b"]" * 60 + b"}", "nested more than 50 deep"),
         (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "nested"),
         (None, r"not a toy checkpoint: it has no config\.json"),
     ],
@@ -257,8 +256,6 @@ class TestSave:
 class TestHub:
     def test_push_then_resolve_gives_the_same_checkpoint(self, tmp_path: Path, hub: LoopbackHub) -> None:
         (tmp_path / "local").mkdir()
-        with pytest.raises(CheckpointError, match=r"it has no config\.json, model\.safetensors, README\.md"):
-            push_checkpoint(tmp_path / "local", "someone/toy")
         save_toy(tmp_path / "local", 3.0)
         (tmp_path / "local" / "setup.py").write_text("raise SystemExit")
         save_toy(tmp_path / "local" / "stages" / "1a")

@@ -104,6 +104,7 @@ def test_a_push_is_checked_first_and_can_be_made_up_for(
     train = ("train", metric, "--config", "small.json")
     assert "is missing: name a folder, or publish with --push-to" in run(*train, code=2)[1]
     arguments = (*train, "--push-to", "tester/mine", "--private")
+    hub.token = "any"
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "no-token")
     assert "log in with `hf auth login`" in run(*arguments, code=1)[1]
     monkeypatch.setenv("HF_TOKEN", "any")

@@ -50,9 +50,6 @@ REFUSED = [
     ("vela", "model/nothere", "does not exist; a folder 'model' is here, .* hf download model/nothere --local-dir"),
     ("fleur", "lengths", "a checkpoint of metric 'length', but a checkpoint of 'fleur' is needed"),
     ("vela", "model", "of no metric of this library"),
-    ("bertscore", "empty", r"holds no model: it has no config\.json"),
-    ("clipscore", "empty", "holds no CLIP"),
-    ("clipscore", "photos/model.pt", "there is no file 'photos/model.pt'"),
     ("vela", "weights.pt", "is a file; give the folder"),
     ("fleur", "embedded", "no judge for fleur is shipped"),
 ]
