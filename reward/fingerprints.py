@@ -33,7 +33,6 @@ __all__ = [
     "hash_file",
     "image_stamp",
     "metric_identity",
-    "source_stamp",
     "split_sources",
     "tensor_sums",
 ]
@@ -167,14 +166,6 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
     """
     text = os.fspath(source)
     return [text] if os.path.exists(text) else [each.strip() for each in text.split(",") if each.strip()]
-
-
-def source_stamp(source: Any) -> str:
-    """Sizes and times of change of the files on this disk that a `source` stands for, which costs no reading."""
-    path = Path(str(source).removeprefix("local-dir:"))
-    if not path.exists():
-        return ""
-    return ";".join(f"{each} {_stamp(each.stat())}" for place in _places(path) for each in _files(place))
 
 
 def fingerprint_network(network: nn.Module, *facts: Any) -> str:
