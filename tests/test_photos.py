@@ -14,9 +14,9 @@ from reward import load_scorer
 from reward.backbones.fit import on_meta
 from reward.cli.metrics import metrics
 from reward.errors import CapRewardError
+from reward.metrics.base import CheckpointFacts
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.metrics.published import CheckpointFacts
 from reward.metrics.vela.scorer import VelaScorer
 from reward.registry import list_metrics, metric_spec
 from tests import paper_sizes

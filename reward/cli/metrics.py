@@ -12,8 +12,7 @@ import typer
 from reward.cli import terminal
 
 if TYPE_CHECKING:
-    from reward.metrics.base import MetricSpec
-    from reward.metrics.published import CheckpointFacts
+    from reward.metrics.base import CheckpointFacts, MetricSpec
 
 _WHICH = ("metric", "captions", "needs", "cannot see")
 _CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a caption")

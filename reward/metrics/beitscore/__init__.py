@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reward.metrics.base import MetricSpec
-from reward.metrics.published import CheckpointFacts
+from reward.metrics.base import CheckpointFacts, MetricSpec
 
 if TYPE_CHECKING:
     from reward.metrics.beitscore.checkpoint import LoadReport, load_beit3

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from reward.metrics.base import MetricSpec
-from reward.metrics.published import CheckpointFacts
+from reward.metrics.base import CheckpointFacts, MetricSpec
 
 __all__ = ["CLIP", "LONG_CLIP", "PAC", "REF_CLIP", "REF_PAC", "SIGLIP", "SPECS"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reward.metrics.base import MetricSpec
+from reward.metrics.base import LLAVA_13B, QWEN_VL_3B, QWEN_VL_7B, MetricSpec
 from reward.metrics.fleur.smoothing import smoothed_score
-from reward.metrics.published import LLAVA_13B, QWEN_VL_3B, QWEN_VL_7B
 
 __all__ = ["SPEC", "smoothed_score"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reward.metrics.base import MetricSpec
+from reward.metrics.base import QWEN_VL_3B, QWEN_VL_7B, MetricSpec
 from reward.metrics.harmoniceval.aggregate import aggregate
-from reward.metrics.published import QWEN_VL_3B, QWEN_VL_7B
 
 __all__ = ["SPEC", "aggregate"]
 

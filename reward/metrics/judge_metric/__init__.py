@@ -5,8 +5,7 @@ Each is a row below and a YAML file of its name beside this one, which says what
 
 from __future__ import annotations
 
-from reward.metrics.base import MetricSpec
-from reward.metrics.published import QWEN_VL_3B, QWEN_VL_7B
+from reward.metrics.base import QWEN_VL_3B, QWEN_VL_7B, MetricSpec
 
 __all__ = ["CLAIR", "JUDGE", "QUESTIONS", "RUBRIC", "SPECS", "VQASCORE"]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reward.metrics.base import MetricSpec
-from reward.metrics.published import CheckpointFacts
+from reward.metrics.base import CheckpointFacts, MetricSpec
 
 __all__ = ["SPEC"]
 

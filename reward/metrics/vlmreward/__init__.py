@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from reward.metrics.base import MetricSpec
-from reward.metrics.published import QWEN_VL_7B
+from reward.metrics.base import QWEN_VL_7B, MetricSpec
 
 __all__ = ["SPEC"]
 
