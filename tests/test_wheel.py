@@ -48,18 +48,14 @@ def test_nothing_else_is_in_the_wheel(unpacked: Path) -> None:
     assert {path.name for path in unpacked.iterdir()} == {*PACKAGES, f"capreward-{reward.__version__}.dist-info"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [(["--version"], reward.__version__), (["--help"], "demo"), (["demo", "--help"], "--quick")],
-)
-def test_the_command_runs_from_the_wheel(unpacked: Path, tmp_path: Path, arguments: list[str], expected: str) -> None:
+def test_the_command_runs_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:
     # The script that pip makes of the wheel's entry point does the same.
     code = (
         "import sys; from importlib.metadata import entry_points\n"
         "(point,) = {point for point in entry_points(group='console_scripts') if point.name == 'capreward'}\n"
-        f"sys.argv = ['capreward', *{arguments!r}]; point.load()()"
+        "sys.argv = ['capreward', 'demo', '--help']; point.load()()"
     )
-    assert expected in run(code, unpacked, tmp_path)
+    assert "--quick" in run(code, unpacked, tmp_path)
 
 
 def test_the_demo_loads_its_models_from_the_wheel(unpacked: Path, tmp_path: Path) -> None:

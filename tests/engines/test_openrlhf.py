@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engines.environments import program
-from tests.engines.rollouts import ENVIRONMENT, run_script, scored
+from tests.engines.rollouts import run_script, scored
 from tests.json_lines import write_lines
 
 REWARD = """
@@ -52,13 +49,3 @@ def test_a_rollout(files: dict[str, Any], captioner: Path, photos: Path, tmp_pat
     for name in ("descriptiveness", "relevance", "fluency"):
         assert [each["logs"][name] for each in right] == pytest.approx(aspects[name], abs=1e-5)
     assert len(set(values)) > 8
-
-
-def test_what_stops_its_trainer(tmp_path: Path) -> None:
-    """When this fails, more of OpenRLHF runs here, and the table in README.md is out of date."""
-    command = [str(program("openrlhf", "python")), "-m", "openrlhf.cli.train_ppo_ray", "--help"]
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": ""}
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 1
-    assert "No module named 'flash_attn'" in run.stderr
-    assert "models/ring_attn_utils.py" in run.stderr

@@ -1,11 +1,9 @@
-"""A real Ray cluster: workers, a node and the driver are killed, disks are full; no row is lost."""
+"""A real Ray cluster: workers, a node and the driver are killed; no row is lost."""
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,60 +116,3 @@ def test_workers_a_node_and_the_driver_are_killed(
         again = [name for name, written in before.items() if parts(out)[name] != written]
         print(f"{killed} killed when {len(before)} parts were there; made again: {len(again)}")
         assert len(again) <= (0 if killed == "driver" else 2)  # Ray gives an actor two fragments ahead
-
-
-FILL = """
-import sys, time, numpy, ray
-ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
-kept = []
-try:
-    while True:
-        kept.append(ray.put(numpy.random.bytes(8 * 2**20)))
-except ray.exceptions.OutOfDiskError:
-    print("full", flush=True)
-time.sleep(600)
-"""
-
-
-def test_objects_are_spilled_to_a_full_disk_and_the_output_is_full(
-    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metrics = ("-m", "length", "-m", "unigram", "--quiet")
-    alone = score_alone(start, tmp_path, *metrics)
-    with small_disk(tmp_path / "spilled", "16m") as spilled, small_disk(tmp_path / "disk", "300k") as disk:
-        with connected(RayNodes(2, f"--object-spilling-directory={spilled}"), monkeypatch) as cluster:
-            filling = subprocess.Popen([sys.executable, "-c", FILL, cluster.address], stdout=subprocess.PIPE, text=True)
-            try:
-                assert filling.stdout is not None
-                assert "full\n" in iter(filling.stdout.readline, "")
-                assert shutil.disk_usage(spilled).free < 2**20
-                out = disk / "scores"
-                command = ["score", data, *metrics, "-o", out, "--engine", "ray", "--address", cluster.address]
-                command += ["--part-rows", PART_ROWS]
-                run = start(*command)
-                said = run.communicate()[0].rpartition("error: ")[2]
-                print(said)
-                assert "no space is left on the device; make room" in said
-                assert "Traceback" not in said
-                before = parts(out)
-                assert 0 < len(before) < ROWS // PART_ROWS
-                subprocess.run(["mount", "-o", "remount,size=16m", disk], check=True)
-                run = start(*command)
-                assert run.wait(200) == 0, run.communicate()[0]
-            finally:
-                filling.kill()
-                filling.wait()
-        assert before.items() <= parts(out).items()
-        check_equal(out, alone)
-
-
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of some bytes, in memory."""
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]).returncode:
-        pytest.skip("only root can mount a small disk")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)

@@ -11,7 +11,6 @@ import pytest
 import reward
 from reward.fingerprints import metric_identity
 from reward.registry import metric_spec
-from tests.loopback_hub import LoopbackHub
 
 
 @pytest.fixture
@@ -38,15 +37,6 @@ def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(cod
     codes.append(code("reward/backbones/clip.py"))
     assert len(set(codes)) == 4
     assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
-
-
-def test_a_hub_id_is_known_by_its_commit(hub: LoopbackHub) -> None:
-    revisions = []
-    for config in (b"{}", b'{"size": 2}'):
-        hub.add_repo("somebody/length", {"config.json": config})
-        revisions.append(metric_identity(metric_spec("length"), "somebody/length")["revision"])
-    assert [len(revision) for revision in revisions] == [40, 40]
-    assert revisions[0] != revisions[1]
 
 
 def test_without_a_network_the_commit_is_the_one_downloaded_last(

@@ -112,11 +112,6 @@ def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch:
     assert meteor_of("dog") == [1.0]
 
 
-def test_threads_get_their_own_answers() -> None:
-    found = at_once(lambda count: meteor_of("dog " + "cat " * count), range(8))
-    assert found == [[pytest.approx(1 / (count + 1))] for count in range(8)]
-
-
 def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another() -> None:
     def ask(caption: str) -> list[float] | str:
         try:

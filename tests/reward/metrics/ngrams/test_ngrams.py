@@ -152,12 +152,6 @@ def test_words_kept_one_by_one_are_those_of_the_whole_text(monkeypatch: pytest.M
 
 
 @java
-def test_the_next_text_does_not_decide_about_a_full_stop() -> None:
-    alone, followed = (programs._tokenize(texts, "x")[0] for texts in (["vitamin A."], ["vitamin A.", "The dog"]))
-    assert alone == followed == "vitamin a."
-
-
-@java
 def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(programs, "_kept", {})
