@@ -35,7 +35,7 @@ class GivenMetric:
     scorer: Scorer | None = None
 
 
-def given_metric(metric: Any, source: Any, revision: str | None, device: Any, options: dict[str, Any]) -> GivenMetric:
+def given_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> GivenMetric:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded."""
     own = {"column" if name in ("rubric_column", "questions_column") else name: options[name] for name in options}
     scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None

@@ -118,7 +118,7 @@ class MetricReward:
         if on_error not in ("none", "raise"):
             raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
         check_batch_size(batch_size)
-        given = given_metric(metric, source, revision, device, options)
+        given = given_metric(metric, source, revision, options)
         self.spec, self.source, self._given_scorer = given.spec, given.source, given.scorer
         self._loading = {**given.options, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
