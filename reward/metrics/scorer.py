@@ -375,7 +375,7 @@ class NetworkScorer(CaptionScorer):
 
 @contextmanager
 def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Runs a network without gradients, without the caller's autocast, and in eval mode, and restores its mode after."""
+    """Runs a network without gradients, without the caller's autocast, in eval mode, and restores its mode after."""
     import torch
 
     from reward.backbones.language import evaluating  # on use, since metrics of words need no torch
