@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 
 _CALL = 32  # questions a call of the judge: what an interruption can lose
-# Why an answer is dropped, in the order of the checks.
-DROPS = ("cut", "empty", "unchanged", "lines", "length", "unlike")
 
 _FENCE = re.compile(r"\A```\w*\n(.*?)\n?```\Z", re.DOTALL)
 _QUOTED = re.compile(r"\A[\"“](.*)[\"”]\Z", re.DOTALL)
@@ -42,8 +40,8 @@ class Rewrites(NamedTuple):
 
     Attributes:
         negatives: those of each caption.
-        counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (one of
-            `DROPS`), and how many have no answer (`"failed"`).
+        counts: per category how many captions gave a rewrite (`"kept"`), how many were dropped for which reason (see
+            `read_answer`), and how many have no answer (`"failed"`).
     """
 
     negatives: list[list[Negative]]
@@ -203,7 +201,7 @@ def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[
         truncated: whether it was cut.
 
     Returns:
-        (text, "") or (None, reason), the reason being one of `DROPS`.
+        (text, "") or (None, reason).
 
     Example:
         >>> read_answer("Two red stars.", '"Three red stars."')
