@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from reward.rewards.remote_reward import RemoteReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
-    from reward.samples import CaptionSample, ScoreTable
+    from reward.samples import CaptionSample
+    from reward.score_table import ScoreTable
 
 __version__ = "0.1.0"
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from reward.errors import WeightsError
 
-__all__ = ["checked_weight", "list_names", "normalise_weights", "parse_weights", "sum_to_one"]
-
 
 def normalise_weights(
     weights: Mapping[str, float] | None, aspects: Sequence[str], aliases: Mapping[str, str] | None = None

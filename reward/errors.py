@@ -6,26 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = [
-    "CapRewardError",
-    "CheckpointError",
-    "ConfigError",
-    "DataError",
-    "ImageError",
-    "InvalidSampleError",
-    "JudgeError",
-    "MissingExtraError",
-    "OutputError",
-    "ServiceError",
-    "TrainingError",
-    "UnknownMetricError",
-    "WeightsError",
-    "WorkerError",
-    "did_you_mean",
-    "first_line",
-    "nearest",
-]
-
 
 class CapRewardError(Exception):
     """Base class: `except CapRewardError` catches everything this library raises on purpose."""

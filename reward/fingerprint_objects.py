@@ -17,8 +17,6 @@ from reward.fingerprints import fingerprint_code, fingerprint_network, tensor_su
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["fingerprint_object", "fingerprint_scorer", "is_told", "names_in_code"]
-
 _LIBRARIES = {
     "torch",
     "transformers",

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 
     from reward.metrics.base import MetricSpec
 
-__all__ = [
-    "fingerprint_code",
-    "fingerprint_file",
-    "fingerprint_network",
-    "fingerprint_source",
-    "hash_file",
-    "image_stamp",
-    "metric_identity",
-    "split_sources",
-    "tensor_sums",
-]
-
 BLOCK_BYTES = 2**20
 REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
 _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["IMAGE_ENDINGS", "image_file"]
-
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
 _OF_COCO = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
 

@@ -11,8 +11,6 @@ from typing import Any
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import check_encodable, is_blank
 
-__all__ = ["check_same_images", "check_text", "parse_json", "read_json"]
-
 
 def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name: str, other: str) -> None:
     """Refuses images that are missing among the others.

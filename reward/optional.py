@@ -10,8 +10,6 @@ from types import ModuleType
 
 from reward.errors import MissingExtraError
 
-__all__ = ["installed_versions", "require"]
-
 
 def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
     """Imports a module, or raises an error that names the extra to install.

@@ -17,14 +17,11 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from reward.errors import DataError, InvalidSampleError, did_you_mean
-from reward.score_table import ScoreTable
 from reward.values import is_list, listed, or_none, values_of
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
-
-__all__ = ["COLUMN_NAMES", "CaptionSample", "ImageLike", "ScoreTable"]
 
 # A path, encoded bytes, an open binary file, a PIL image, an array of pixels (numpy, torch), the dict that a
 # `datasets.Image` column gives undecoded, or a list of one of these; see `reward.images.load_image`.

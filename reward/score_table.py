@@ -14,8 +14,6 @@ from reward.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ScoreTable", "weighted_mean", "weighted_range"]
-
 _SHOWN = 10  # rows of `repr`, at most
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["CLOSERS", "END_MARKS", "is_abbreviation", "is_punctuation", "split_sentences"]
-
 CLOSERS = "\"'”’»)]」』"  # what may follow an end mark
 # A Latin sentence ends before white space, for its marks stand within words as well. Those of other scripts end it
 # anywhere: of Chinese and Japanese, Indic (danda), Arabic and Urdu, Ethiopic, Burmese, Khmer, Armenian, Tibetan.

@@ -12,8 +12,6 @@ import numpy as np
 
 from reward.errors import InvalidSampleError
 
-__all__ = ["is_list", "listed", "or_none", "values_of"]
-
 # A list of texts as Python writes it, or as numpy does, without commas: Python would join those to one text.
 _TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ITEM = rf"(?:np\.str_\({_TEXT}\)|{_TEXT}|None|nan|<NA>)"

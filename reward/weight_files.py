@@ -12,16 +12,6 @@ from reward.errors import CheckpointError, first_line
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = [
-    "Header",
-    "load_strict",
-    "load_tensors",
-    "read_header",
-    "refuse_integers",
-    "refuse_stored_integers",
-    "shape_faults",
-]
-
 
 class Header(NamedTuple):
     """What a safetensors file says before its weights: {name: shape}, {name: type, such as `BF16`}, and metadata."""

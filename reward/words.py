@@ -7,8 +7,6 @@ import unicodedata
 from functools import cache
 from typing import Any
 
-__all__ = ["count_words", "pieces_of", "words_of"]
-
 # Letters of scripts that put no blanks between words: by Unicode's line breaking (SA: Thai, Lao, Khmer, Burmese, ...)
 # and by name. A set of `regex`, less the marks, which follow their letter.
 _ALONE = (

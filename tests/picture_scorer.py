@@ -13,7 +13,7 @@ import numpy as np
 from reward.errors import ImageError
 from reward.images import load_image
 from reward.metrics.base import MetricSpec
-from reward.samples import ScoreTable
+from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="picture",

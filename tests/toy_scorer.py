@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from reward.metrics.base import MetricSpec
-from reward.samples import ScoreTable
+from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="toy",

@@ -18,8 +18,6 @@ from reward.errors import ImageError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipTokenizer", "ClipTowers", "HubClipTokenizer", "OpenClipTowers", "make_bpe_tokenizer"]
-
 _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 

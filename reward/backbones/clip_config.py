@@ -14,8 +14,6 @@ from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, unsharded_load
 from reward.errors import CheckpointError
 from reward.weight_files import refuse_stored_integers
 
-__all__ = ["build_clip", "hub_file", "load_open_clip"]
-
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
     """Builds a CLIP of open_clip with random weights, which the caller must load or train.

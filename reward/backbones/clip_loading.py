@@ -30,8 +30,6 @@ from reward.checkpoints import (
 from reward.errors import CheckpointError, ConfigError
 from reward.weight_files import load_strict, load_tensors
 
-__all__ = ["load_clip", "load_shipped_clip", "towers_of_architecture"]
-
 _ACTIVATIONS = ("quick_gelu", "gelu")
 _OPENAIS_NAME = re.compile(r"ViT-[BL]/\d\d")
 _SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA

@@ -16,8 +16,6 @@ from reward.checkpoints import OPEN_CLIP_CONFIG
 from reward.errors import CheckpointError
 from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
 
-__all__ = ["LONG_CLIP_FILES", "load_original"]
-
 LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
 _KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reward.backbones.clip import ClipTokenizer
 
-__all__ = ["CLIP_TOKENS", "clip_length", "first_different_token"]
-
 CLIP_TOKENS = 77  # positions of OpenAI's CLIP; counted from the start token as number 0, it never reads token 77
 
 

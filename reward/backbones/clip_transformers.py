@@ -17,8 +17,6 @@ from reward.errors import CheckpointError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["TRANSFORMERS_WEIGHTS", "ProcessorTokens", "TransformersTowers", "load_transformers_clip"]
-
 TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files
 
 # Networks whose features do not change with padding on the right: they may be spared it.

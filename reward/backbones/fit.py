@@ -14,8 +14,6 @@ from torch.overrides import TorchFunctionMode
 from reward.errors import CapRewardError, CheckpointError, MissingExtraError
 from reward.weight_files import shape_faults
 
-__all__ = ["check_fit", "foreign_errors", "leaves", "on_meta"]
-
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 

@@ -12,16 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reward.errors import ConfigError
 
-__all__ = [
-    "CHARACTERS_PER_TOKEN",
-    "PlainTextEncoder",
-    "caption_ids",
-    "decoder_of",
-    "default_token_budget",
-    "pad_rows",
-    "token_budget_batches",
-]
-
 CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
 
 

@@ -10,8 +10,6 @@ from reward.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-__all__ = ["END", "PAD", "START", "make_tokenizer"]
-
 PAD, START, END = "<pad>", "<start>", "<end>"
 
 

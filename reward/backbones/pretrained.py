@@ -19,19 +19,6 @@ from reward.checkpoints import unsharded_loading
 from reward.errors import CheckpointError, ConfigError
 from reward.weight_files import read_header, refuse_stored_integers
 
-__all__ = [
-    "REWARD_HEADS",
-    "build_decoder",
-    "load_network",
-    "load_pretrained",
-    "parse_dtype",
-    "read_tokenizer",
-    "refuse_left_over",
-    "refuse_missing",
-    "usable_device",
-    "weight_files",
-]
-
 # The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
 REWARD_HEADS = ("v_head.summary.", "score.")
 _VALUE_HEAD = "value_head.safetensors"

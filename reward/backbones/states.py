@@ -12,8 +12,6 @@ from torch import nn
 
 from reward.backbones.language import default_token_budget, pad_rows, token_budget_batches
 
-__all__ = ["BranchedRows", "CausalStates", "can_share", "pool_states", "rows_of"]
-
 
 def pool_states(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """[mean of the states ; last state] in float32, shape (B, 2 * d), of right-padded states (B, L, d)."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
     from reward.registry import MetricSource
 
-__all__ = ["bench"]
-
 EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
 
 

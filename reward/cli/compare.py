@@ -12,8 +12,6 @@ from reward.cli import options, terminal
 from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
-__all__ = ["compare"]
-
 
 def compare(
     files: Annotated[

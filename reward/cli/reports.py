@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from reward.metaeval.report import Grid
     from reward.scoring.summary import ScoringSummary
 
-__all__ = [
-    "print_done",
-    "print_usage",
-    "report_figures",
-    "report_scores",
-    "usage_line",
-]
-
 
 _ROWS_SHOWN, _WIDTH = 20, 60
 

@@ -9,8 +9,6 @@ import typer
 
 from reward.cli import options, terminal
 
-__all__ = ["report"]
-
 
 def report(
     scored: Annotated[

@@ -10,8 +10,6 @@ from reward.errors import ConfigError
 from reward.registry import load_scorer, metric_spec
 from reward.samples import CaptionSample
 
-__all__ = ["Size", "measure_size"]
-
 _SIDE = 480  # pixels of the image, before the metric scales it
 _TOKENS = 80  # of the caption, for most tokenizers
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.aspect_weights import normalise_weights
 from reward.checkpoints import SourceKind
-from reward.samples import ScoreTable
+from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     import numpy as np

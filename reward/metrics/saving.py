@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Self
 
-__all__ = ["BorrowedScorer", "TrainedScorer", "WeightlessScorer", "check_longest"]
-
 
 class TrainedScorer(NetworkScorer):
     """Base of the metrics that are trained with this library, whose checkpoints hold weights.

@@ -18,7 +18,8 @@ from reward.fingerprint_objects import fingerprint_object
 from reward.held_data import TakesData
 from reward.images import THREADS, KeyedImage, image_key, load_image
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample, ImageLike, ScoreTable
+from reward.samples import CaptionSample, ImageLike
+from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     import torch

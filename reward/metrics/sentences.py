@@ -14,13 +14,12 @@ from reward.errors import CheckpointError
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.held_data import TakesData
 from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
-from reward.samples import CaptionSample, ScoreTable, is_blank
+from reward.samples import CaptionSample, is_blank
+from reward.score_table import ScoreTable
 from reward.sentences import split_sentences
 
 if TYPE_CHECKING:
     from reward.caches import TensorCache
-
-__all__ = ["SUFFIX", "SentenceMean", "sentence_mean_spec"]
 
 SUFFIX = "_avg"  # as the paper on LongCap-Arena names them, in subscript
 

@@ -41,7 +41,7 @@ from tests.reward.scoring.small_data import save_greys
 MODULE = """
 import numpy as np
 from reward.metrics.base import MetricSpec
-from reward.samples import ScoreTable
+from reward.score_table import ScoreTable
 
 class Words:
     spec = MetricSpec("words", "words_metric.scorer:Words", ("words",), needs_image={image})

@@ -13,7 +13,8 @@ import regex
 from reward import CaptionSample
 from reward.aspect_weights import normalise_weights
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
-from reward.samples import ScoreTable, check_samples, find_column, is_blank, is_wordless, one_image, read_references
+from reward.samples import check_samples, find_column, is_blank, is_wordless, one_image, read_references
+from reward.score_table import ScoreTable
 
 
 @pytest.mark.parametrize("candidate", ["", " ", "\n\t", "\u3000", "\u3164", "\u2800 \u2800", "\ufe0f\u034f"])

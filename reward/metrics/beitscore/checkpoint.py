@@ -22,8 +22,6 @@ from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
 
-__all__ = ["LoadReport", "load_beit3", "load_model"]
-
 _ENCODER, _POOLER, _HEAD = "beit3.", "pooler.", "head."
 _VISION_TABLE = "beit3.encoder.embed_positions.A.weight"
 _TEXT_TABLE = "beit3.encoder.embed_positions.B.weight"

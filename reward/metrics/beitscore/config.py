@@ -10,8 +10,6 @@ from typing import Any
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import SPEC
 
-__all__ = ["PRESETS", "BeitScoreConfig"]
-
 
 @dataclass(frozen=True)
 class BeitScoreConfig:

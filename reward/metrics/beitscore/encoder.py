@@ -13,8 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from reward.metrics.beitscore.config import BeitScoreConfig
 
-__all__ = ["Beit3", "Multiway"]
-
 EPS = 1e-5
 # The first two rows of both position tables are reserved for padding, as in the toolkit of BEiT-3.
 FIRST_POSITION = 2

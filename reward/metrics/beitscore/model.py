@@ -15,8 +15,6 @@ from reward.metrics.beitscore.encoder import EPS, Beit3
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["BeitScoreModel", "BeitScoreOutput"]
-
 
 @dataclass
 class BeitScoreOutput:

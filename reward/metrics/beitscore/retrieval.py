@@ -19,8 +19,6 @@ from reward.weight_files import load_tensors, refuse_integers
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Beit3Towers", "load_beit3_towers"]
-
 _HEADS = ("vision_head", "language_head")
 _CONTEXT = 64  # tokens of a caption in the contrastive training
 

@@ -21,8 +21,6 @@ from reward.metrics.scorer import CandidateScores, Group, windows
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["BeitScoreScorer"]
-
 _WINDOW_BUDGETS = 8  # image embeddings that are in memory at once, in multiples of the token budget
 
 

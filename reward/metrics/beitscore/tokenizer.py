@@ -13,8 +13,6 @@ from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows
 from reward.backbones.pretrained import read_tokenizer
 from reward.errors import CheckpointError
 
-__all__ = ["FAST_FILE", "SPM_FILE", "BeitScoreTokenizer"]
-
 SPM_FILE = "beit3.spm"
 FAST_FILE = "tokenizer.json"
 _FILES_OF_FAST = (FAST_FILE, "tokenizer_config.json", "special_tokens_map.json")

@@ -20,18 +20,6 @@ from reward.metrics.beitscore.model import BeitScoreModel, BeitScoreOutput
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 
-__all__ = [
-    "LOSSES",
-    "PRESETS",
-    "BeitScoreCollator",
-    "BeitScoreNetwork",
-    "checkpoint_settings",
-    "load_model",
-    "make_collator",
-    "make_model",
-    "save_model",
-]
-
 logger = logging.getLogger(__name__)
 
 # The first stage's kinds of errors (section 3.2): word level and retrieved from the start, counting and scene text

@@ -19,8 +19,6 @@ from reward.metrics.bertscore import SPEC
 from reward.metrics.saving import BorrowedScorer
 from reward.metrics.scorer import CandidateScores, Group
 
-__all__ = ["BertScorer", "greedy_matches"]
-
 # The layers that agree best with people, as the authors' package has them.
 _LAYERS = {"bert-base-uncased": 9, "bert-large-uncased": 18, "roberta-base": 10, "roberta-large": 17}
 # A GPU wants much work at once. A CPU is fastest while the states between two layers fit its caches.

@@ -26,8 +26,6 @@ from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["ClipScorer", "LongClipScorer", "PacScorer", "RefClipScorer", "RefPacScorer", "SiglipScorer"]
-
 logger = logging.getLogger(__name__)
 
 PREFIX = "A photo depicts "  # the authors of CLIPScore, and of PAC-S, put it before every caption and reference

@@ -18,8 +18,6 @@ from reward.backbones.pretrained import load_network
 from reward.errors import CheckpointError, DataError
 from reward.json_files import read_json
 
-__all__ = ["ACTIVATIONS", "load_cross_encoder"]
-
 ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "none": nn.Identity}
 _NAMED = {"Sigmoid": "sigmoid", "Identity": "none"}  # as sentence-transformers names them in a folder
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import torch
     from sentence_transformers import CrossEncoder
 
-__all__ = ["CrossEncoderScorer"]
-
 logger = logging.getLogger(__name__)
 
 _BATCH_SIZE = 16

@@ -19,7 +19,8 @@ from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.scorer import Group
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample
+from reward.score_table import ScoreTable
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["smoothed_score", "smoothed_units"]
-
 # The probabilities of a half-precision softmax may add up to slightly more than 1.
 _ROUNDING = 0.01
 

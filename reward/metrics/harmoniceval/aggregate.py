@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["RATINGS", "Aggregate", "aggregate"]
-
 RATINGS = (1, 2, 3, 4, 5)
 
 # A distribution with all its mass on one rating has variance 0 and would get an infinite weight. Variances below this

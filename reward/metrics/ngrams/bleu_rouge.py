@@ -11,8 +11,6 @@ from reward.metrics.ngrams import BLEU, ROUGE_L
 from reward.metrics.ngrams.counting import longest_common, ngram_counts
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 
-__all__ = ["Bleu1Scorer", "Bleu2Scorer", "Bleu3Scorer", "Bleu4Scorer", "BleuScorer", "RougeLScorer"]
-
 _TINY, _SMALL = 1e-15, 1e-9  # the package's smoothing: nothing is divided by 0, and no match leaves a score of nearly 0
 _BETA = 1.2
 

@@ -21,12 +21,11 @@ from reward.metrics.ngrams import CIDER
 from reward.metrics.ngrams.counting import ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.samples import CaptionSample, ScoreTable, checked_references
+from reward.samples import CaptionSample, checked_references
+from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-__all__ = ["CiderScorer"]
 
 FREQUENCIES_FILE = "document_frequencies.json"
 _MOST, _SIGMA = 4, 6.0  # words of an n-gram; words by which lengths may differ

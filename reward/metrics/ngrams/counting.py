@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["longest_common", "ngram_counts"]
-
 
 def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...]]]:
     """{n-gram: times} for n from 1 to `most`, each in the order of first appearance.

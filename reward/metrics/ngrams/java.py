@@ -11,8 +11,6 @@ from pathlib import Path
 from reward.errors import CapRewardError, MissingExtraError
 from reward.optional import require
 
-__all__ = ["java_command", "run_java", "tokenize"]
-
 # UTF-8 and English lower case under any locale; garbage collection in one thread.
 _FLAGS = ("-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-XX:+UseSerialGC")
 

@@ -16,8 +16,6 @@ from reward.metrics.ngrams.java import java_command
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 from reward.optional import require
 
-__all__ = ["MeteorScorer"]
-
 # Questions that are written together, in bytes: what any pipe takes at once. The program would stop reading them, and
 # nobody read its answers, if more were waiting.
 _PAGE = 4096

@@ -14,8 +14,6 @@ from reward.metrics.saving import WeightlessScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.optional import require
 
-__all__ = ["NgramScorer", "Words"]
-
 Words = tuple[Sequence[str], Sequence[str]]  # captions and the references they share, words joined by single spaces
 
 

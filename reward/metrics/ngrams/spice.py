@@ -13,8 +13,6 @@ from reward.metrics.ngrams.java import run_java
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 from reward.optional import require
 
-__all__ = ["SpiceScorer"]
-
 
 class SpiceScorer(NgramScorer):
     """F1 of the objects, attributes and relations that a parser finds in the caption and in its references.

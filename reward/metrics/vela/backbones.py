@@ -13,8 +13,6 @@ from reward.backbones.pretrained import build_decoder, load_pretrained
 from reward.errors import ConfigError
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
 
-__all__ = ["add_lora", "make_decoder", "make_towers"]
-
 
 def make_decoder(
     config: TextConfig, tokenizer: Any | None, dtype: torch.dtype | None, trust_remote_code: bool = False

@@ -20,8 +20,6 @@ from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.weight_files import load_tensors, read_header
 
-__all__ = ["load_model"]
-
 
 def load_model(
     source: str | os.PathLike[str],

@@ -11,8 +11,6 @@ from reward.errors import CheckpointError
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 
-__all__ = ["FusionSettings", "ImageConfig", "LoraSettings", "TextConfig", "VelaConfig"]
-
 
 def _check_types(settings: Any, where: str, **kinds: str) -> None:
     """Refuses settings of a wrong type, which would otherwise fail in another library, or only when scoring."""

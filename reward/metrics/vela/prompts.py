@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DEFAULT_PROMPTS", "Prompt", "PromptLayout"]
-
 
 @dataclass(frozen=True)
 class Prompt:

@@ -25,8 +25,6 @@ from reward.metrics.vela.model import ImageBranch, VelaModel
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["VelaScorer"]
-
 
 class VelaScorer(TrainedScorer):
     """Scores captions with a VELA model.

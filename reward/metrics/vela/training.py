@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
     from reward.samples import CaptionSample
 
-__all__ = [
-    "LOSSES",
-    "PRESETS",
-    "VelaCollator",
-    "checkpoint_settings",
-    "load_model",
-    "make_collator",
-    "make_model",
-    "make_tokenizer",
-    "save_model",
-]
-
 LOSSES = ("mse", "l1")
 # The file says which values are the paper's.
 PRESETS: Mapping[str, Mapping[str, Any]] = yaml.safe_load((Path(__file__).parent / "presets.yaml").read_text("utf-8"))

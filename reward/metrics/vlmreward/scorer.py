@@ -20,8 +20,6 @@ from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vlmreward import SPEC
 from reward.weight_files import load_strict, load_tensors
 
-__all__ = ["VlmRewardScorer"]
-
 _BATCH_SIZE = 16
 
 

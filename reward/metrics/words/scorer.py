@@ -9,8 +9,6 @@ from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH, UNIGRAM
 from reward.words import count_words, words_of
 
-__all__ = ["LengthScorer", "UnigramScorer", "unigram_f1", "word_counts"]
-
 
 class LengthScorer(WeightlessScorer):
     """Number of words, split at white space. Every metric of long captions must beat this baseline.

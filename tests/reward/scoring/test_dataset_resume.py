@@ -12,7 +12,7 @@ import pytest
 
 from reward.errors import OutputError, WeightsError
 from reward.metrics.base import MetricSpec
-from reward.samples import ScoreTable
+from reward.score_table import ScoreTable
 from reward.scoring import score_dataset
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted

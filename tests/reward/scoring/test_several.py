@@ -16,7 +16,8 @@ from reward.errors import CapRewardError
 from reward.images import load_image
 from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample
+from reward.score_table import ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.json_lines import read_lines, write_lines
 from tests.picture_scorer import SPEC, PictureScorer

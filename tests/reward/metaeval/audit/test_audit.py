@@ -16,8 +16,9 @@ from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Mater
 from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer
-from reward.samples import CaptionSample, ScoreTable
+from reward.samples import CaptionSample
 from reward.scenes import Oracle, describe, rate_text, sample_scene
+from reward.score_table import ScoreTable
 from reward.training.corruptions.words import corrupt_words
 from tests.json_lines import write_lines
 
