@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,8 @@ def write_metrics(folder: Path) -> None:
 def write_api(folder: Path) -> None:
     """A page a package, from the docstrings of its public names."""
     for name, (title, module) in API.items():
-        directive = f".. automodule:: {module}\n   :members:\n   :imported-members:\n"
+        imported = "   :imported-members:\n" if hasattr(import_module(module), "__all__") else ""
+        directive = f".. automodule:: {module}\n   :members:\n{imported}"
         write(folder / f"{name}.md", f"# {title}\n\n```{{eval-rst}}\n{directive}```\n")
     write(folder / "index.md", f"# Python API\n\n{contents(API)}")
 

@@ -69,8 +69,8 @@ def score_files(
 
     Args:
         data: files, folders or patterns, see `fragments.find_files`; in a tar, rows as `TarSource` reads them.
-        scorer, source, weights, candidate_column, image_column, references_column, prefix, strip_thinking, batch_size,
-            options: as for `score_dataset`; a scorer that is no name must be picklable.
+        scorer, source, weights: as for `score_dataset`; a scorer that is no name must be picklable.
+        candidate_column, image_column, references_column, prefix, strip_thinking, batch_size, options: likewise.
         output: folder or address of the parts.
         image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
             path is an address are read through fsspec, by the workers.
