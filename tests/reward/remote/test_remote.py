@@ -31,6 +31,7 @@ from reward.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.json_lines import read_lines
 from tests.loopback_http import certificate, send, serving
+from tests.reward.service.in_process import App
 
 FACTS: dict[str, Any] = {
     "metric": "made-up",
@@ -389,8 +390,6 @@ def test_offline_scoring_resumes_only_with_the_same_checkpoint(service: FakeServ
 
 
 def test_rewards_equal_those_in_process() -> None:
-    from tests.reward.service.in_process import App
-
     app = App("vela")
     with fake_service() as fake:
         fake.facts = app.thread.facts["vela"]
