@@ -49,7 +49,7 @@ class RewardMonitor(TrainerCallback):
     takes the reward with it, and when `shared_sentence` rises by .3 above the start.
 
     With 50 images and the noise of F1, a fall of .1 is found nearly always, one of .05 in two of five runs; with 200,
-    a fall of .05 is found (docs/RESEARCH_LOG.md). Captions and rewards of all checks are in
+    a fall of .05 is found (docs/RESULTS.md). Captions and rewards of all checks are in
     `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
 
     Args:

@@ -82,7 +82,7 @@ def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
     the two have parted; if it has, the training is unstable, and they have fallen together.
 
     The best of many noisy checks looks better than it was, so an interval of 95 % would call a third of quiet runs
-    parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESEARCH_LOG.md). The resamples are of images:
+    parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESULTS.md). The resamples are of images:
     they say that other images would show the same, not that another seed of the training would.
 
     Args:
