@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reward.samples import CaptionSample
     from reward.score_table import ScoreTable
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "AsyncReward": "reward.rewards.async_reward",
