@@ -13,6 +13,7 @@ from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
 from reward.metaeval.people import check_people, single_rater
+from reward.metaeval.published import Compared, compare_published, is_published, published_figures
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
 from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
 
@@ -32,6 +33,7 @@ class BenchRow:
         run: of a metric, what `score_benchmark` gave.
         p: of the difference from the best row in the headline column; None for the best row.
         p_adjusted: p with Holm's correction for the number of rows.
+        published: its values beside published figures, where metric, checkpoint and benchmark are those.
     """
 
     metric: MetricSource
@@ -44,6 +46,7 @@ class BenchRow:
     run: BenchmarkScores | None = None
     p: float | None = None
     p_adjusted: float | None = None
+    published: tuple[Compared, ...] = ()
 
 
 @dataclass(eq=False)
@@ -133,6 +136,9 @@ def run_bench(
                     row.evaluation = evaluate(benchmark, row.scores, **drawn)
                 except ValueError as error:  # too few scores for this statistic
                     row.scores, row.problem = None, row.problem or str(error)
+            if row.evaluation is not None:
+                figures = [each for each in published_figures() if is_published(metric, each)]
+                row.published = compare_published(benchmark, row.evaluation, figures, references=references)
         table = BenchTable(benchmark, data, rows, threshold=threshold)
         _rank(table, **drawn)
         if raters:

@@ -12,6 +12,7 @@ from reward.metaeval.benchmarks import BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, RATINGS
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.people import failure_grids, failures, rater_grid
+from reward.metaeval.published import published_grid
 from reward.metaeval.report import (
     FEW_IMAGES,
     SIGNIFICANT,
@@ -42,7 +43,8 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
             shown += failure_grids(table.title, table.benchmark, _scores(table), table.threshold, listed=details)
         if details and (other := detail_grid(table)) is not None:
             shown.append(other)
-    return shown
+    known = [(row.metric.label, table.title, each) for table in tables for row in table.rows for each in row.published]
+    return [*shown, published_grid(known)] if known else shown
 
 
 def table_grid(table: BenchTable) -> Grid:
@@ -193,6 +195,7 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
     }
     told |= {**figures, "by_category": by_category, "captions": row.captions, "errors": row.errors}
     told |= {"first_error": row.problem or None, "left_out": row.left_out, "p": row.p, "p_adjusted": row.p_adjusted}
+    told |= {"published": [each.to_json() for each in row.published]} if row.published else {}
     if run is not None:
         told |= {"source": metric.source, "revision": metric.revision, "truncated": run.truncated}
         told |= {"seconds_per_caption": run.seconds, "devices": [run.device]}

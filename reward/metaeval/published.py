@@ -1,0 +1,184 @@
+"""Published figures of metrics on benchmarks, read from published.json, and one's own beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
+
+from reward.metaeval.benchmarks import Benchmark
+from reward.metaeval.evaluation import Evaluation
+from reward.metaeval.report import Grid
+from reward.registry import MetricSource, is_address
+
+FORMULA, UNPUBLISHED, UNSAID = "formula", "not published", "not stated"  # in place of a checkpoint
+REPRODUCED = 0.5  # a difference up to this counts as reproduced
+_WHOLE = 0.95  # share of a benchmark's items below which it is only a part of it
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A published figure, times 100.
+
+    Args:
+        figure: as printed.
+        sources: where it stands: papers with their tables, or another project.
+        printed: what the first of them calls the metric.
+        metric: its name here; `fleur_raw` are scores of FLEUR's authors, which no metric here gives.
+        checkpoint: as in NAME=CHECKPOINT, the model behind a server, or a file's name; of an n-gram metric `"formula"`;
+            or that the weights are not published, or not stated.
+        references: whether the metric was given references.
+        benchmark, split, column: as here; the split is empty where the benchmark has no parts or the source names none.
+        coefficient: what it is, such as `"tau-c"`; `"tau"` where the source does not say which.
+        options: of the metric, other than its defaults.
+        variant: of a metric that nobody can load; how it is trained.
+    """
+
+    figure: float
+    sources: tuple[str, ...]
+    printed: str
+    metric: str
+    checkpoint: str
+    references: bool
+    benchmark: str
+    split: str
+    column: str
+    coefficient: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    variant: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where it stands first, in how many other places, and what it is called there if its weights are not known."""
+        named = f" ({self.printed})" if self.checkpoint in (UNPUBLISHED, UNSAID) else ""
+        return self.sources[0] + named + (f" and {len(self.sources) - 1} more" if self.sources[1:] else "")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One's own value beside a published figure, both times 100."""
+
+    published: Figure
+    value: float
+
+    @property
+    def difference(self) -> float:
+        """Own minus published, as it is printed."""
+        return round(self.value - self.published.figure, 1) + 0.0  # no -0.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the figure came out, as both are printed."""
+        return "reproduced" if abs(self.difference) <= REPRODUCED else "differs"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values, both times 100."""
+        own = {"value": self.value, "difference": self.difference, "verdict": self.verdict}
+        return {name: value for name, value in vars(self.published).items() if value not in ({}, "")} | own
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    read: Mapping[str, Any] = json.loads(files(__package__).joinpath("published.json").read_text("utf-8"))
+    return read
+
+
+@cache
+def published_figures() -> tuple[Figure, ...]:
+    """All figures; the same one in several places is one with several sources.
+
+    Example:
+        >>> [each.figure for each in published_figures() if each.metric == "cider" and each.benchmark == "nebula"]
+        [51.5, 48.8]
+    """
+    found: dict[Any, Figure] = {}
+    for table in _data()["tables"]:
+        for row in table["rows"]:
+            facts = {name: value for name, value in row.items() if name != "figures"}
+            facts["options"] = {name: _plain(value) for name, value in row.get("options", {}).items()}
+            for place, number in zip(table["columns"], row["figures"], strict=True):
+                if number is None:
+                    continue
+                one = Figure(number, (f"{table['source']} {table['table']}",), **facts, **_place(place))
+                key = replace(one, sources=(), printed=one.printed if one.checkpoint == UNPUBLISHED else "")
+                known = found.setdefault((key, repr(one.options)), one)
+                if known is not one:
+                    found[key, repr(one.options)] = replace(known, sources=(*known.sources, *one.sources))
+    return tuple(found.values())
+
+
+def _place(column: list[str]) -> dict[str, Any]:
+    return dict(zip(("benchmark", "split", "column", "coefficient"), column, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def is_published(metric: MetricSource, figure: Figure) -> bool:
+    """Whether a metric is the one of a figure: its name, checkpoint and options."""
+    if metric.is_column or metric.name != figure.metric or figure.variant:
+        return False
+    source = str(metric.source)
+    names = {source.rpartition("#")[2] if is_address(source) else source}
+    names |= {PurePath(source).name} if source.endswith(".pth") else set()
+    names |= {FORMULA} if source == "embedded" and not metric.spec.checkpoints else set()
+    own = {name: _plain(value) for name, value in metric.options}
+    return figure.checkpoint in names and own == figure.options
+
+
+def compare_published(
+    benchmark: Benchmark, evaluation: Evaluation, figures: Iterable[Figure], *, references: bool
+) -> tuple[Compared, ...]:
+    """One's own values beside those of the figures that are of this benchmark, its part and these references.
+
+    A benchmark of which a part is read, as by a limit, has none.
+
+    Args:
+        benchmark, evaluation: one's own; of a metric that the figures are of.
+        figures: from `published_figures`.
+        references: whether the metric was given the benchmark's references.
+    """
+    if len(benchmark.rows) < _WHOLE * _data()["items"].get(benchmark.spec.name, 0):
+        return ()
+    given = references and any(benchmark.rows["references"])
+    wanted = [each for each in figures if each.benchmark == benchmark.spec.name]
+    either = len({each.references for each in wanted}) > 1  # else it has no choice, as CIDEr and CLIPScore
+    found = []
+    for each in wanted:
+        part = evaluation.by_category.get(each.split)
+        if part is None and each.split not in ("", benchmark.part):
+            continue
+        value = None if either and each.references != given else _own(part or evaluation, each)
+        found += [] if value is None else [Compared(each, 100 * value)]
+    return tuple(found)
+
+
+def _own(evaluation: Evaluation, figure: Figure) -> float | None:
+    if figure.coefficient in ("tau", evaluation.statistic):
+        known = evaluation.estimates.get(figure.column)
+        return None if known is None else known.value
+    return evaluation.details.get(figure.column, {}).get(figure.coefficient.replace("-", "_"))
+
+
+def published_grid(rows: Iterable[tuple[str, str, Compared]]) -> Grid:
+    """A table of figures beside the published ones, of (metric, benchmark, both)."""
+    cells = [
+        (
+            metric,
+            f"{benchmark}, {each.published.column}" if each.published.column != "overall" else benchmark,
+            each.published.coefficient,
+            f"{each.value:.1f}",
+            f"{each.published.figure:.1f}",
+            f"{each.difference:+.1f}",
+            each.verdict,
+            each.published.source,
+        )
+        for metric, benchmark, each in rows
+    ]
+    heads = ("", "on", "coefficient", "here", "published", "difference", "verdict", "source")
+    return Grid("Beside published figures, x 100", heads, tuple(cells))
