@@ -69,7 +69,7 @@ class HeldData:
 
 
 class TakesData(ABC):
-    """Gives a scorer `score` for data as people hold them: derive, set `spec`, and write `_score` for samples."""
+    """Gives a scorer `score` for data as people hold them: derive, set `spec`, and write `score_samples`."""
 
     spec: MetricSpec
 
@@ -104,14 +104,16 @@ class TakesData(ABC):
         """
         held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         check_samples(held.samples, batch_size)
-        table = self._score(held.samples, batch_size, progress)
+        table = self.score_samples(held.samples, batch_size, progress)
         return held.spread(replace(table, default_weights=self.spec.default_weights))
 
     __call__ = score
 
     @abstractmethod
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
-        """Scores (N, A) of samples."""
+    def score_samples(
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
+        """Scores (N, A) of samples, which are not checked, in their order."""
 
 
 def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | None = None, **columns: Any) -> HeldData:

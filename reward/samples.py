@@ -134,12 +134,12 @@ def checked_references(references: Any) -> tuple[str, ...]:
         InvalidSampleError: a single string, no list (a dict is none: its keys would be scored), or an item that is
             blank or not a string.
     """
-    references = or_none(references)
-    if references is None:
-        return ()
-    if isinstance(references, (str, bytes)):
-        raise InvalidSampleError("references must be a list of strings, got one string; write [reference] instead")
-    items = tuple(values_of(references, "references"))
+    if type(references) not in (list, tuple):
+        references = or_none(references)
+        if isinstance(references, (str, bytes)):
+            raise InvalidSampleError("references must be a list of strings, got one string; write [reference] instead")
+        references = () if references is None else values_of(references, "references")
+    items = tuple(references)
     for position, item in enumerate(items):
         if not isinstance(item, str):
             raise InvalidSampleError(
@@ -339,6 +339,10 @@ def one_image(value: Any) -> Any:
         >>> one_image(["a.png", None]), one_image("a.png"), one_image([]), one_image(391895)
         ('a.png', 'a.png', None, '391895')
     """
+    if type(value) is list and len(value) == 1:
+        value = value[0]
+    if hasattr(value, "getbands"):  # a PIL image, as most are
+        return value
     value = listed(or_none(value))
     if is_list(value) and getattr(value, "ndim", 1) == 1:  # pixels have more
         images = [image for image in map(or_none, values_of(value, "image")) if image is not None]
@@ -362,6 +366,8 @@ def clean_references(value: Any) -> Any:
         >>> clean_references("A red star."), clean_references(["A red star.", " "]), clean_references([None])
         (['A red star.'], ['A red star.'], None)
     """
+    if type(value) is list and all(type(item) is str for item in value):
+        return [item for item in value if not is_blank(item)] or None
     value = listed(or_none(value))
     if isinstance(value, str):
         value = [value]

@@ -162,18 +162,6 @@ class Scorer(Protocol):
         """
         ...
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str],
-        *,
-        revision: str | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> Scorer:
-        """Loads the scorer from a folder, a Hub id, or `"embedded"`."""
-        ...
-
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads."""
         ...

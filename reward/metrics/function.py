@@ -1,4 +1,4 @@
-"""A function of one's own as a metric; `reward.metrics.function_places` finds one by its file."""
+"""A function of one's own as a metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reward.fingerprint_objects import fingerprint_object, names_in_code
 from reward.fingerprints import fingerprint_code
 from reward.held_data import TakesData
 from reward.images import load_image
-from reward.metrics.base import MetricSpec, Scorer
+from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
 
@@ -52,7 +52,6 @@ class FunctionScorer(TakesData):
             It may be asynchronous. An exception in it ends the scoring, since it is a fault of the code.
         name: of the metric and of its one aspect (`score`, if the name is that of a column which each output has);
             default: that of the function.
-        place: `file.py:function`, by which another process finds it; None for a function that can be pickled.
         options: further arguments of the function, or of the class, by name.
 
     Raises:
@@ -65,7 +64,7 @@ class FunctionScorer(TakesData):
         [[-7.0]]
     """
 
-    def __init__(self, function: Any, name: str | None = None, place: str | None = None, **options: Any) -> None:
+    def __init__(self, function: Any, name: str | None = None, **options: Any) -> None:
         inner = _innermost(function)
         name = name or str(getattr(inner, "__name__", type(inner).__name__))
         name = name if name.isidentifier() else "function"  # a lambda
@@ -80,7 +79,7 @@ class FunctionScorer(TakesData):
                 f"{name} cannot be called with {options or 'no arguments'} ({error}); of a class give an object, such "
                 f"as one that the file makes by `metric = {name}(...)`"
             ) from error
-        self.function, self.place, self._options = function, place, options
+        self.function, self._options = function, options
         self._call = _way_to_call(getattr(function, "rewards", function), name)
         module = getattr(inner, "__module__", None) or ""
         needs_image = getattr(inner, "needs_image", getattr(function, "needs_image", None))
@@ -88,7 +87,7 @@ class FunctionScorer(TakesData):
             needs_image = not {"image", "images"}.isdisjoint(_names(function, module, set()))
         self.spec = MetricSpec(
             name,
-            scorer=f"{__name__}:FunctionScorer",
+            scorer=f"{type(self).__module__}:{type(self).__name__}",
             aspects=("score",) if name in _TAKEN else (name,),
             needs_image=bool(needs_image),
             range=(-math.inf, math.inf),
@@ -101,26 +100,13 @@ class FunctionScorer(TakesData):
         """Changes with the file of the function, and with all that the function holds."""
         return fingerprint_object(self, leave_out=("place", "_call"))
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str],
-        *,
-        revision: str | None = None,
-        device: Any = None,
-        dtype: Any = None,
-        **options: Any,
-    ) -> Scorer:
-        """The function of a place, see `load_function`; revision, device and dtype are nothing to it."""
-        from reward.metrics.function_places import load_function
-
-        return load_function(os.fspath(source), **options)
-
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Refuses: nothing in a checkpoint runs code."""
         raise ConfigError(f"{self.spec.name} is a function, and nothing in a checkpoint runs code: keep its file")
 
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+    def score_samples(
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
         """Scores (N, 1); the function gets at most `batch_size` samples at a time."""
         scores, errors = np.full((len(samples), 1), np.nan), dict[int, str]()
         ready = _with_images(samples, self.spec, errors) if self.spec.needs_image else dict(enumerate(samples))
@@ -163,17 +149,10 @@ class FunctionScorer(TakesData):
             raise ConfigError(f"{told}: {_FORMS}") from None
 
     def __reduce__(self) -> Any:
-        return _restored, (self.function if self.place is None else None, self.spec.name, self.place, self._options)
+        return FunctionScorer, (self.function, self.spec.name)
 
     def __repr__(self) -> str:
-        return f"FunctionScorer({self.place or self.spec.name})"
-
-
-def _restored(function: Any, name: str, place: str | None, options: dict[str, Any]) -> Scorer:
-    """What was pickled; of a function that has a place only that, since its module has a name of this process."""
-    from reward.metrics.function_places import load_function
-
-    return FunctionScorer(function, name=name) if place is None else load_function(place, name, **options)
+        return f"FunctionScorer({self.spec.name})"
 
 
 def _way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any]:

@@ -69,7 +69,21 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
     place = f"{Path(home).expanduser().absolute()}:{found['name']}" if home.endswith(".py") else place
-    return FunctionScorer(value, name=name or found["name"].rpartition(".")[2], place=place, **options)
+    return PlacedFunction(place, value, name or found["name"].rpartition(".")[2], options)
+
+
+class PlacedFunction(FunctionScorer):
+    """A metric that is a function by its place, by which another process finds it; see `load_function`."""
+
+    def __init__(self, place: str, function: Any, name: str, options: dict[str, Any]) -> None:
+        super().__init__(function, name, **options)
+        self.place = place
+
+    def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
+        return functools.partial(load_function, **self._options), (self.place, self.spec.name)
+
+    def __repr__(self) -> str:
+        return f"FunctionScorer({self.place})"
 
 
 def _is_of(module: types.ModuleType, value: Any) -> bool:

@@ -28,6 +28,8 @@ def metric_options(spec: MetricSpec) -> list[str]:
 def _options(spec: MetricSpec) -> list[str] | None:
     """Keywords of `from_pretrained`, and those of the class if it passes them on; None if it takes any."""
     scorer = spec.scorer_class()
+    if not hasattr(scorer, "from_pretrained"):  # a function
+        return None
     taken = inspect.signature(scorer.from_pretrained).parameters.values()
     names = [each.name for each in taken if each.kind is each.KEYWORD_ONLY]
     if all(each.kind is not each.VAR_KEYWORD for each in taken):

@@ -204,11 +204,11 @@ class CaptionScorer(TakesData):
         """The features of an image, as `encode_images` gave them, from the tensor that the cache kept."""
         return features
 
-    def _score(
+    def score_samples(
         self,
         samples: list[CaptionSample],
-        batch_size: int | None,
-        progress: bool,
+        batch_size: int | None = None,
+        progress: bool = False,
         contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
         results = _Results(self.spec.name, len(samples), len(self.spec.aspects))

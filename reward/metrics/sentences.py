@@ -61,7 +61,9 @@ class SentenceMean(TakesData):
         """See `reward.metrics.base.fitted`; references are split as for scoring."""
         return SentenceMean(fitted(self.scorer, (_split_all(references) for references in corpus)))
 
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+    def score_samples(
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
         """Scores (N, A); a caption lacks one if one of its sentences does, and has the texts of all of them."""
         parts: list[CaptionSample] = []
         owners: list[int] = []

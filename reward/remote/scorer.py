@@ -173,9 +173,9 @@ class RemoteScorer(CaptionScorer):
         cells = {role: sample.columns.get(role) for role in self._spec.columns}
         return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
 
-    def _score(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
+    def score_samples(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
         self.connect()  # only the service knows what the metric reads
-        return super()._score(samples, *arguments, **options)
+        return super().score_samples(samples, *arguments, **options)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """A request for each group, or several where it has many candidates; `batch_size` is the service's to choose.

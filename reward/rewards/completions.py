@@ -142,11 +142,11 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    if not is_list(completion):
+    if type(completion) is not list and not is_list(completion):
         raise InvalidSampleError(
             f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
         )
-    messages = values_of(completion, "completion")
+    messages = _listed(completion, "completion")
     for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("role") == "assistant":
             return _content_text(message.get("content"))
@@ -156,7 +156,7 @@ def completion_text(completion: Any) -> str:
 def _content_text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    blocks = values_of(content, "the content of a message")
+    blocks = _listed(content, "the content of a message")
     texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
     for text in texts:
         if text is not None and not isinstance(text, str):
@@ -213,16 +213,16 @@ def read_rows(
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
             read are no list (see `reward.values.is_list`): faults of the set-up, in every row.
     """
-    prompts, completions = values_of(prompts, "prompts"), values_of(completions, "completions")
+    prompts, completions = _listed(prompts, "prompts"), _listed(completions, "completions")
     if len(prompts) != len(completions):
         raise InvalidSampleError(f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both")
     chosen = {"image": image_column, "references": references_column}
     roles = ("image", "references", *spec.columns)
     read = {name for role in roles for name in ([chosen[role]] if chosen.get(role) else column_names(role))}
     data = {
-        name: values_of(values, f"column {name!r}") if name in read else values
+        name: _listed(values, f"column {name!r}") if name in read else values
         for name, values in columns.items()
-        if is_list(values) or (name in read and values is not None)
+        if hasattr(values, "__iter__") or (name in read and values is not None)
     }
     cells = {role: _cells(data, role, chosen.get(role)) for role in roles}
     if image_column is None:
@@ -231,6 +231,10 @@ def read_rows(
         if len(values) != len(completions):
             raise InvalidSampleError(f"{where} has {len(values)} values for {len(completions)} completions")
     return [_read_row(index, text, cells, spec, scorer, strip_thinking) for index, text in enumerate(completions)]
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    return values if type(values) is list else values_of(values, name)  # trainers give lists
 
 
 def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +21,6 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.held_data import as_samples
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
-from reward.rewards.aspect_reward import AspectReward, Pass
 from reward.rewards.completions import (
     Reason,
     Row,
@@ -38,6 +39,34 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
+
+
+class _Pass:
+    """What a call found, with the lists that it was given: a trainer gives the same ones to all rewards of a step."""
+
+    def __init__(self, call: tuple[Any, ...], rows: list[Row], table: ScoreTable, aspect: str) -> None:
+        self.call, self.rows, self.table, self.taken = call, rows, table, {aspect}
+
+    def serves(self, call: tuple[Any, ...], aspect: str) -> bool:
+        """Whether an aspect may take it: once, since lists that it is given again may hold other rows by then."""
+        is_same = len(call) == len(self.call) and all(map(operator.is_, call, self.call))
+        serves = is_same and aspect not in self.taken
+        self.taken.add(aspect)
+        return serves
+
+
+class _Shared:
+    """What a reward and those of its aspects have in common in one process; a pickle keeps only that it is one."""
+
+    def __init__(self, has_aspects: bool = False) -> None:
+        self.has_aspects = has_aspects
+        self.lock = threading.RLock()
+        self.scorer: Scorer | None = None
+        self.kept: _Pass | None = None
+        self.is_first_call = True
+
+    def __reduce__(self) -> Any:
+        return _Shared, (self.has_aspects,)
 
 
 class MetricReward:
@@ -92,10 +121,7 @@ class MetricReward:
     """
 
     __name__: str  # trainers read it from the instance
-    _lock: threading.RLock
-    _scorer: Scorer | None
-    _kept: Pass | None
-    _is_first_call: bool
+    _aspect = ""  # of the reward of one aspect
 
     def __init__(
         self,
@@ -128,9 +154,8 @@ class MetricReward:
         self.batch_size, self.offload = batch_size, offload
         self.failures: Counter[str] = Counter()
         self.goes_on = False  # after a first call without a score: true if the caller has a number for such rows
-        self._device, self._has_aspects = device, False
-        self._start()
-        self.__name__ = name or default_name(self.spec, self.source, weights)
+        self._device, self._shared = device, _Shared()
+        self.__name__ = self._logged_as = name or default_name(self.spec, self.source, weights)
 
     def __call__(
         self,
@@ -149,17 +174,21 @@ class MetricReward:
             completion_ids: token ids, not used.
             log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of
                 completions and a mean of that name; `<name>/unscored` is the share of rows without a score and
-                `<name>/truncated` the share whose text was cut to fit the model. See `log_rows` for the means.
+                `<name>/truncated` the share whose text was cut to fit the model. See `log_rows` for the means. The
+                reward of one aspect logs these shares alone, under the name of the whole.
             columns: data set columns, N values each.
         """
         rows, table = self._rate_call(prompts, completions, columns)
-        if log_extra is not None:
-            for aspect in self.spec.aspects:
-                log_extra(f"{self.__name__}/{aspect}", table.column(aspect).tolist())
+        is_scored = np.isfinite(table.scores).all(axis=1)
+        for aspect in () if self._aspect else self.spec.aspects:
+            if log_extra is not None:
+                log_extra(f"{self._logged_as}/{aspect}", table.column(aspect).tolist())
+            if log_metric is not None:
+                log_rows(log_metric, f"{self._logged_as}/{aspect}", table.column(aspect)[is_scored])
         if log_metric is not None:
-            self._log_means(table, log_metric)
-            self._log_shares(table, log_metric)
-        return self._combine(rows, table, self.weights)
+            log_rows(log_metric, f"{self._logged_as}/unscored", ~is_scored)
+            log_rows(log_metric, f"{self._logged_as}/truncated", table.truncated)
+        return self._combine(rows, table)
 
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
@@ -179,7 +208,7 @@ class MetricReward:
             >>> MetricReward("length").rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        return self._combine(*self._rate_samples(samples), self.weights)
+        return self._combine(*self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no reward; None if it has one.
@@ -190,11 +219,11 @@ class MetricReward:
         """
         return self._rate_samples([sample])[1].errors.get(0)
 
-    def aspects(self) -> list[AspectReward]:
+    def aspects(self) -> list[Self]:
         """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
 
-        They share this reward's model, and one forward pass serves all of them when they are called in turn with the
-        same lists, as trainers do.
+        They share this reward's model and `failures`, and one forward pass serves all of them when they are called in
+        turn with the same lists, as trainers do.
 
         Example:
             >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
@@ -202,7 +231,7 @@ class MetricReward:
         """
         return [self.aspect(aspect) for aspect in self.spec.aspects]
 
-    def aspect(self, name: str) -> AspectReward:
+    def aspect(self, name: str) -> Self:
         """The reward function of one aspect, by its name or short name; see `aspects`.
 
         Example:
@@ -213,8 +242,11 @@ class MetricReward:
         if aspect not in self.spec.aspects:
             known = list_names(self.spec.aspects, self.spec.aliases)
             raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {known}")
-        self._has_aspects = True
-        return AspectReward(self, aspect)
+        self._shared.has_aspects = True
+        alone = copy(self)
+        alone.__name__, alone._aspect, alone._given_weights = f"{self.__name__}_{aspect}", aspect, {aspect: 1.0}
+        alone.weights = self.spec.weigh(alone._given_weights)
+        return alone
 
     @property
     def range(self) -> tuple[float, float]:
@@ -235,44 +267,42 @@ class MetricReward:
         return self
 
     def _rate_call(
-        self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any], aspect: str = ""
+        self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]
     ) -> tuple[list[Row], ScoreTable]:
-        """Rows and scores (N, A) of a trainer's call, for one aspect or the whole."""
+        """Rows and scores (N, A) of a trainer's call."""
         check_one_name(self, columns.get("trainer_state"))
         names = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
 
         def read(scorer: Scorer) -> list[Row]:
             return read_rows(prompts, completions, columns, self.spec, scorer, **names)
 
-        rows, table = self._rate(read, (completions, *columns.values()), aspect)
-        if rows and self._is_first_call:
+        rows, table = self._rate(read, (completions, *columns.values()))
+        if rows and self._shared.is_first_call:
             hopeless = fault_of_all(self.__name__, self.spec, rows, table.errors)
             if hopeless is not None and not self.goes_on:
                 raise InvalidSampleError(hopeless)
             if hopeless is not None:
                 logger.warning("%s", hopeless)
-            self._is_first_call = False
+            self._shared.is_first_call = False
         return rows, table
 
-    def _rate_samples(self, samples: Sequence[CaptionSample], aspect: str = "") -> tuple[list[Row], ScoreTable]:
+    def _rate_samples(self, samples: Sequence[CaptionSample]) -> tuple[list[Row], ScoreTable]:
         def read(scorer: Scorer) -> list[Row]:
             return [sample_row(each, self.spec, scorer, strip_thinking=self.strip_thinking) for each in samples]
 
-        return self._rate(read, (samples,), aspect)
+        return self._rate(read, (samples,))
 
-    def _rate(
-        self, read: Callable[[Scorer], list[Row]], call: tuple[Any, ...], aspect: str
-    ) -> tuple[list[Row], ScoreTable]:
+    def _rate(self, read: Callable[[Scorer], list[Row]], call: tuple[Any, ...]) -> tuple[list[Row], ScoreTable]:
         """Rows and their scores; what was found for another aspect of the same call is given again, once for each."""
-        scorer = self._load()  # only the checkpoint knows what it needs
+        scorer, shared = self._load(), self._shared  # only the checkpoint knows what it needs
         with self._turn(scorer):
-            kept = self._kept
-            if kept is not None and kept.serves(call, aspect):
+            kept = shared.kept
+            if kept is not None and kept.serves(call, self._aspect):
                 return kept.rows, kept.table
             rows = read(scorer)
             table = self._table(scorer, rows)
-            if self._has_aspects:
-                self._kept = Pass(call, rows, table, {aspect})
+            if shared.has_aspects:
+                shared.kept = _Pass(call, rows, table, self._aspect)
             return rows, table
 
     def _table(self, scorer: Scorer, rows: list[Row]) -> ScoreTable:
@@ -295,7 +325,7 @@ class MetricReward:
             raise InvalidSampleError(
                 f"{self.__name__}: row {index} cannot be scored ({reasons[index].kind}): {message}"
             )
-        with self._lock:
+        with self._shared.lock:
             report_reasons(self.__name__, reasons, self.failures)
         scores[[index for index, reason in reasons.items() if reason.is_wordless]] = self.spec.range[0]
         return ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
@@ -305,57 +335,35 @@ class MetricReward:
 
         place = away_between_calls(scorer) if self.offload else nullcontext()
         with place, torch.inference_mode():  # trainers call rewards with gradients on
-            table = scorer.score(samples, batch_size=self.batch_size)
+            score = getattr(scorer, "score_samples", scorer.score)  # somebody's own scorer may have `score` alone
+            table = score(samples, batch_size=self.batch_size)
         if len(table) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
         return table
 
-    def _log_means(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        scored = table.scores[np.isfinite(table.scores).all(axis=1)]
-        for aspect, values in zip(self.spec.aspects, scored.T, strict=True):
-            log_rows(log_metric, f"{self.__name__}/{aspect}", values)
-
-    def _log_shares(self, table: ScoreTable, log_metric: Callable[[str, float], None]) -> None:
-        log_rows(log_metric, f"{self.__name__}/unscored", ~np.isfinite(table.scores).all(axis=1))
-        log_rows(log_metric, f"{self.__name__}/truncated", table.truncated)
-
-    def _combine(self, rows: list[Row], table: ScoreTable, weights: np.ndarray) -> list[float | None]:
-        combined = weighted_mean(table.scores, weights)
-        lowest, _ = weighted_range(weights, [self.spec.range] * len(weights))
+    def _combine(self, rows: list[Row], table: ScoreTable) -> list[float | None]:
+        combined = weighted_mean(table.scores, self.weights)
+        lowest, _ = self.range
         if not math.isfinite(lowest):  # no wordless caption beats another of its call
             lowest = min(combined[np.isfinite(combined)], default=math.nan)
         wordless = [isinstance(row, Reason) and row.is_wordless for row in rows]
         return [float(value) if math.isfinite(value) else None for value in np.where(wordless, lowest, combined)]
 
     def _load(self) -> Scorer:
-        with self._lock:
-            if self._scorer is None:
-                scorer = self._given_scorer
-                if scorer is None:
-                    load = partial(load_scorer, self.spec.name, self.source, **self._loading)
-                    scorer = load_beside_a_trainer(load, self._device)
-                # a checkpoint may have fewer aspects than its metric, or need no image
+        with self._shared.lock:
+            scorer = self._shared.scorer or self._given_scorer
+            if scorer is None:
+                load = partial(load_scorer, self.spec.name, self.source, **self._loading)
+                scorer = load_beside_a_trainer(load, self._device)
+            if self.spec is not scorer.spec:  # a checkpoint may have fewer aspects than its metric, or need no image
                 self.weights = scorer.spec.weigh(self._given_weights)
                 self.spec = scorer.spec
-                self._scorer = scorer
-            return self._scorer
+            self._shared.scorer = scorer
+            return scorer
 
     def _turn(self, scorer: Scorer) -> AbstractContextManager[Any]:
         """One forward pass at a time; a service takes many calls together, and joins them."""
-        return nullcontext() if getattr(scorer, "takes_calls_together", False) else self._lock
-
-    def _start(self) -> None:
-        self._lock = threading.RLock()
-        self._scorer = self._kept = None
-        self._is_first_call = True
-
-    def __getstate__(self) -> dict[str, Any]:
-        of_process = ("_lock", "_scorer", "_kept", "_is_first_call")
-        return {key: value for key, value in self.__dict__.items() if key not in of_process}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
+        return nullcontext() if getattr(scorer, "takes_calls_together", False) else self._shared.lock
 
     def __repr__(self) -> str:
         weights = dict(zip(self.spec.aspects, self.weights.round(4).tolist(), strict=True))

@@ -145,6 +145,8 @@ class _TextScorer(TakesData):
             name, f"{__name__}:_TextScorer", (name,), needs_image=False, needs_references=needs_references
         )
 
-    def _score(self, samples: list[CaptionSample], batch_size: int | None, progress: bool) -> ScoreTable:
+    def score_samples(
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
+    ) -> ScoreTable:
         scores = [[self.rate(sample.candidate, sample.references)] for sample in samples]
         return ScoreTable(np.array(scores, dtype=np.float64).reshape(-1, 1), self.spec.aspects)

@@ -110,18 +110,22 @@ class FleurScorer(JudgedScorer):
         if getattr(self.judge, "loaded", True):  # this would load a lazy judge
             self._check_digits()
 
-    def _score(
-        self, samples: list[CaptionSample], batch_size: int | None, progress: bool, contexts: Any = None
+    def score_samples(
+        self,
+        samples: list[CaptionSample],
+        batch_size: int | None = None,
+        progress: bool = False,
+        contexts: Any = None,
     ) -> ScoreTable:
         """Scores; with `explanation`, the table has the texts too, None where there is none."""
         if self.explanation is None:
-            return super()._score(samples, batch_size, progress)
+            return super().score_samples(samples, batch_size, progress)
         if self.explanation == "after":
-            table = super()._score(samples, batch_size, progress)
+            table = super().score_samples(samples, batch_size, progress)
             reasons, why = self._reasons(samples, table.scores[:, 0])
         else:
             reasons, why = self._reasons(samples)
-            table = super()._score(samples, batch_size, progress, reasons)
+            table = super().score_samples(samples, batch_size, progress, reasons)
         errors = table.errors | {row: f"the judge gave no explanation: {reason}" for row, reason in why.items()}
         return replace(table, errors=dict(sorted(errors.items())), texts={"explanation": reasons})
 

@@ -89,7 +89,7 @@ def test_a_model_by_name_is_loaded_at_the_first_call_and_not_pickled(tmp_path: P
     pickled = pickle.dumps(metric)
     assert len(pickled) < 20_000
     assert pickle.loads(pickled)(**call) == pytest.approx(given, abs=1e-6)
-    assert metric._scorer.prompt.rubric == "From 0.0 to 1.0?"  # type: ignore[union-attr]
+    assert metric._shared.scorer.prompt.rubric == "From 0.0 to 1.0?"  # type: ignore[union-attr]
     at_hand = pickle.loads(pickle.dumps(FleurReward(ScriptedJudge(grade))))  # a judge that was given goes along
     assert at_hand(["x"], ["A red dot."], image=PICTURES[:1]) == pytest.approx([0.825])
 

@@ -7,9 +7,12 @@ import logging
 import math
 import pickle
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +22,12 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import TrainerState
 
+import reward as reward_package
 from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
 from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
+from reward.rewards.named_rewards import VelaReward
 from reward.samples import CaptionSample
 from tests.toy_scorer import SPEC, ToyScorer
 from tests.trainer_log import TrainerLog
@@ -235,7 +240,7 @@ def test_aspects_share_one_forward_pass():
     assert call(colour, captions, image=images) == [0.5, 0.0, 0.0]
     assert call(brevity, captions, image=images) == [0.5, 0.5, 0.0]
     assert len(scorer.calls) == 1
-    assert colour.whole.failures["empty caption"] == 1  # counted once, not once an aspect
+    assert colour.failures["empty caption"] == 1  # counted once, not once an aspect
 
     for again in (["red star", "star", ""], list(captions)):  # other lists: another pass
         call(brevity, again, image=images)
@@ -244,6 +249,30 @@ def test_aspects_share_one_forward_pass():
     samples = [CaptionSample("red star", image="a.png")]
     assert (colour.rewards(samples), brevity.rewards(samples)) == ([0.5], [0.5])
     assert len(scorer.calls) == 5
+
+
+def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
+    reward, picture, package = (
+        VelaReward().load(),
+        Image.new("RGB", (96, 96), "red"),
+        Path(reward_package.__file__).parent,
+    )
+    files = set()
+
+    def see(frame, event, argument):
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and package in file.parents:
+            files.add(str(file.relative_to(package)))
+
+    call = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]], trainer_state=reward)
+    call([[{"role": "assistant", "content": "A star."}]], images=[[picture]])  # what is loaded at first is not counted
+    sys.setprofile(see)
+    try:
+        call([[{"role": "assistant", "content": "A red star."}]], images=[[picture.copy()]])
+    finally:
+        sys.setprofile(None)
+    assert len(files) <= 11, sorted(files)
+    assert {"rewards/metric_reward.py", "metrics/vela/model.py", "score_table.py"} < files
 
 
 def test_an_aspect_takes_no_score_of_the_rows_before():
