@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,10 +32,12 @@ def bench(
     figures: options.FigureOptions,
     device: options.DeviceOptions,
     columns: options.InputOptions,
-    ratings: Annotated[
-        Path | None,
+    given: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="RATINGS", help="Captions that you have rated: a file that `score` reads, with a column of ratings."
+            metavar="RATINGS",
+            help="Captions that you have rated: a file that `score` reads, with a column of ratings. With --reproduce "
+            "metrics and benchmarks, as NAME, NAME=CHECKPOINT or NAME=PATH.",
         ),
     ] = None,
     rating_column: Annotated[
@@ -75,6 +77,17 @@ def bench(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
+    reproduced: Annotated[
+        bool,
+        typer.Option(
+            "--reproduce",
+            help="Compare with all published figures, or those of the metrics and benchmarks that are named: run what "
+            "is here, and say what is missing for the others.",
+        ),
+    ] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="With --reproduce: fetch what is on the Hub, for all of it some 60 GB.")
+    ] = False,
 ) -> None:
     """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
@@ -84,6 +97,7 @@ def bench(
     capreward bench --benchmark scenes -m vela -m unigram -m length
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
         --metric vela=my/checkpoint --score-column fleur
+    capreward bench --reproduce cider flickr8k-expert=flickr8k.jsonl
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
         --benchmark scenes --metric vela --output report
     ```
@@ -114,6 +128,18 @@ def bench(
 
     if output is not None:
         check_report(output)  # before hours of scoring
+    scoring: dict[str, Any] = {"say": say, "folder": None if output is None or is_file(output) else output / "scores"}
+    scoring |= figures.scoring(device)
+    if reproduced:
+        fixed = {"data": data, "part": part, "set": settings, "score_column": score_column, "limit": selection.limit}
+        options.refuse(fixed, "does not go with --reproduce, which takes all of a benchmark; a path is NAME=PATH")
+        words = [*(given or ()), *(metric or ()), *(benchmark or ())]
+        _reproduce(words, selection, figures, output, {"download": download, **scoring})
+        return
+    options.refuse({"download": download or None}, "goes with --reproduce")
+    if len(given or ()) > 1:
+        raise typer.BadParameter(f"got {len(given or ())}; one file of ratings at a time", param_hint="RATINGS")
+    ratings = Path(given[0]) if given else None
     with terminal.stdout_kept_clean():
         if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
             ratings, benchmark = Path(benchmark[0]), None
@@ -134,15 +160,34 @@ def bench(
             threshold=threshold,
             resamples=selection.resamples,
             seed=selection.seed,
-            say=say,
-            folder=None if output is None or is_file(output) else output / "scores",
-            **figures.scoring(device),
+            **scoring,
         )
     _print(tables, selection, figures, output)
     lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
     if lost:
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
         console.print(message, style="red")
+        raise typer.Exit(1)
+
+
+def _reproduce(
+    words: list[str],
+    selection: options.BenchmarkOptions,
+    figures: options.FigureOptions,
+    output: Path | None,
+    scoring: dict[str, Any],
+) -> None:
+    from reward.metaeval.report import versions, write_pages
+    from reward.metaeval.reproduce import reproduce
+
+    del scoring["references"]  # as the figures have them
+    with terminal.stdout_kept_clean():
+        found = reproduce(words, images=selection.images, **scoring)
+    told = {"command": terminal.command_line(), "versions": versions(), "seed": 0, "resamples": 1, **found.to_json()}
+    grids, heading, notes = list(found.grids()), "Published figures, and what came out", [found.summary()]
+    write = None if output is None else partial(write_pages, output, "reproduce", heading, told, grids, notes, [])
+    report_figures(told, grids, notes, write, json=figures.json, quiet=figures.quiet)
+    if not found.compared:
         raise typer.Exit(1)
 
 
