@@ -269,6 +269,10 @@ class BenchmarkOptions:
         Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
     ] = None
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
+    reference_draws: Annotated[
+        int,
+        typer.Option(min=0, help="Of Pascal-50S: draws of 5 references, whose mean is given; 0 takes all references."),
+    ] = 5
     resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
 
@@ -319,6 +323,7 @@ def read_benchmarks(
         place: Any = path if equals else data
         wanted: list[str | None] = [*parts] or [None]
         for part in wanted:
-            benchmark = load_benchmark(name, place, part=part, images=options.images, limit=options.limit)
+            only: dict[str, Any] = {"part": part, "images": options.images, "limit": options.limit}
+            benchmark = load_benchmark(name, place, **only, reference_draws=options.reference_draws)
             loaded.append((benchmark, None if place is None else str(place)))
     return loaded

@@ -12,7 +12,7 @@ from reward.errors import DataError, MissingExtraError
 from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
-from reward.metaeval.people import check_people, single_rater
+from reward.metaeval.people import check_range, single_rater, why_no_raters
 from reward.metaeval.published import Compared, compare_published, is_published, published_figures
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
 from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
@@ -31,7 +31,7 @@ class BenchRow:
         problem: the first error, or why there is no evaluation.
         left_out: whether the benchmark lacks what the metric needs: the column, or references.
         run: of a metric, what `score_benchmark` gave.
-        p: of the difference from the best row in the headline column; None for the best row.
+        p: of the difference from `BenchTable.against` in the headline column; None for that row itself.
         p_adjusted: p with Holm's correction for the number of rows.
         published: its values beside published figures, where metric, checkpoint and benchmark are those.
     """
@@ -60,7 +60,9 @@ class BenchTable:
         columns: aspects, categories, or parts of a score, and their mean.
         headline: the column by which rows are ranked.
         best: the row with the largest value in it; None if no row has one.
-        raters, threshold: one rater against the others, and distance of failures; None without them.
+        against, was_named: the row that the others are tested against, and whether it was named; else it is the best.
+        raters, no_raters: one rater against the others, or why there is none; None and empty if it was not asked for.
+        threshold: distance of failures; None without them.
     """
 
     benchmark: Benchmark
@@ -69,7 +71,10 @@ class BenchTable:
     columns: tuple[str, ...] = ()
     headline: str = ""
     best: BenchRow | None = None
+    against: BenchRow | None = None
+    was_named: bool = False
     raters: Comparison | None = None
+    no_raters: str = ""
     threshold: float | None = None
 
     @property
@@ -83,6 +88,7 @@ def run_bench(
     metrics: Sequence[MetricSource],
     *,
     references: bool = True,
+    against: str | None = None,
     raters: bool = False,
     threshold: float | None = None,
     resamples: int = 1000,
@@ -90,7 +96,7 @@ def run_bench(
     say: Callable[[str], None] = lambda line: None,
     **scoring: Any,
 ) -> list[BenchTable]:
-    """Scores and evaluates every metric on every benchmark, and tests each against the best one.
+    """Scores and evaluates every metric on every benchmark, and tests each against one of them.
 
     If a benchmark lacks what a metric needs, such as references, the row of the metric says so.
 
@@ -98,13 +104,16 @@ def run_bench(
         benchmarks: benchmarks, each with the path that it was read from.
         metrics: metrics and columns.
         references: False withholds the references from the metrics.
+        against: name or label of the row that the others are tested against; None is the best of each table. The best
+            is chosen on the data that it is tested on, so that its lead is flattered.
         raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
         resamples, seed: of the bootstrap.
         say: called with a line about each run.
         scoring: batch_size, progress, device, dtype and folder of `score_benchmark`.
 
     Raises:
-        DataError: a metric needs something that none of the benchmarks has, or `raters` or `threshold` that one lacks.
+        DataError: a metric needs something that none of the benchmarks has, no row is named `against`, or `threshold`
+            needs other ratings.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -114,8 +123,10 @@ def run_bench(
         (True, True)
     """
     every = [benchmark for benchmark, _ in benchmarks]
-    for benchmark in every:
-        check_people(benchmark, raters=raters, threshold=threshold)
+    for benchmark in every if threshold is not None else ():
+        check_range(benchmark)
+    if against is not None and not any(against in (each.name, each.label) for each in metrics):
+        raise DataError(f"no row is named {against!r}; the rows: {', '.join(each.label for each in metrics)}")
     problems = {metric: _missing(metric, every, references) for metric in metrics}
     drawn = {"resamples": resamples, "seed": seed}
     tables = []
@@ -139,9 +150,10 @@ def run_bench(
             if row.evaluation is not None:
                 figures = [each for each in published_figures() if is_published(metric, each)]
                 row.published = compare_published(benchmark, row.evaluation, figures, references=references)
-        table = BenchTable(benchmark, data, rows, threshold=threshold)
-        _rank(table, **drawn)
-        if raters:
+        table = BenchTable(benchmark, data, rows, was_named=against is not None, threshold=threshold)
+        _rank(table, against, **drawn)
+        table.no_raters = why_no_raters(benchmark) if raters else ""
+        if raters and not table.no_raters:
             known = {row.metric.label: row.scores for row in rows if row.scores is not None}
             table.raters = single_rater(benchmark, known, **drawn)
         tables.append(table)
@@ -222,8 +234,8 @@ def score_row(
         row.scores = row.run.for_aspects(benchmark)
 
 
-def _rank(table: BenchTable, *, resamples: int, seed: int) -> None:
-    """Sets columns, headline and the best row, and tests the other rows against it."""
+def _rank(table: BenchTable, against: str | None, *, resamples: int, seed: int) -> None:
+    """Sets columns, headline and the best row, and tests the rows against it or the one that is named."""
     known = [(row, row.evaluation) for row in table.rows if row.evaluation is not None]
     if not known:
         return
@@ -231,16 +243,19 @@ def _rank(table: BenchTable, *, resamples: int, seed: int) -> None:
     table.headline = known[0][1].headline
     values = {row.metric.label: each.estimates[table.headline].value for row, each in known}
     ranked = {label: -np.inf if np.isnan(value) else value for label, value in values.items()}
-    table.best, best = max(known, key=lambda each: ranked[each[0].metric.label])
+    best = max(known, key=lambda each: ranked[each[0].metric.label])
+    table.best = best[0]
+    named = (each for each in known if against in (each[0].metric.name, each[0].metric.label))
+    table.against, other = best if against is None else next(named, (None, best[1]))
     p_values: dict[str, float] = {}
     for row, each in known:
-        if row is table.best or np.isnan(values[row.metric.label]):
+        if table.against is None or row is table.against or np.isnan(values[row.metric.label]):
             continue
-        if np.array_equal(best.counted, each.counted):
-            compared = Difference.of(best, each)
+        if np.array_equal(other.counted, each.counted):
+            compared = Difference.of(other, each)
         else:
             try:
-                compared = compare(table.benchmark, table.best.scores, row.scores, resamples=resamples, seed=seed)
+                compared = compare(table.benchmark, table.against.scores, row.scores, resamples=resamples, seed=seed)
             except ValueError:  # no item that both have scored
                 continue
         row.p = compared.p_values[compared.headline]

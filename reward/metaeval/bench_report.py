@@ -48,7 +48,7 @@ def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
 
 
 def table_grid(table: BenchTable) -> Grid:
-    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against the best row."""
+    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against one row."""
     rows, statistic = [], "agreement x 100" if table.benchmark.spec.statistics else "no figures"
     for row in table.rows:
         evaluation = row.evaluation
@@ -57,7 +57,8 @@ def table_grid(table: BenchTable) -> Grid:
         counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
         p = "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}"
         time = "-" if row.run is None else milliseconds(row.run.seconds)
-        rows.append((row.metric.label, *cells, *counts, time, "best" if row is table.best else p))
+        p = ("best" if row is table.best else "against") if row is table.against else p
+        rows.append((row.metric.label, *cells, *counts, time, p))
         if evaluation is not None and not table.benchmark.spec.statistics:
             statistic = f"{evaluation.statistic} x 100"
     title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
@@ -88,7 +89,7 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
         cells = []
         for table, row in zip(tables, each, strict=True):
             headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
-            cells.append(percent(headline) + (" best" if row is table.best else star(row.p_adjusted)))
+            cells.append(percent(headline) + (" best" if row is table.best else "") + star(row.p_adjusted))
         known = [row.run.seconds for row in each if row.run is not None and not math.isnan(row.run.seconds)]
         rows.append((metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
     heads = ("", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption")
@@ -97,12 +98,14 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
 
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     """Remarks below the tables: how to read them, and what went wrong."""
-    yield (
-        f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images. p: of the difference "
-        f"from the best row in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
-    )
+    yield f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images."
+    for other in dict.fromkeys(_other(table) for table in tables):
+        holm = f"in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
+        yield f"p: of the difference from {other} {holm}"
     for table in tables:
         yield from _rules(table, resamples)
+        if table.no_raters:
+            yield f"{table.title}: the row of a single rater is left out, because {table.no_raters}"
     devices = sorted({row.run.device for table in tables for row in table.rows if row.run is not None})
     if devices:
         yield f"Time per caption: of scoring on {' and '.join(devices)}, without loading the model."
@@ -120,6 +123,15 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
                 yield f"{where}: it does not read the questions of {answers} items, and takes answers for captions"
             if row.run is not None and row.run.truncated:
                 yield f"{where}: {row.run.truncated} captions had text cut to fit the model"
+            if row.run is not None and row.run.prompt:
+                yield f"{where}: prompt {row.run.prompt}"
+
+
+def _other(table: BenchTable) -> str:
+    """What the rows are tested against."""
+    if table.was_named and table.against is not None:
+        return table.against.metric.label
+    return "the best row, which is chosen on these data and so is flattered,"
 
 
 def _rules(table: BenchTable, resamples: int) -> Iterator[str]:
@@ -140,6 +152,8 @@ def _rules(table: BenchTable, resamples: int) -> Iterator[str]:
             PAIRS: "the mean over the categories",
         }
         rules.append(f"{MEAN!r} is {several[spec.form]}")
+    if table.benchmark.draws:
+        rules.append(f"the mean over {table.benchmark.draws} draws of {spec.drawn} references")
     if len(first.estimates) > 1:
         rules.append(f"rows are ranked by {first.headline!r}")
     yield f"{table.title}: {'; '.join([*rules, first.tie_rule])}."
@@ -176,8 +190,11 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "columns": list(table.columns),
         "headline": table.headline,
         "best": None if table.best is None else table.best.metric.label,
+        "against": None if table.against is None else table.against.metric.label,
+        "reference_draws": benchmark.draws,
         "rows": [plain(_row_json(row)) for row in table.rows],
         **({} if table.raters is None else {"raters": plain(table.raters.agreement)}),
+        **({"no_raters": table.no_raters} if table.no_raters else {}),
         **(
             {} if table.threshold is None else {"failures": plain(failures(benchmark, _scores(table), table.threshold))}
         ),
@@ -198,7 +215,7 @@ def _row_json(row: BenchRow) -> dict[str, Any]:
     told |= {"published": [each.to_json() for each in row.published]} if row.published else {}
     if run is not None:
         told |= {"source": metric.source, "revision": metric.revision, "truncated": run.truncated}
-        told |= {"seconds_per_caption": run.seconds, "devices": [run.device]}
+        told |= {"seconds_per_caption": run.seconds, "devices": [run.device], "prompt": run.prompt or None}
     return told
 
 

@@ -52,8 +52,9 @@ def _share(right: np.ndarray, *_: np.ndarray) -> float:
 def _of_captions(
     value: Callable[..., float], right: np.ndarray, first: np.ndarray, second: np.ndarray, better: np.ndarray
 ) -> float:
-    """A statistic of the captions of all pairs together, the correct ones and the others."""
-    return value(np.concatenate([first, second]), np.concatenate([better == 1, better == -1]).astype(float))
+    """A statistic of the captions of all pairs together, the correct ones and the others; its mean over draws."""
+    labels = np.concatenate([better == 1, better == -1]).astype(float)
+    return float(np.mean([value(scores, labels) for scores in np.concatenate([first, second]).T]))
 
 
 _OF_PAIRS: dict[str, Callable[..., float]] = {
@@ -80,7 +81,7 @@ class _Column:
     Args:
         statistic: the benchmark's own, a function of the arrays.
         details: {name: function of the arrays} of all that papers report.
-        arrays: each (n,): scores and ratings, or whether a metric is right.
+        arrays: scores and ratings, each (n,), or of pairs whether a metric is right and both scores, each (n, draws).
         items: place of the item that each row is of, (n,).
         ties: share of ties.
     """
@@ -146,7 +147,8 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
 
     Args:
         benchmark: the items; see `load_benchmark`.
-        scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}.
+        scores: (N, K), one row per item and one column a caption, NaN where there is no score; or {aspect: (N, K)}. Of
+            pairs (N, K, draws) too: the figures are then means over the draws.
         resamples: number R of bootstrap resamples of whole images.
         seed: of the bootstrap.
 
@@ -204,16 +206,16 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
 
 
 def _checked(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
-    """{aspect: scores (N, K)}, or {"overall": scores} of pairs and quadruples; NaN means no score."""
+    """{aspect: scores (N, K)}, or {"overall": scores}, of pairs (N, K, draws); NaN means no score."""
     aspects = benchmark.aspects or (OVERALL,)
     given = scores if isinstance(scores, Mapping) else dict.fromkeys(aspects, scores)
     if missing := [name for name in aspects if name not in given]:
         raise ValueError(f"scores lack the aspect {missing[0]!r}; they have: {', '.join(given) or 'none'}")
     arrays = {}
     for name in aspects:
-        array = np.asarray(given[name], dtype=np.float64)
+        array = np.array(given[name], dtype=np.float64)  # a copy
         array = array[:, None] if array.ndim == 1 else array
-        if array.shape != benchmark.shape:
+        if array.shape[: 3 if benchmark.spec.form != PAIRS else 2] != benchmark.shape or array.ndim > 3:
             raise ValueError(
                 f"scores must have shape {benchmark.shape}: a row per item, a column per caption; got {array.shape}"
             )
@@ -250,8 +252,9 @@ def _rated(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict
 def _paired(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
     """A column for each category and for all pairs together, and which of them the mean is of."""
     both, labels, title = scores[OVERALL], benchmark.rows["label"].to_numpy(), benchmark.spec.title
+    both = both.reshape(*benchmark.shape, -1)
     judged = ~np.isnan(labels)
-    kept, names = judged & np.isfinite(both).all(axis=1), benchmark.rows["category"].to_numpy()
+    kept, names = judged & np.isfinite(both).all(axis=(1, 2)), benchmark.rows["category"].to_numpy()
     if not kept.any():
         raise ValueError(f"no pair of {title} that counts has both its scores")
     every, categories = set(names[judged]), sorted({*names[kept]} - {""})
@@ -262,7 +265,7 @@ def _paired(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dic
         raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
     items, both, names = np.flatnonzero(kept), both[kept], names[kept]
     better, signs = 1 - 2 * labels[kept], np.sign(both[:, 0] - both[:, 1])
-    right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better)
+    right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better[:, None])
     groups = {name: np.flatnonzero(names == name) for name in categories}
     # Which columns there are is the same for all metrics, whatever they have scored.
     parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
@@ -358,9 +361,9 @@ def compare(
     """
     given = [_checked(benchmark, scores) for scores in (first_scores, second_scores)]
     for name in given[0]:
-        lost = np.any([np.isnan(scores[name]).any(axis=1) for scores in given], axis=0)
+        lost = np.any([np.isnan(scores[name]).reshape(len(benchmark.rows), -1).any(axis=1) for scores in given], axis=0)
         for scores in given:
-            scores[name] = np.where(lost[:, None], np.nan, scores[name])
+            scores[name][lost] = np.nan
     return Difference.of(*(evaluate(benchmark, scores, resamples=resamples, seed=seed) for scores in given))
 
 

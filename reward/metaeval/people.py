@@ -16,19 +16,25 @@ from reward.metaeval.bootstrap import bootstrap_weights
 from reward.metaeval.report import Grid, percent
 
 
-def check_people(benchmark: Benchmark, *, raters: bool, threshold: float | None) -> None:
-    """Raises DataError for captions of one rating (with `raters`), or ratings outside [0, 1] (with `threshold`)."""
-    if not raters and threshold is None:
-        return
+def why_no_raters(benchmark: Benchmark) -> str:
+    """Why a benchmark cannot tell how far one rater agrees with the others; empty if it can."""
     if benchmark.spec.form != RATINGS:
-        option = "--raters" if raters else "--threshold"
-        raise DataError(f"{option} needs rated captions, and {benchmark.spec.name} has none: leave it out")
+        return "no caption is rated"
     for captions, by_aspect in zip(benchmark.rows["captions"], benchmark.rows["ratings"], strict=True):
         for aspect, ratings in by_aspect.items():
-            where = f"{benchmark.spec.name}: {aspect} of the caption {captions[0]!r:.60}"
-            if raters and len(ratings) < 2:
-                raise DataError(f"{where} has one rating, perhaps a mean; --raters needs the rating of each person")
-            if threshold is not None and not all(0 <= rating <= 1 for rating in ratings):
+            if len(ratings) < 2:
+                return f"only one rating of {aspect} is known of the caption {captions[0]!r:.60}, perhaps a mean"
+    return ""
+
+
+def check_range(benchmark: Benchmark) -> None:
+    """Raises DataError for ratings outside [0, 1], from which `failures` cannot tell the distance."""
+    if benchmark.spec.form != RATINGS:
+        raise DataError(f"--threshold needs rated captions, and {benchmark.spec.name} has none: leave it out")
+    for captions, by_aspect in zip(benchmark.rows["captions"], benchmark.rows["ratings"], strict=True):
+        for aspect, ratings in by_aspect.items():
+            if not all(0 <= rating <= 1 for rating in ratings):
+                where = f"{benchmark.spec.name}: {aspect} of the caption {captions[0]!r:.60}"
                 raise DataError(f"{where} is rated {ratings}; --threshold needs [0, 1]: map 1 to 5 by (r - 1) / 4")
 
 

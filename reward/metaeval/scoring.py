@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from reward.errors import ConfigError, DataError, ImageError
 from reward.fingerprints import metric_identity
 from reward.images import image_key
+from reward.judges.wording import JudgePrompt
 from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
@@ -30,16 +31,17 @@ CHUNK = 256  # captions that are scored at a time, so that the bar moves
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkScores:
-    """Scores of the N * K captions of a benchmark, in the order of `Benchmark.samples`.
+    """Scores of the captions of a benchmark, in the order of `Benchmark.samples`.
 
     Args:
-        scores: (N * K, A), NaN where a caption has none.
+        scores: (N * K, A), or (N * K, A, draws) of drawn references; NaN where a caption has none.
         aspects: A names.
         weights: (A,), of the aspects in the one number.
-        errors: {row: why it has no score}.
+        errors: {number of the caption, from 0: why it has no score}.
         truncated: captions of which text was cut.
         seconds: mean time of a caption with a score; NaN if none has one.
         device: what the scoring ran on.
+        prompt: version and hash of the prompt of a metric that asks a judge.
     """
 
     scores: np.ndarray
@@ -49,22 +51,20 @@ class BenchmarkScores:
     truncated: int = 0
     seconds: float = float("nan")
     device: str = ""
+    prompt: str = ""
 
     def for_aspects(self, benchmark: Benchmark) -> np.ndarray | dict[str, np.ndarray]:
-        """The scores to compare with the judgments: (N, K), or {rated aspect: (N, K)}.
+        """The scores to compare with the judgments: (N, K), or {rated aspect: (N, K)}; of several draws (N, K, draws).
 
         A rated aspect is compared with the metric's aspect of that name or, if there is none, with the weighted mean.
         """
         used = self.weights != 0  # an aspect without weight must not spread its NaN
-        mean = (self.scores[:, used] @ self.weights[used]).reshape(benchmark.shape)
+        shape = (*benchmark.shape, *self.scores.shape[2:])
+        own = {name: self.scores[:, place].reshape(shape) for place, name in enumerate(self.aspects)}
+        mean = np.tensordot(self.scores[:, used], self.weights[used], (1, 0)).reshape(shape)
         if not set(benchmark.aspects) & set(self.aspects):
             return mean
-        return {
-            aspect: self.scores[:, self.aspects.index(aspect)].reshape(benchmark.shape)
-            if aspect in self.aspects
-            else mean
-            for aspect in benchmark.aspects
-        }
+        return {aspect: own.get(aspect, mean) for aspect in benchmark.aspects}
 
     def save(self, path: Path) -> None:
         """Writes a JSON file, whole or not at all."""
@@ -121,24 +121,53 @@ def score_benchmark(
     metric = loaded_if_remote(metric, source, **loading)
     load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
-    samples = benchmark.samples(references=references)
-    check_needs(spec, benchmark, samples)
-    keys, errors = _keys(samples, spec)
-    kept = None
-    if folder is not None and isinstance(metric, str):
-        own = {name: value for name, value in options.items() if name != "device"}
-        identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=own)
-        digest = hashlib.sha256(repr((sorted(identity.items()), keys)).encode()).hexdigest()
-        kept = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
-        if kept.is_file():
-            return BenchmarkScores.read(kept)
+    own = {name: value for name, value in options.items() if name != "device"}
+    runs: list[BenchmarkScores] = []
+    for draw in range(1, 1 + max(1, benchmark.draws)):
+        samples = benchmark.samples(references=references, draw=draw)
+        if draw == 1:
+            check_needs(spec, benchmark, samples)
+        elif not (references and getattr(load(), "reads_references", True)):
+            break
+        keys, errors = _keys(samples, spec)
+        if not any(keys):
+            first = next(iter(errors.values()))
+            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {first}")
+        kept = None
+        if folder is not None and isinstance(metric, str):
+            identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=own)
+            digest = hashlib.sha256(repr((sorted(identity.items()), keys)).encode()).hexdigest()
+            kept = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
+        if kept is not None and kept.is_file():
+            runs.append(BenchmarkScores.read(kept))
+            continue
+        try:
+            scorer = fitted(load(), [each.references for each in samples if each is not None and each.references])
+        except ConfigError as error:
+            raise DataError(f"{benchmark.spec.name}: {error}") from error
+        runs.append(_scored(scorer, spec, samples, keys, errors, batch_size, progress))
+        if kept is not None and set(runs[-1].errors) == set(errors):  # what failed is tried again
+            runs[-1].save(kept)
+    if len(runs) == 1:
+        return runs[0]
+    return replace(
+        runs[0],
+        scores=np.stack([run.scores for run in runs], axis=-1),
+        errors={row: message for run in runs for row, message in run.errors.items()},
+    )
+
+
+def _scored(
+    scorer: Scorer,
+    spec: MetricSpec,
+    samples: Sequence[CaptionSample | None],
+    keys: Sequence[str | None],
+    errors: Mapping[int, str],
+    batch_size: int | None,
+    progress: bool,
+) -> BenchmarkScores:
+    """Scores of samples, of which those with one key are scored once; `errors` says why some have no key."""
     wanted = {key: sample for key, sample in zip(keys, samples, strict=True) if key is not None and sample is not None}
-    if not wanted:
-        raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {next(iter(errors.values()))}")
-    try:
-        scorer = fitted(load(), [sample.references for sample in samples if sample is not None and sample.references])
-    except ConfigError as error:
-        raise DataError(f"{benchmark.spec.name}: {error}") from error
     shown = [sample if spec.needs_image else replace(sample, image=None) for sample in wanted.values()]
     start, places = time.perf_counter(), {key: place for place, key in enumerate(wanted)}
     found: list[list[float]] = []
@@ -153,20 +182,28 @@ def score_benchmark(
             advance(len(table), len(table.errors))
     seconds, good = time.perf_counter() - start, len(shown) - len(problems)
     rows = [None if key is None else places[key] for key in keys]
-    errors |= {row: problems[place] for row, place in enumerate(rows) if place in problems}
+    lost = {row: problems[place] for row, place in enumerate(rows) if place in problems}
     nothing = [np.nan] * len(spec.aspects)
-    scores = BenchmarkScores(
+    return BenchmarkScores(
         scores=np.array([nothing if place is None else found[place] for place in rows]),
         aspects=tuple(spec.aspects),
         weights=spec.weigh(),
-        errors=dict(sorted(errors.items())),
+        errors=dict(sorted({**errors, **lost}.items())),
         truncated=sum(place is not None and place not in problems and cut[place] for place in rows),
         seconds=seconds / good if good else np.nan,
         device=_device_name(scorer),
+        prompt=prompt_name(scorer),
     )
-    if kept is not None and good == len(shown):  # what failed is tried again
-        scores.save(kept)
-    return scores
+
+
+def prompt_name(asks: Any) -> str:
+    """Version and hash of the prompt of what asks a judge, such as `fleur-1 0123456789abcdef`; empty without one."""
+    prompt = getattr(asks, "prompt", None)
+    if not isinstance(prompt, JudgePrompt):
+        return ""
+    fields = prompt.to_json()
+    content = json.dumps(fields, sort_keys=True)
+    return f"{fields['version']} {hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[CaptionSample | None]) -> None:

@@ -17,6 +17,7 @@ from reward.judges.base import Usage
 from reward.judges.opinions import Verdict
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metaeval.arena.battles import VERDICTS, Battle, has_human
+from reward.metaeval.scoring import prompt_name
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.runs import ResumableRun, write_json
@@ -142,13 +143,12 @@ def _fields(verdict: Verdict) -> dict[str, Any]:
 def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> dict[str, Any]:
     """What the verdicts depend on; see `ResumableRun`."""
     content = json.dumps(battles, sort_keys=True)
-    prompt = json.dumps(judge.prompt.to_json(), sort_keys=True)
     return {
         "capreward": reward.__version__,
         "task": "battles",
         "battles": hashlib.sha256(content.encode()).hexdigest(),
         "judge": judge.judge.name,
-        "prompt": f"{judge.prompt.version} {hashlib.sha256(prompt.encode()).hexdigest()[:16]}",
+        "prompt": prompt_name(judge),
         "reasons": judge.reasons,
         "both_orders": judge.both_orders,
         "max_new_tokens": judge.max_new_tokens,

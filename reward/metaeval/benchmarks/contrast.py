@@ -1,4 +1,4 @@
-"""JSON files of correct captions beside incorrect ones: SugarCrepe, VALSE, FOIL and nocaps-FOIL."""
+"""JSON files of pairs of captions, one of them better: Pascal-50S, SugarCrepe, VALSE, FOIL and nocaps-FOIL."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ VALSE = (
 )
 ALL, WITHOUT = "all", "without coreference"
 VALID = 2  # of three annotators of VALSE, how many must have taken the caption, and not the foil, for the right one
+
+
+def load_pascal50s(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """`{category: list of {image, captions, label, references}}`, where people chose the caption that fits better.
+
+    The categories: two correct captions by people (HC); one by people of this image and one of another (HI); one by
+    people and one by a machine (HM); two by machines (MM).
+    """
+    for category, pairs in read_json(find_file(data, "pascal_50s.json")).items():
+        yield from ({**pair, "category": category} for pair in pairs)
 
 
 def load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -36,6 +37,7 @@ class BenchmarkSpec:
             of the published files; none for the common JSONL form only, which is read for every benchmark.
         config: which configuration of a data set on the Hub, for `load`.
         refine: module:function, called with (items, part) on what was read in either form; checks or changes the items.
+        drawn: how many references of an item a metric sees, drawn at random where it has more; 0 for all of them.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -48,8 +50,8 @@ class BenchmarkSpec:
         hub: id of its data set on the Hub, read when no path is given; None if we know of none.
         tasks: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
-        checked: `"schema"` if the loader ran only on small files that we wrote in the documented form, `"own"` for data
-            of this project.
+        checked: `"public"` if the loader ran on the public files, `"schema"` if only on small files that we wrote in
+            the documented form, `"own"` for data of this project.
     """
 
     name: str
@@ -60,6 +62,7 @@ class BenchmarkSpec:
     load: str = ""
     config: str = ""
     refine: str = ""
+    drawn: int = 0
     judgments: str = "single"
     judged_by: str = "human judgments"
     ties: str = "half"
@@ -85,6 +88,7 @@ class Benchmark:
             the better caption, 0 or 1, or NaN for a tie.
         columns: {name: scores that came with the data (N, K)}, NaN where there is none.
         part: which part it is.
+        draws: how often `spec.drawn` references are drawn of each item, for as many scores of a caption; 0 takes all.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -97,9 +101,12 @@ class Benchmark:
     rows: pd.DataFrame
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     part: str = ""
+    draws: int = 0
 
     @classmethod
-    def of(cls, spec: BenchmarkSpec, items: Iterable[Mapping[str, Any]], part: str = "") -> Benchmark:
+    def of(
+        cls, spec: BenchmarkSpec, items: Iterable[Mapping[str, Any]], part: str = "", *, draws: int = 0
+    ) -> Benchmark:
         """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
         rows = pd.DataFrame(list(items), dtype=object)  # None stays None
         rows = rows.astype({"label": float}) if "label" in rows else rows
@@ -107,7 +114,9 @@ class Benchmark:
         nothing = (np.nan,) * CAPTIONS[spec.form]
         names = dict.fromkeys(name for each in given for name in each)
         columns = {name: np.array([each.get(name, nothing) for each in given], dtype=np.float64) for name in names}
-        return cls(spec, rows, {name: values for name, values in columns.items() if not np.isnan(values).all()}, part)
+        columns = {name: values for name, values in columns.items() if not np.isnan(values).all()}
+        has_more = spec.drawn and any(len(each) > spec.drawn for each in rows["references"])
+        return cls(spec, rows, columns, part, draws if has_more else 0)
 
     @property
     def aspects(self) -> tuple[str, ...]:
@@ -124,15 +133,19 @@ class Benchmark:
         columns = {name: values[kept] for name, values in self.columns.items()}
         return replace(self, rows=self.rows[kept].reset_index(drop=True), columns=columns)
 
-    def samples(self, *, references: bool = True) -> list[CaptionSample | None]:
+    def samples(self, *, references: bool = True, draw: int = 1) -> list[CaptionSample | None]:
         """The N * K samples to score, item by item; None for a caption that no metric can score.
 
         Args:
             references: False leaves out the references.
+            draw: which draw of references, 1 to `draws`, where some are drawn.
         """
         samples: list[CaptionSample | None] = []
-        for item in self.rows.to_dict("records"):
+        for place, item in enumerate(self.rows.to_dict("records")):
             given = tuple(text for text in item["references"] if references and not is_blank(text))
+            if self.draws and len(given) > self.spec.drawn:
+                generator = random.Random(f"capreward {self.spec.name} draw {draw} {place} references")
+                given = tuple(generator.sample(given, self.spec.drawn))
             context = {"question": item["question"], "columns": item["cells"]}
             context |= {"task": item["category"] or None} if self.spec.tasks else {}
             for image, caption in product(item["images"], item["captions"]):

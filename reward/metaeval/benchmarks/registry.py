@@ -17,6 +17,8 @@ from reward.metaeval.benchmarks.files import MissingFileError
 from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec, Entry
 from reward.metaeval.benchmarks.jsonl import as_item, in_common_form, read_common
 
+DRAWS = 5  # of references, in the literature on Pascal-50S
+
 
 @cache
 def _specs() -> dict[str, BenchmarkSpec]:
@@ -76,6 +78,7 @@ def load_benchmark(
     part: str | None = None,
     images: str | os.PathLike[str] | None = None,
     limit: int | None = None,
+    reference_draws: int = DRAWS,
 ) -> Benchmark:
     """Loads a benchmark.
 
@@ -86,6 +89,8 @@ def load_benchmark(
         part: name of the part to load; None takes the first of `BenchmarkSpec.parts`.
         images: folder in which relative image paths start; None is the folder of the data, or `images` in it.
         limit: loads only this many items, at least 1.
+        reference_draws: how often references are drawn where the literature draws some of many (Pascal-50S: 5 of 48);
+            the figures are means over the draws. 0 takes all references.
 
     Raises:
         DataError: no such benchmark or part, or its files are missing or malformed; the message says which files are
@@ -117,7 +122,7 @@ def load_benchmark(
         raise DataError(f"cannot read {place}, item {len(items) + 1}: {what}\n{_needs(spec)}") from error
     if not items:
         raise DataError(f"{name}: {place} holds nothing to score. {_needs(spec)}")
-    return Benchmark.of(spec, items, part)
+    return Benchmark.of(spec, items, part, draws=reference_draws)
 
 
 def _items(spec: BenchmarkSpec, place: str, part: str, images: Path | None) -> Iterator[dict[str, Any]]:

@@ -106,7 +106,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "flickr8k-expert=": ("Flickr8k-Expert: tau-c x 100",),
     "flickr8k-cf=": ("Flickr8k-CF: tau-b x 100",),
     "--benchmark composite": ("Composite: tau-c x 100",),
-    "pascal-50s=": ("Pascal-50S (draw 1): accuracy x 100",),
+    "pascal-50s=": ("Pascal-50S: accuracy x 100",),
     "--part 4-ref": ("FOIL (4-ref): accuracy x 100", "FOIL (1-ref): accuracy x 100"),
     "foil=judged.jsonl": ("FOIL (4-ref): accuracy x 100",),
     "mmhe-pairs=": ("MMHE (pairs): accuracy x 100", "REG", "VQA", "VDU", "IC"),

@@ -53,6 +53,20 @@ def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
     assert worst.run is None
 
 
+def test_the_row_that_others_are_tested_against_can_be_named_beforehand(rated: Benchmark) -> None:
+    [table] = run(rated, candidates=[BAD, MetricSource("length"), GOOD], against="length")
+    bad, length, good = table.rows
+    assert (table.best, table.against, length.p) == (good, length, None)
+    assert good.p == compare(rated, length.scores, good.scores, resamples=200).p_values[table.headline]
+    assert [bad.p_adjusted, good.p_adjusted] == list(holm({"bad": bad.p, "good": good.p}).values())
+    assert [row[-1] for row in grids([table])[0].rows][1] == "against"
+    assert any(note.startswith("p: of the difference from length in the same resamples") for note in doubts(table))
+    [table] = run(rated, candidates=[BAD, GOOD])
+    assert any("the best row, which is chosen on these data and so is flattered" in note for note in doubts(table))
+    with pytest.raises(DataError, match="no row is named 'other'; the rows: column:bad"):
+        run(rated, candidates=[BAD], against="other")
+
+
 def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) -> None:
     ratings = np.array([[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]])
     scores = [0.25, 0.6, 0.6, 0.55]  # away from the means by 0.0833, 0.1833, 0.0667 and 0.2833
@@ -73,7 +87,10 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     other = load_benchmark(
         "ratings", write_lines(tmp_path / "other.jsonl", [line | {"ratings": [4]} for line in lines])
     )
-    for options, message in (({"raters": True}, "has one rating, perhaps a mean"), ({"threshold": 0.5}, "is rated")):
+    [table] = run(other, candidates=[metric], raters=True)
+    assert "row of a single rater is left out, because only one rating of overall is known" in "\n".join(doubts(table))
+    assert len(grids([table])) == 1
+    for options, message in (({"threshold": 0.5}, "is rated"),):
         with pytest.raises(DataError, match=message):
             run(other, candidates=[metric], **options)
 
@@ -89,7 +106,7 @@ def test_several_benchmarks_side_by_side(tmp_path: Path, rated: Benchmark, pairs
     left_out = tables[1].rows[1]
     assert left_out.left_out
     assert "pascal-50s has no score column 'good'; its score columns: given" in left_out.problem
-    assert any("column:good on Pascal-50S (draw 1): left out" in note for note in notes(tables, resamples=200))
+    assert any("column:good on Pascal-50S: left out" in note for note in notes(tables, resamples=200))
     other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
     twice = run(rated, other, candidates=[GOOD, MetricSource("length")])  # the same benchmark
     assert [table.rows[0].left_out for table in twice] == [False, True]
@@ -137,7 +154,7 @@ def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(
     assert any(note.startswith("cider on Flickr8k-Expert: 8 of 8 captions not scored") for note in doubts(table, 200))
 
 
-def doubts(table: BenchTable, resamples: int) -> list[str]:
+def doubts(table: BenchTable, resamples: int = 200) -> list[str]:
     return list(notes([table], resamples=resamples))
 
 
@@ -186,7 +203,7 @@ def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Pa
     assert "the mean of a caption's ratings counts" in several
     assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
-    assert "(draw 1): 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
+    assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
     data = write_rated(tmp_path / "rated", 40, change=lambda row: row.update(category=row["image"]))
     tables += run_bench([(load_benchmark("flickr8k-expert", data), None)], [GOOD], resamples=20)
     found = to_json(tables, command="", seed=0, resamples=20, references=True)["benchmarks"]
@@ -206,7 +223,7 @@ def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None
     assert tables[0].rows[0].evaluation is not None
     details = tables[0].rows[0].evaluation.details["overall"]
     assert shown[0].rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
-    assert shown[1].title == "Pascal-50S (draw 1): all statistics of overall x 100"
+    assert shown[1].title == "Pascal-50S: all statistics of overall x 100"
     assert shown[1].heads == ("", "accuracy", "auc", "ap")
     assert (len(shown[2].heads), shown[2].heads[5]) == (1 + 3 * 4, "relevance tau-c")
     assert grids([tables[1]], details=True) == [*grids([tables[1]]), shown[1]]

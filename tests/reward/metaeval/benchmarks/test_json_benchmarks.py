@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,14 @@ def test_answers_are_judged_with_their_question_or_not_at_all(name: str, tmp_pat
     lines = triplet(1, 0, 0, item="a", category="VDU", question="How many?", ratings={name: [3] for name in CRITERIA})
     benchmark = load_benchmark(name, write_lines(tmp_path / "a.jsonl", *lines))
     judge = RecordingJudge(distribution={"4": 1.0})
-    assert score_benchmark(benchmark, HarmonicScorer(judge, criteria=["correctness"])).errors == {}
+    scorer = HarmonicScorer(judge, criteria=["correctness"])
+    found = score_benchmark(benchmark, scorer)
+    other = score_benchmark(benchmark, HarmonicScorer(judge, prompt={**scorer.prompt.to_json(), "version": "mine"}))
+    assert found.errors == {}
+    assert re.fullmatch(r"harmonic-\d+ [0-9a-f]{16}", found.prompt)
+    assert other.prompt.startswith("mine ")
+    assert other.prompt[-16:] != found.prompt[-16:]
+    del judge.asked[3:]
     assert ["Question about the document:\n> How many?" in question.text for question in judge.asked] == [True] * 3
     [table] = run_bench([(benchmark, None)], [MetricSource("length")], resamples=20)
     assert any("does not read the questions of" in note for note in notes([table], resamples=20))

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from reward.metaeval.benchmarks import load_benchmark
+import numpy as np
+import pytest
+
+from reward.metaeval import evaluate, load_benchmark, run_bench, score_benchmark
+from reward.metaeval.bench_report import notes
+from reward.registry import MetricSource
+from tests.reward.metaeval.small_benchmarks import use_metrics
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
 
@@ -24,29 +30,45 @@ def write(folder: Path, *, references: int = 48) -> Path:
     return folder
 
 
-def items(path: Path, **options: Any) -> list[Any]:
-    return list(load_benchmark("pascal-50s", path, **options).rows.itertuples())
-
-
 def test_pairs_by_category(tmp_path: Path) -> None:
-    found = items(write(tmp_path), part="all references")
+    found = list(load_benchmark("pascal-50s", write(tmp_path)).rows.itertuples())
     assert [(item.category, item.label) for item in found] == list(zip(CATEGORIES, (0, 1, 0, 1), strict=True))
     assert found[2].captions == ("A dog.", "A cat.")
     assert found[2].references == tuple(f"reference {k} of 2" for k in range(48))
     assert found[2].images[0] == tmp_path / "2008_2.jpg"
     (tmp_path / "JPEGImages").mkdir()
-    elsewhere = items(tmp_path / "pascal_50s.json", images=tmp_path / "JPEGImages")
-    assert elsewhere[1].images[0] == tmp_path / "JPEGImages" / "2008_1.jpg"
+    elsewhere = load_benchmark("pascal-50s", tmp_path / "pascal_50s.json", images=tmp_path / "JPEGImages").rows
+    assert elsewhere["images"][1][0] == tmp_path / "JPEGImages" / "2008_1.jpg"
 
 
-def test_five_references_are_drawn_anew_in_each_part_and_the_same_each_time(tmp_path: Path) -> None:
-    write(tmp_path)
-    draws = [items(tmp_path, part=f"draw {number}") for number in range(1, 6)]
-    drawn = [tuple(item.references for item in found) for found in draws]
-    assert {len(set(references)) for found in drawn for references in found} == {5}
-    assert len(set(drawn)) == 5
-    assert drawn[0] == tuple(item.references for item in items(tmp_path))
-    numbers = [[int(text.split()[1]) for text in found[0]] for found in drawn]
-    assert numbers[0] != [int(text.split()[1]) for text in drawn[0][1]]  # each pair has a draw of its own
-    write(tmp_path, references=5)
-    assert items(tmp_path)[0].references == tuple(f"reference {k} of 0" for k in range(5))  # taken as they are
+def test_figures_are_means_over_five_draws_of_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_metrics(monkeypatch)
+    benchmark = load_benchmark("pascal-50s", write(tmp_path))
+    found = score_benchmark(benchmark, "unigram").for_aspects(benchmark)
+    assert isinstance(found, np.ndarray)
+    assert found.shape == (4, 2, 5)
+    drawn = [[each.references for each in benchmark.samples(draw=draw) if each] for draw in range(1, 6)]
+    assert {len(set(references)) for draw in drawn for references in draw} == {5}
+    assert len({tuple(draw) for draw in drawn}) == 5
+    assert len({tuple(int(text.split()[1]) for text in references) for references in drawn[0]}) == 4  # one a pair
+    assert drawn[0] == [each.references for each in load_benchmark("pascal-50s", tmp_path).samples() if each]
+    scores = np.random.default_rng(0).normal(size=(4, 2, 5))
+    scores[..., 1] = scores[:, ::-1, 0]  # a draw that decides otherwise
+    several = evaluate(benchmark, scores, resamples=20)
+    single = [evaluate(benchmark, scores[..., draw], resamples=20) for draw in range(5)]
+    for name, values in several.replicates.items():
+        assert values == pytest.approx(np.mean([each.replicates[name] for each in single], axis=0), nan_ok=True)
+    for kind, value in several.details["overall"].items():
+        assert value == pytest.approx(np.mean([each.details["overall"][kind] for each in single]))
+    [table] = run_bench([(benchmark, None)], [MetricSource("unigram"), MetricSource("length")], resamples=20)
+    assert "the mean over 5 draws of 5 references" in "\n".join(notes([table], resamples=20))
+    assert table.rows[1].scores.shape == (4, 2)  # it reads no references
+
+
+@pytest.mark.parametrize(("draws", "held", "shown"), [(1, 48, 5), (0, 48, 48), (5, 5, 5)])
+def test_one_draw_all_references_or_those_that_the_file_holds(
+    tmp_path: Path, draws: int, held: int, shown: int
+) -> None:
+    benchmark = load_benchmark("pascal-50s", write(tmp_path, references=held), reference_draws=draws)
+    assert {len(each.references) for each in benchmark.samples() if each} == {shown}
+    assert benchmark.draws == (1 if draws == 1 else 0)
