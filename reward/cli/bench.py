@@ -59,7 +59,12 @@ def bench(
     settings: Settings = None,
     score_column: Annotated[
         list[str] | None,
-        typer.Option("--score-column", "-s", help="Scores that came with the data, by name; repeat for several."),
+        typer.Option(
+            "--score-column",
+            "-s",
+            help="Scores that came with the data, by name; or NAME=FILES of text as FLEUR's authors publish them, where "
+            "FILES may hold a *. Repeat for several.",
+        ),
     ] = None,
     part: Annotated[
         list[str] | None, typer.Option(help="Part of the benchmark; repeat for several. Default: its first.")
@@ -156,8 +161,9 @@ def bench(
         else:
             options.refuse({"rating_column": rating_column, "rating_map": rating_map}, "is for RATINGS of your own")
             benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
+        benchmarks, names = _with_files(benchmarks, score_column or [])
         loaded = [each for each, _ in benchmarks]
-        sources = _metric_sources(metric or [], settings, score_column or [], loaded, figures.no_references, say)
+        sources = _metric_sources(metric or [], settings, names, loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
             sources,
@@ -174,6 +180,23 @@ def bench(
         message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
         console.print(message, style="red")
         raise typer.Exit(1)
+
+
+def _with_files(
+    benchmarks: list[tuple[Benchmark, str | None]], columns: list[str]
+) -> tuple[list[tuple[Benchmark, str | None]], list[str]]:
+    """The benchmarks with the score columns that are in files of their own, and the names of all columns."""
+    from glob import glob
+
+    from reward.metaeval.benchmarks.score_files import add_scores
+
+    names = []
+    for text in columns:
+        name, _, pattern = text.partition("=")
+        if files := sorted(glob(pattern)) if pattern else []:
+            benchmarks = [(add_scores(each, name, [*map(Path, files)]), data) for each, data in benchmarks]
+        names.append(name if files else text)
+    return benchmarks, names
 
 
 def _reproduce(

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reward.errors import DataError
 from reward.metaeval import evaluate, load_benchmark, run_bench, score_benchmark
 from reward.metaeval.bench_report import notes
+from reward.metaeval.benchmarks.score_files import add_scores
 from reward.registry import MetricSource
+from tests.reward.cli.conftest import Run, run  # noqa: F401  # a fixture
 from tests.reward.metaeval.small_benchmarks import use_metrics
 
 CATEGORIES = ("HC", "HI", "HM", "MM")
@@ -72,3 +75,50 @@ def test_one_draw_all_references_or_those_that_the_file_holds(
     benchmark = load_benchmark("pascal-50s", write(tmp_path, references=held), reference_draws=draws)
     assert {len(each.references) for each in benchmark.samples() if each} == {shown}
     assert benchmark.draws == (1 if draws == 1 else 0)
+
+
+def blocks(number: int, *scores: float, label: int | None = None) -> str:
+    """A block as FLEUR's authors write it."""
+    lines = [f"image file : VOC2012/JPEGImages/2008_{number}.jpg", *([] if label is None else [f"label : {label}", ""])]
+    for caption, score in zip(("A dog.", "A  cat."), scores, strict=False):
+        lines += [f"caption : {caption}", "model score : 0.5", f"our score : {score}", ""]
+    return "\n".join(lines)
+
+
+def test_published_scores_come_from_the_text_files_of_fleur(tmp_path: Path, run: Run) -> None:  # noqa: F811
+    write(tmp_path / "data")
+    (tmp_path / "HC.txt").write_text(blocks(0, 0.1, 0.9, label=1) + "\ntrue count : 1\n")
+    texts = ["Pascal", blocks(1, 0.1, 0.9, label=1), blocks(2, 0.9), blocks(3, 0.9, 0.8, label=1), blocks(9, 0.1, 0.9)]
+    (tmp_path / "MM.txt").write_text("\n".join(texts))
+    benchmark = load_benchmark("pascal-50s", tmp_path / "data")
+    with pytest.warns(UserWarning, match="1 of 4 labels differ in the files of 'our score', and are taken from there"):
+        found = add_scores(benchmark, "our score", [tmp_path / "HC.txt", tmp_path / "MM.txt"])
+    nan = float("nan")
+    np.testing.assert_array_equal(found.columns["our score"], [[0.1, 0.9], [0.1, 0.9], [nan, nan], [0.9, 0.8]])
+    assert (benchmark.rows["label"].tolist(), found.rows["label"].tolist()) == ([0, 1, 0, 1], [1, 1, 0, 1])
+    assert add_scores(load_benchmark("scenes", limit=2), "our score", [tmp_path / "HC.txt"]).columns == {}
+    for name, text, message in (("other", "", "no line 'other : NUMBER'"), ("our score", "x", "holds no number")):
+        (tmp_path / "bad.txt").write_text(blocks(0, 1.0).replace("1.0", text or "1.0"))
+        with pytest.raises(DataError, match=message):
+            add_scores(benchmark, name, [tmp_path / "bad.txt"])
+    line = ("bench", "-b", f"pascal-50s={tmp_path / 'data'}", "--score-column", f"our score={tmp_path}/*.txt")
+    (tmp_path / "bad.txt").unlink()
+    assert "no pair of the category 'HM' of Pascal-50S has both its scores" in run(*line, code=1)[1]
+
+
+AUTHORS = Path(__file__).parents[5] / "shared" / "data" / "FLEUR"
+
+
+@pytest.mark.skipif(not AUTHORS.is_dir(), reason=f"no copy of github.com/Yebin46/FLEUR is at {AUTHORS}")
+def test_the_scores_of_fleurs_authors_give_the_accuracies_of_their_table_1() -> None:
+    data = load_benchmark("pascal-50s", AUTHORS / "annotations")
+    with pytest.warns(UserWarning, match="35 of 4000 labels differ"):
+        given = add_scores(data, "our score", sorted(AUTHORS.glob("results/fleur_pascal_*.txt")))
+    found = evaluate(given, given.columns["our score"], resamples=5).estimates
+    assert {name: f"{100 * found[name].value:.1f}" for name in (*CATEGORIES, "mean")} == {
+        "HC": "61.3",
+        "HI": "99.7",
+        "HM": "97.6",
+        "MM": "74.2",
+        "mean": "83.2",
+    }
