@@ -62,7 +62,7 @@ def bench(
         typer.Option(
             "--score-column",
             "-s",
-            help="Scores that came with the data, by name; or NAME=FILES of text as FLEUR's authors publish them, where "
+            help="Scores that came with the data, by name; or NAME=FILES of text as FLEUR's authors publish them; "
             "FILES may hold a *. Repeat for several.",
         ),
     ] = None,
