@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reward.fingerprints import fingerprint_code, fingerprint_network, tensor_sums
 
-if TYPE_CHECKING:
-    from torch import nn
-
-_LIBRARIES = {
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "open_clip",
-    "peft",
-    "timm",
-}  # whose networks are known by config and weights
+# whose networks are known by config and weights
+_LIBRARIES = ("torch", "transformers", "sentence_transformers", "open_clip", "peft", "timm")
 _UNTOLD = "without a fingerprint"
 
 
@@ -83,16 +73,18 @@ def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
     digest.update(f"<{kind.__module__}.{kind.__qualname__}>".encode())
     if id(value) in above:
         return
-    feed = partial(_feed, digest, above=(*above, id(value)))
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if value is None or isinstance(value, (str, bytes, int, float, complex, os.PathLike, re.Pattern)):
+    feed, torch = partial(_feed, digest, above=(*above, id(value))), sys.modules.get("torch")
+    if value is None or isinstance(value, (str, bytes, int, float, complex, re.Pattern)):
         digest.update(repr(value).encode("utf-8", "surrogatepass"))
     elif torch is not None and isinstance(value, torch.nn.Module):
-        _feed_network(digest, value, feed)
+        digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode() + fingerprint_network(value).encode())
+        for module in value.modules():
+            feed(_settings(getattr(module, "config", None)))
+            if type(module).__module__.partition(".")[0] not in _LIBRARIES:
+                held = {name: each for name, each in vars(module).items() if not name.startswith("_")}
+                feed({name: each for name, each in held.items() if name not in ("training", "config")})
     elif torch is not None and isinstance(value, torch.Tensor):
         digest.update(tensor_sums(value).encode())
-    elif numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind != "O":
-        digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
     elif isinstance(value, Mapping):
         for name in sorted(value, key=repr):
             feed(name)
@@ -116,23 +108,13 @@ def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
         feed([value.get_vocab(), getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)])
     elif kind.__module__.partition(".")[0] in _LIBRARIES and hasattr(value, "to_dict"):
-        feed(_settings(value.to_dict()))
+        feed(_settings(value))
     else:
         reduced = value.__reduce_ex__(4)  # as it would be pickled
         feed(reduced if isinstance(reduced, str) else [*reduced[:3], *(list(each) for each in reduced[3:5] if each)])
 
 
-def _feed_network(digest: Any, network: nn.Module, feed: Any) -> None:
-    """Adds a network: its make-up and weights; of modules that are no library's also what they hold beside these."""
-    digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
-    digest.update(fingerprint_network(network).encode())
-    for module in network.modules():
-        if hasattr(getattr(module, "config", None), "to_dict"):
-            feed(_settings(module.config.to_dict()))  # type: ignore[union-attr, operator]
-        if type(module).__module__.partition(".")[0] not in _LIBRARIES:
-            held = {name: each for name, each in vars(module).items() if not name.startswith("_")}
-            feed({name: each for name, each in held.items() if name not in ("training", "config")})
-
-
-def _settings(values: dict[str, Any]) -> dict[str, Any]:
+def _settings(config: Any) -> Any:
+    """What a configuration of transformers says of a network, and not where it came from."""
+    values = config.to_dict() if hasattr(config, "to_dict") else {}
     return {name: each for name, each in values.items() if name not in ("_name_or_path", "transformers_version")}

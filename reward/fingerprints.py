@@ -1,4 +1,4 @@
-"""What a score belongs to: fingerprints of files, of the images of rows, of weights and of code."""
+"""What a score belongs to: fingerprints of files, of the images of rows, of checkpoints, weights and code."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import re
 import sqlite3
 import sys
 import time
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from functools import cache
 from importlib.util import find_spec
@@ -25,31 +24,21 @@ if TYPE_CHECKING:
 
     from reward.metrics.base import MetricSpec
 
-BLOCK_BYTES = 2**20
-REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
+_REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
 _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time
 _SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
 _STANDARD = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
 _SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
-_NAMING = {"backbone", "source", "clip", "model"}  # fields of a config.json that may name weights on the Hub
+_NAMING = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
 
 
 def hash_file(path: Path) -> str:
-    """Hash of the size and all bytes of a file, which are read.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "a.txt"
-        ...     _ = path.write_text("one")
-        ...     hash_file(path)[:8]
-        'f483484c'
-    """
-    digest = hashlib.sha256(str(path.stat().st_size).encode())
+    """SHA-256 of a file, all of which is read."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
 
@@ -65,18 +54,17 @@ def fingerprint_file(path: Path) -> str:
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
         return real.name
     facts = real.stat()
-    if facts.st_size < REMEMBERED_FROM:
+    if facts.st_size < _REMEMBERED_FROM:
         return hash_file(real)
-    key, stamp = os.fspath(real), _stamp(facts)
+    known = [os.fspath(real), f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"]
     with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows:
-        found = rows.execute("SELECT hash FROM hashes WHERE path = ? AND stamp = ?", [key, stamp]).fetchone()
+        found = rows.execute("SELECT hash FROM hashes WHERE path = ? AND stamp = ?", known).fetchone()
         if found is not None:
             return str(found[0])
     content = hash_file(real)
-    settled = time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED
-    if settled and _stamp(real.stat()) == stamp:
+    if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
         with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows, rows:
-            rows.execute("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?)", [key, stamp, content])
+            rows.execute("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?)", [*known, content])
     return content
 
 
@@ -88,19 +76,15 @@ def _remembered() -> sqlite3.Connection:
     return rows
 
 
-def _stamp(facts: os.stat_result) -> str:
-    return f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
-
-
 def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
-    """Short text that changes when the file of an image is replaced: of its size and its time of change.
+    """Short text that changes when the file of an image is replaced: its size and its time of change.
 
     Args:
         image: a cell of an image column.
         root: where relative paths start.
 
     Returns:
-        8 hexadecimal digits; empty for what is no file on this disk: pixels, encoded images, addresses.
+        Empty for what is no file on this disk: pixels, encoded images, addresses, names of nothing.
     """
     if isinstance(image, (list, tuple)) and len(image) == 1:
         image = image[0]
@@ -110,39 +94,12 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
         image = str(image)
     if not isinstance(image, (str, os.PathLike)):
         return ""
-    path = os.fspath(image)
-    if isinstance(path, str) and "://" in path:
-        return ""
-    try:
-        path = os.path.join(root, path)
-        try:
-            facts = os.stat(path)
-        except OSError:
-            facts = os.stat(image_file(path))
-    except (OSError, ValueError, TypeError):
-        return "00000000"  # a file that comes later is another one
-    return f"{zlib.crc32(f'{facts.st_size} {facts.st_mtime_ns}'.encode()):08x}"
-
-
-def fingerprint_source(source: Any, revision: str | None = None) -> str:
-    """Names the weights that a scorer's `source` stands for now.
-
-    A file counts by its content. Of a folder its data files count, and what its config.json names: files and folders
-    on this disk by their content, models on the Hub by the commit. A Hub id counts by the commit that its revision
-    stands for, and by what its config.json names; if the Hub cannot be reached, by the commit that was last
-    downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
-    """
-    text = str(source)
-    if len(several := split_sources(text)) > 1:
-        return ";".join(fingerprint_source(each, revision) for each in several)
-    path = Path(text.removeprefix("local-dir:"))
-    if path.exists():
-        hashes = [_fingerprint(each) for each in _places(path)]
-        return ";".join([*filter(None, hashes), *_named_on_hub(_config(path))]) or text
-    commit = _hub_commit(text, revision)
-    if commit is None:
-        return text + (f"@{revision}" if revision else "")
-    return ";".join([f"{text}@{commit}", *_named_on_hub(_hub_config(text, commit))])
+    path = os.path.join(root, image)
+    for find in (os.fspath, image_file):  # the second tries many names
+        with suppress(OSError, ValueError):
+            facts = os.stat(find(path))
+            return f"{facts.st_size:x}.{facts.st_mtime_ns:x}"
+    return ""
 
 
 def split_sources(source: str | os.PathLike[str]) -> list[str]:
@@ -154,6 +111,82 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
     """
     text = os.fspath(source)
     return [text] if os.path.exists(text) else [each.strip() for each in text.split(",") if each.strip()]
+
+
+def fingerprint_source(source: Any, revision: str | None = None) -> str:
+    """Names the weights that a scorer's `source` stands for now.
+
+    A file counts by its content. Of a folder its data files count, and what its config.json names: files and folders
+    on this disk by their content, models on the Hub by the commit. A Hub id counts by the commit that its revision
+    stands for, and by what its config.json names; if the Hub cannot be reached, by the commit that was last
+    downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
+    """
+    parts = []
+    for text in split_sources(str(source)):
+        path = Path(text.removeprefix("local-dir:"))
+        commit = None if path.exists() else hub_commit(text, revision)
+        if path.exists():
+            parts += [_fingerprint(path) or text, *_named(_config(path))]
+        elif commit is None:
+            parts.append(text + (f"@{revision}" if revision else ""))
+        else:
+            parts += [f"{text}@{commit}", *_named(_hub_config(text, commit))]
+    return ";".join(parts)
+
+
+def _fingerprint(path: Path) -> str:
+    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix.lower() in _DATA)
+    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in files if each.is_file())
+
+
+def _config(folder: Path) -> Any:
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # without a readable one, loading the checkpoint gives the error
+        return None
+
+
+def _hub_config(repo: str, commit: str) -> Any:
+    """The config.json of a commit, which loading it needs anyway."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return _config(Path(hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)).parent)
+    except (OSError, ValueError):  # every error of the client is one of these
+        return None
+
+
+def _named(config: Any, at: str = "", revision: str | None = None) -> Iterator[str]:
+    """What a config.json names: files and folders of this disk anywhere in it, models on the Hub in some fields."""
+    if isinstance(config, str):
+        place = config.removeprefix("local-dir:")
+        if os.path.exists(place):
+            yield _fingerprint(Path(place))
+        elif at in _NAMING and (commit := hub_commit(config, revision)):
+            yield f"{config}@{commit}"
+    elif isinstance(config, (dict, list)):
+        for name, value in config.items() if isinstance(config, dict) else ((at, value) for value in config):
+            yield from _named(value, name, config.get("revision") if isinstance(config, dict) else revision)
+
+
+def hub_commit(source: str, revision: str | None) -> str | None:
+    """Commit of a Hub id; None for what is not on the Hub."""
+    source = source.removeprefix("hf-hub:")
+    if source.count("/") != 1 or ":" in source or Path(source).exists() or source.startswith((".", "~", "/")):
+        return None
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HFValidationError, HTTPError
+    from huggingface_hub.file_download import repo_folder_name
+
+    try:
+        commit: str | None = HfApi().model_info(source, revision=revision, timeout=10).sha
+        return commit
+    except HFValidationError:
+        return None
+    except (HTTPError, OSError):  # no network, or no such repository: loading it says so
+        refs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model") / "refs"
+        file = refs / (revision or constants.DEFAULT_REVISION)
+        return file.read_text(encoding="utf-8").strip() if file.is_file() else None
 
 
 def fingerprint_network(network: nn.Module, *facts: Any) -> str:
@@ -207,58 +240,6 @@ def _odd_numbers(device: str) -> Tensor:
     return (torch.arange(_WORDS) * 0x5851F42D4C957F2D * 2 + 1).to(device)
 
 
-def _places(path: Path) -> list[Path]:
-    """A file or folder, and what its config.json names on this disk."""
-    named = [Path(text) for text in sorted(set(_texts(_config(path)))) if os.path.exists(text)]
-    return [path, *named]
-
-
-def _files(path: Path) -> list[Path]:
-    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix.lower() in _DATA)
-    return [each for each in files if each.is_file()]
-
-
-def _fingerprint(path: Path) -> str:
-    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in _files(path))
-
-
-def _config(folder: Path) -> Any:
-    try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # without a readable one, loading the checkpoint gives the error
-        return None
-
-
-def _hub_config(repo: str, commit: str) -> Any:
-    """The config.json of a commit, which loading it needs anyway."""
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return _config(Path(hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)).parent)
-    except (OSError, ValueError):  # every error of the client is one of these
-        return None
-
-
-def _texts(value: Any) -> Iterable[str]:
-    """All texts in a JSON value, but not the names of its fields."""
-    if isinstance(value, str):
-        yield value.removeprefix("local-dir:")
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _texts(part)
-
-
-def _named_on_hub(config: Any) -> list[str]:
-    """`id@commit` of each model on the Hub that a config.json names as its weights."""
-    found = []
-    if isinstance(config, dict):
-        for name in sorted(_NAMING & set(config)):
-            if isinstance(text := config[name], str) and (commit := _hub_commit(text, config.get("revision"))):
-                found.append(f"{text}@{commit}")
-    for part in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
-        found += _named_on_hub(part)
-    return found
-
-
 def metric_identity(
     spec: MetricSpec,
     source: str | os.PathLike[str],
@@ -277,25 +258,18 @@ def metric_identity(
         >>> metric_identity(metric_spec("length"), "embedded")["source"]
         'embedded'
     """
-    embedded = Path(reward.__file__).parent / "assets" / spec.name
-    if source != "embedded":
-        weights = fingerprint_source(source, revision)
-    else:  # a formula has no weights
-        weights = fingerprint_source(embedded) if embedded.is_dir() else "embedded"
+    shipped = Path(reward.__file__).parent / "assets" / spec.name
+    is_shipped = source == "embedded" and shipped.is_dir()  # a formula has no weights
+    files = {name: value for name, value in (options or {}).items() if os.path.isfile(str(value))}
     return {
         "metric": spec.name,
         "capreward": reward.__version__,
         "code": fingerprint_code(spec.scorer.partition(":")[0]),
-        "source": weights,
-        "revision": _hub_commit(os.fspath(source), revision) or revision,
+        "source": fingerprint_source(shipped if is_shipped else source, revision),
+        "revision": hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
-        **({"options": {name: _content(value) for name, value in options.items()}} if options else {}),
+        "options": {**(options or {}), **{name: fingerprint_file(Path(file)) for name, file in files.items()}},
     }
-
-
-def _content(value: Any) -> Any:
-    is_file = isinstance(value, (str, os.PathLike)) and os.path.isfile(value)
-    return fingerprint_file(Path(value)) if is_file else value
 
 
 def fingerprint_code(*modules: str) -> str:
@@ -319,23 +293,3 @@ def _file_of(module: str) -> Path | None:
         found = find_spec(module)
         name = found.origin if found is not None else None
     return Path(name) if name is not None and os.path.isfile(name) else None
-
-
-def _hub_commit(source: str, revision: str | None) -> str | None:
-    """Commit of a Hub id; None for what is not on the Hub."""
-    source = source.removeprefix("hf-hub:")
-    if source.count("/") != 1 or ":" in source or Path(source).exists() or source.startswith((".", "~", "/")):
-        return None
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HFValidationError, HTTPError
-    from huggingface_hub.file_download import repo_folder_name
-
-    try:
-        commit: str | None = HfApi().model_info(source, revision=revision, timeout=10).sha
-        return commit
-    except HFValidationError:
-        return None
-    except (HTTPError, OSError):  # no network, or no such repository: loading it says so
-        refs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model") / "refs"
-        file = refs / (revision or constants.DEFAULT_REVISION)
-        return file.read_text(encoding="utf-8").strip() if file.is_file() else None
