@@ -91,10 +91,9 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
     if not isinstance(source, str) or names_path(text):
         owner, _, name = text.partition("/")
-        hint = ""
-        if isinstance(source, str) and name and "/" not in name and os.path.isdir(owner) and owner not in (".", ".."):
-            hint = f"; a folder {owner!r} is here, so it counts as a path. If the Hub's is meant: "
-            hint += f"hf download {text} --local-dir {text}"
+        is_near = "/" not in name and owner not in (".", "..") and os.path.isdir(owner)
+        told = f"; a folder {owner!r} is here, so it counts as a path. The Hub's: hf download {text} --local-dir {text}"
+        hint = told if name and is_near else ""
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist{hint}")
     return None
 
@@ -123,12 +122,9 @@ def check_revision(source: str | os.PathLike[str], revision: str | None) -> None
         reward.errors.CheckpointError: revision='v2' needs a Hub id, but source is 'embedded': leave the revision out
     """
     text = os.fspath(source)
-    if revision is None:
-        return
-    if text == "embedded" or text.startswith(("http://", "https://")):
+    is_here = text == "embedded" or text.startswith(("http://", "https://")) or Path(text).is_dir()
+    if revision is not None and is_here:
         raise CheckpointError(f"revision={revision!r} needs a Hub id, but source is {text!r}: leave the revision out")
-    if Path(text).is_dir():
-        raise CheckpointError(f"revision={revision!r} needs a Hub id, but {text!r} is a local folder")
 
 
 def names_path(text: str) -> bool:
@@ -181,15 +177,13 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
             raise HFValidationError("a Hub id has the form 'name/repo'")
         validate_repo_id(text)
     except HFValidationError as error:
-        others = {
+        other = {
             "clip": ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'",
             "judge": f". A model behind a server is written http://localhost:8000/v1#{text}",
-        }
-        reason = first_line(error).rstrip(".")
+        }.get(kind, "")
         near = did_you_mean(text, [path.name for path in Path().iterdir() if path.is_dir()])
-        raise CheckpointError(
-            f"{metric}: there is no folder {text!r} here, and {reason}{others.get(kind, '')}{near and '.' + near}"
-        ) from None
+        why = first_line(error).rstrip(".") + other + (near and "." + near)
+        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {why}") from None
 
 
 @cache
@@ -207,34 +201,21 @@ def _download(
     without: Sequence[str] = NOT_HUB_FILES,
 ) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalEntryNotFoundError
 
     at = repo_id if revision is None else f"{repo_id} at revision {revision}"
+    where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
     try:
         wanted, below = list(files), list(without)
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, ignore_patterns=below))
-    except GatedRepoError as error:
-        reason = f"{at} is gated: ask for access on its page, then log in with `hf auth login`"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
-    except RepositoryNotFoundError as error:
-        reason = f"{repo_id!r} is neither a folder here nor a repository that you can see on the Hub"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
-    except RevisionNotFoundError as error:
-        raise CheckpointError(f"{metric} checkpoint: {repo_id} has no revision {revision!r}") from error
     except HFValidationError as error:
-        reason = f"{repo_id!r} is neither a folder here nor a valid Hub id"
-        raise CheckpointError(f"{metric} checkpoint: {reason} ({first_line(error)})") from error
+        raise CheckpointError(f"{where} it is no valid Hub id: {first_line(error)}") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
+        if isinstance(error, HfHubHTTPError) and not isinstance(error, LocalEntryNotFoundError):  # it has answered
+            said = " ".join(str(error).split())
+            raise CheckpointError(f"{where} the Hub refuses {at}: {said:.300}. Log in with `hf auth login`") from error
         raise CheckpointError(
-            f"{metric} checkpoint: there is no folder {repo_id!r} here, and as a Hub id {at} is not in the local cache "
-            f"and the Hub cannot be reached "
+            f"{where} as a Hub id {at} is not in the local cache and the Hub cannot be reached "
             f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
             f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
         ) from error

@@ -128,7 +128,7 @@ def test_a_hub_id_alone_says_which_metric_it_is_for(hub: LoopbackHub) -> None:
     hub.add_repo("somebody/saved", {"config.json": b'{"metric": "length"}', "model.safetensors": b"never fetched"})
     assert MetricSource.parse("somebody/saved@main") == MetricSource("length", "somebody/saved", "main")
     assert load_scorer("somebody/saved").spec.name == "length"
-    with pytest.raises(CheckpointError, match="neither a folder here nor a repository that you can see on the Hub"):
+    with pytest.raises(CheckpointError, match=r"no folder .* here, and the Hub refuses .*Repository Not Found"):
         MetricReward("somebody/absent")
 
 
