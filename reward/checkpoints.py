@@ -73,7 +73,7 @@ def resolve_checkpoint(
         warn_embedded()
         return folder
     files = ((*HUB_FILES, "*/model.safetensors"), ()) if subfolders else (HUB_FILES, NOT_HUB_FILES)
-    return local_folder(source, metric=metric, revision=revision) or _download(text, metric, revision, *files)
+    return local_folder(source, metric=metric, revision=revision) or hub_folder(text, metric, revision, *files)
 
 
 def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
@@ -106,7 +106,7 @@ def config_folder(source: str | os.PathLike[str], revision: str | None = None) -
     """
     folder = local_folder(source, metric="the", revision=revision)
     files = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
-    return folder or _download(os.fspath(source), "the", revision, files)
+    return folder or hub_folder(os.fspath(source), "the", revision, files)
 
 
 def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
@@ -193,13 +193,18 @@ def warn_embedded() -> None:
         logger.warning("embedded weights know drawings only; for photos: `capreward metrics --for photos`")
 
 
-def _download(
+def hub_folder(
     repo_id: str,
     metric: str,
-    revision: str | None,
+    revision: str | None = None,
     files: Sequence[str] = HUB_FILES,
     without: Sequence[str] = NOT_HUB_FILES,
 ) -> Path:
+    """The folder of the Hub's cache with some files of a repository, downloaded if they are not there.
+
+    Raises:
+        CheckpointError: the Hub refuses, or cannot be reached and not all of them are there.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalEntryNotFoundError
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedM
 from transformers.trainer_callback import TrainerCallback, TrainerState
 
 from reward.backbones.fit import foreign_errors
-from reward.backbones.pretrained import load_network, refuse_left_over, refuse_missing
+from reward.backbones.pretrained import load_network, refuse_unfit
 from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
 from reward.errors import CheckpointError
 from reward.weight_files import refuse_stored_integers
@@ -99,8 +99,7 @@ def _load_adapter(model: Any, folder: Path) -> None:
     place = own if own.is_dir() else folder
     keys = model.load_adapter(place, name, is_trainable=True)
     refuse_stored_integers(place.glob("adapter_model.*"), model, where=f"adapter {str(folder)!r}")
-    refuse_missing(f"adapter {str(folder)!r}", keys.missing_keys)
-    refuse_left_over(f"adapter {str(folder)!r}", keys.unexpected_keys)
+    refuse_unfit(f"adapter {str(folder)!r}", missing=keys.missing_keys, left=keys.unexpected_keys)
 
 
 class ResumeWeights(TrainerCallback):

@@ -10,7 +10,7 @@ from torch import nn
 
 from reward.backbones.clip import ClipTokenizer, HubClipTokenizer, OpenClipTowers, make_bpe_tokenizer
 from reward.backbones.fit import foreign_errors, on_meta
-from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, unsharded_loading
+from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, config_folder, unsharded_loading
 from reward.errors import CheckpointError
 from reward.weight_files import refuse_stored_integers
 
@@ -48,19 +48,16 @@ def _refuse_fetched_tower(model_cfg: dict[str, Any], where: str) -> None:
         )
 
 
-def _checked_config(name: str) -> dict[str, Any]:
-    """The `model_cfg` of a folder or Hub repository, once it is seen to need no code; {} for built-in architectures."""
+def _checked_config(place: str) -> dict[str, Any]:
+    """The `model_cfg` of a folder or Hub repository, once it is seen to need no code."""
     from transformers import AutoConfig, AutoModel
 
-    scheme, _, place = name.rpartition(":")
-    if not scheme:
-        return {}
-    path = Path(place) / OPEN_CLIP_CONFIG if scheme == "local-dir" else hub_file(place, OPEN_CLIP_CONFIG)
-    with foreign_errors(f"open_clip model {name!r}: its {OPEN_CLIP_CONFIG}"):
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
+    folder, where = config_folder(place), f"open_clip model {place!r}"
+    with foreign_errors(f"{where}: its {OPEN_CLIP_CONFIG}"):
+        config: dict[str, Any] = json.loads((folder / OPEN_CLIP_CONFIG).read_text(encoding="utf-8"))["model_cfg"]
         # open_clip itself sets timm_model_pretrained, which is left in many files, to false
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        _refuse_fetched_tower({"vision_cfg": vision}, f"open_clip model {name!r}: model_cfg")
+        _refuse_fetched_tower({"vision_cfg": vision}, f"{where}: model_cfg")
         if config["text_cfg"].get("hf_model_name"):
             # open_clip would ask on stdin whether to run code; here it is refused
             with on_meta():
@@ -81,13 +78,14 @@ def load_open_clip(source: str) -> OpenClipTowers:
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
-    if Path(source).is_dir():
-        name, tag = f"local-dir:{source}", None
-    elif ":" not in source or source.startswith("hf-hub:"):
-        name, tag = f"hf-hub:{source.removeprefix('hf-hub:')}", None
+    place, config = source.removeprefix("hf-hub:"), dict[str, Any]()
+    is_folder = Path(place).is_dir()
+    if ":" in place and not is_folder:
+        name, tag = place.split(":", 1)
     else:
-        name, tag = source.split(":", 1)
-    config = _checked_config(name)
+        name, tag = f"{'local-dir' if is_folder else 'hf-hub'}:{place}", None
+    if tag is None:
+        config = _checked_config(place)
     try:
         with unsharded_loading():
             # open_clip only warns if the weights were trained with the other activation
@@ -103,9 +101,7 @@ def load_open_clip(source: str) -> OpenClipTowers:
             "open_clip.list_pretrained()."
         ) from error
     if tag is None:
-        scheme, _, place = name.partition(":")
-        folder = Path(place) if scheme == "local-dir" else hub_file(place, OPEN_CLIP_CONFIG).parent
-        files = [file for file in sorted(folder.glob("open_clip_*")) if file.suffix in WEIGHT_SUFFIXES]
+        files = [file for file in config_folder(place).glob("open_clip_*") if file.suffix in WEIGHT_SUFFIXES]
         refuse_stored_integers(files, clip, where=f"open_clip model {source!r}")
     texts: ClipTokenizer | HubClipTokenizer
     if isinstance(tokenizer, open_clip.SimpleTokenizer):
@@ -113,21 +109,3 @@ def load_open_clip(source: str) -> OpenClipTowers:
     else:
         texts = HubClipTokenizer(tokenizer)
     return OpenClipTowers(clip, texts, dict(open_clip.get_model_preprocess_cfg(clip)))
-
-
-def hub_file(repo_id: str, filename: str) -> Path:
-    """A file of a Hub repository, downloaded if it is not in the cache.
-
-    Raises:
-        CheckpointError: it cannot be fetched.
-    """
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(repo_id, filename))
-    except (OSError, ValueError) as error:  # every error of the client is one of these
-        raise CheckpointError(
-            f"there is no folder {repo_id!r} here, and as a Hub id its {filename} cannot be fetched: "
-            f"{' '.join(str(error).split())} Download it where there is a network, `hf download {repo_id} --local-dir "
-            "FOLDER`, and give the folder."
-        ) from error

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from reward.backbones.clip import ClipTokenizer, ClipTowers, OpenClipTowers
-from reward.backbones.clip_config import build_clip, hub_file, load_open_clip
+from reward.backbones.clip_config import build_clip, load_open_clip
 from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
 from reward.backbones.language import PlainTextEncoder
@@ -23,7 +23,7 @@ from reward.checkpoints import (
     WEIGHT_SUFFIXES,
     WEIGHTS_FILE,
     config_folder,
-    names_path,
+    hub_folder,
     read_config,
     resolve_checkpoint,
 )
@@ -109,43 +109,25 @@ def load_clip(
 
 def _found(name: str) -> tuple[str, _Reader]:
     """Where the CLIP of a source lies, and what reads its layout."""
-    path = Path(name.removeprefix("local-dir:"))
-    if path.is_file():
-        return str(path), load_original
-    if path.is_dir():
-        return _in_folder(path)
-    if name.startswith("local-dir:"):
-        raise CheckpointError(f"no folder {str(path)!r}")
-    if names_path(name):
-        raise CheckpointError(f"CLIP checkpoint {name!r} does not exist")
-    if name in LONG_CLIP_FILES:
-        return str(hub_file(name, LONG_CLIP_FILES[name])), load_original
+    place = name.removeprefix("local-dir:")
+    if os.path.isfile(place):
+        return place, load_original
+    if name in LONG_CLIP_FILES and not os.path.exists(name):
+        return str(hub_folder(name, "CLIP", files=(LONG_CLIP_FILES[name],)) / LONG_CLIP_FILES[name]), load_original
     if _OPENAIS_NAME.fullmatch(name):
         raise CheckpointError(f"{name!r} is OpenAI's own name of a CLIP: write {name.replace('/', '-')}:openai")
-    if ":" in name:  # "hf-hub:org/name", or an architecture of open_clip and a tag
+    if ":" in place:  # "hf-hub:org/name", or an architecture of open_clip and a tag
         return name, load_open_clip
-    return _on_hub(name)
-
-
-def _on_hub(repo_id: str) -> tuple[str, _Reader]:
-    folder = config_folder(repo_id)
-    for mark, read in _LAYOUTS.items():
-        if (folder / mark).is_file():
-            return repo_id, read
-    raise CheckpointError(f"{repo_id!r} on the Hub holds no CLIP: it has no {' and no '.join(_LAYOUTS)}")
-
-
-def _in_folder(folder: Path) -> tuple[str, _Reader]:
-    files = sorted(file for file in folder.iterdir() if file.suffix in WEIGHT_SUFFIXES)
+    folder = config_folder(Path(place) if place != name else place)
+    files = sorted(file for file in folder.glob("*") if file.suffix in WEIGHT_SUFFIXES)
     of_transformers = not files or any(fnmatch(file.name, each) for file in files for each in TRANSFORMERS_WEIGHTS)
     for mark, read in _LAYOUTS.items():
         if (folder / mark).is_file() and (mark != CONFIG_FILE or of_transformers):
-            return str(folder), read
+            return place, read
     if len(files) != 1:
-        names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(
-            f"{str(folder)!r} holds no {' and no '.join(_LAYOUTS)}; a folder with a checkpoint in the original layout "
-            f"must hold exactly one weight file, but it holds: {names}"
+            f"{name!r} holds no {' and no '.join(_LAYOUTS)}; a folder with a checkpoint in the original layout must "
+            f"hold exactly one weight file, but it holds: {', '.join(file.name for file in files) or 'none'}"
         )
     return str(files[0]), load_original
 

@@ -96,7 +96,6 @@ def check_fit(
     make: Callable[[], ModuleT],
     shapes: Mapping[str, tuple[int, ...]],
     *,
-    settings: Mapping[str, Any],
     where: str,
     prefix: str = "",
     own: bool = False,
@@ -106,7 +105,6 @@ def check_fit(
     Args:
         make: builds the network; it is called on the device "meta".
         shapes: {name: shape} of the weights, see `reward.weight_files.read_header`.
-        settings: what `make` reads; the message names those that explain a difference.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.
         own: see `on_meta`.
@@ -118,23 +116,15 @@ def check_fit(
         CheckpointError: the network cannot be built, or a weight is missing, left over or of another shape.
 
     Example:
-        >>> settings = {"hidden_size": 1_000_000}
-        >>> check_fit(lambda: nn.Linear(settings["hidden_size"], 1, bias=False), {"weight": (1, 8)},
-        ...           settings=settings, where="config.json")
+        >>> check_fit(lambda: nn.Linear(1_000_000, 1, bias=False), {"weight": (1, 8)}, where="config.json")
         Traceback (most recent call last):
         ...
-        reward.errors.CheckpointError: config.json does not fit the weights (hidden_size=1000000): the file has ...
+        reward.errors.CheckpointError: config.json does not fit the weights: the file has mis-shaped 1 key ...
     """
     with foreign_errors(where), on_meta(own=own):
         network = make()
     needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
-    stored = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
-    faults = shape_faults(needed, stored)
+    faults = shape_faults(needed, {name: shape for name, shape in shapes.items() if name.startswith(prefix)})
     if faults:
-        differing = [name for name in needed if name in stored and needed[name] != stored[name]]
-        unmatched = {size for name in differing for size in needed[name]}
-        unmatched -= {size for name in differing for size in stored[name]}
-        named = [f"{path}={value}" for path, value in leaves(settings) if value in unmatched]
-        hint = f" ({', '.join(named)})" if named else ""
-        raise CheckpointError(f"{where} does not fit the weights{hint}: the file {faults}")
+        raise CheckpointError(f"{where} does not fit the weights: the file {faults}")
     return network

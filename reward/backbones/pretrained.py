@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -36,19 +35,11 @@ def load_pretrained(
     strict: bool = False,
     apart: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
-    """Loads a model of transformers, see `load_network`, with its tokenizer or processor.
+    """Loads a model of transformers with its tokenizer or processor.
 
     Args:
-        source: folder or Hub id.
-        model_class: for example `transformers.AutoModel`.
         reader_class: for example `transformers.AutoTokenizer`.
-        kind: name of the model in messages.
-        dtype: dtype of the weights.
-        trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
-        strict, apart: see `load_network`.
-
-    Raises:
-        CheckpointError: the source needs to run code and is not trusted, or its files do not fit each other.
+        source, model_class, kind, dtype, trust_remote_code, strict, apart: see `load_network`, also for what it raises.
     """
     trust = bool(trust_remote_code)
     model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict, apart=apart)
@@ -104,7 +95,7 @@ def load_network(
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
-    refuse_missing(where, [name for name in report["missing_keys"] if not name.startswith(apart)])
+    refuse_unfit(where, missing=[name for name in report["missing_keys"] if not name.startswith(apart)])
     is_quantised = hasattr(config, "quantization_config")
     if not is_quantised:  # transformers knows how to read what its quantisation wrote
         refuse_stored_integers(weight_files(source), model, where=where)
@@ -114,7 +105,7 @@ def load_network(
         beside = Path(source) / _VALUE_HEAD
         names = [*report["unexpected_keys"], *(read_header(beside).shapes if beside.is_file() else ())]
         left = [name for name in names if not (name.startswith(owners + apart) or name.endswith(_COUNTED))]
-        refuse_left_over(where, left)
+        refuse_unfit(where, left=left)
     dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
     if dropped:
         raise CheckpointError(
@@ -143,15 +134,11 @@ def _refuse_two_sets(folder: Path, where: str) -> None:
     It would read the one file, which may be the older; an index whose shards are gone is no second set.
     """
     for name in ("model.safetensors", "pytorch_model.bin"):
-        index = folder / f"{name}.index.json"
-        if not ((folder / name).is_file() and index.is_file()):
-            continue
-        with foreign_errors(f"{where}: its {index.name}"):
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        if any((folder / shard).is_file() for shard in shards):
+        shards = sorted(folder.glob(name.replace(".", "-*-of-*.")))
+        if shards and (folder / name).is_file():
             raise CheckpointError(
-                f"{where} has two sets of weights, {name} and the {len(shards)} files of {index.name} ({shards[0]}, "
-                f"...), and does not say which is the newer: delete {name}, or {index.name} and its files"
+                f"{where} has two sets of weights, {name} and {len(shards)} shards ({shards[0].name}, ...), and does "
+                f"not say which is the newer: delete {name}, or the shards and {name}.index.json"
             )
 
 
@@ -189,26 +176,17 @@ def weight_files(source: str | os.PathLike[str], *, value_head: bool = False) ->
     return [*files, *folder.glob(_VALUE_HEAD)] if value_head else files
 
 
-def refuse_missing(where: str, names: Iterable[str]) -> None:
-    """Raises CheckpointError if the list is not empty."""
-    missing = sorted(names)
-    if missing:
-        raise CheckpointError(
-            f"{where} lacks {len(missing)} weights that its config.json asks for ({', '.join(missing[:5])}); "
-            "refusing to use random ones"
-        )
-
-
-def refuse_left_over(where: str, names: Iterable[str]) -> None:
-    """Raises CheckpointError if the list is not empty."""
-    left = sorted(names)
-    if left:
-        is_head = any(name.startswith(REWARD_HEADS) for name in left)
-        hint = ". With such a head it is a reward model: -m vlmreward=FOLDER" if is_head else ""
-        raise CheckpointError(
-            f"{where} has {len(left)} weights that the network of its config.json has no place for "
-            f"({', '.join(left[:5])}); refusing to leave them out{hint}"
-        )
+def refuse_unfit(where: str, *, missing: Iterable[str] = (), left: Iterable[str] = ()) -> None:
+    """Raises CheckpointError if weights are missing, which would be random, or left over, which would do nothing."""
+    for names, fault, refusal in (
+        (sorted(missing), "lacks {} weights that its config.json asks for", "use random ones"),
+        (sorted(left), "has {} weights that the network of its config.json has no place for", "leave them out"),
+    ):
+        if names:
+            is_head = fault.startswith("has") and any(name.startswith(REWARD_HEADS) for name in names)
+            hint = ". With such a head it is a reward model: -m vlmreward=FOLDER" if is_head else ""
+            told = f"{fault.format(len(names))} ({', '.join(names[:5])}); refusing to {refusal}{hint}"
+            raise CheckpointError(f"{where} {told}")
 
 
 def _is_of_a_layer(name: str, model: nn.Module) -> bool:

@@ -150,9 +150,9 @@ def test_a_broken_file_is_named(kind: str, folders: dict[str, Path], tmp_path: P
 @pytest.mark.parametrize(
     ("kind", "path", "named"),
     [
-        ("vela", ("text", "architecture", "hidden_size"), "hidden_size=1000000"),
-        ("vela", ("image", "architecture", "model_cfg", "embed_dim"), "embed_dim=1000000"),
-        ("beitscore", ("hidden_size",), "hidden_size=1000000"),
+        ("vela", ("text", "architecture", "hidden_size"), r"does not fit .*, not \(.*1000000"),
+        ("vela", ("image", "architecture", "model_cfg", "embed_dim"), r"does not fit .*, not \(.*1000000"),
+        ("beitscore", ("hidden_size",), r"does not fit .*, not \(.*1000000"),
         ("captioner", ("text_config", "vocab_size"), r"asks for a network of [\d,]+ numbers, but its weights are"),
     ],
 )
@@ -255,7 +255,7 @@ def test_an_old_single_file_beside_new_shards_is_refused(tmp_path: Path) -> None
     model = BertModel(BertConfig(**sizes, intermediate_size=32))
     model.save_pretrained(tmp_path)
     model.save_pretrained(tmp_path, max_shard_size="5KB")
-    with pytest.raises(CheckpointError, match=r"two sets of weights, model\.safetensors and the .* delete"):
+    with pytest.raises(CheckpointError, match=r"two sets of weights, model\.safetensors and .* delete"):
         load_network(tmp_path, BertModel, "BERT")
     for shard in tmp_path.glob("model-*"):
         shard.unlink()  # as when one file is saved over shards: their index stays

@@ -204,9 +204,7 @@ def load_model(
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     at = f"{where}: its {CONFIG_FILE}"
-    model = _with_memory(
-        check_fit(lambda: BeitScoreModel(config), shapes, settings=config.to_dict(), where=at, own=True)
-    )
+    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, own=True))
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)

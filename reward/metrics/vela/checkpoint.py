@@ -62,8 +62,7 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
             return decoder if lora is None else add_lora(decoder, lora)
 
         at = f"{where}: text.architecture{'' if lora is None else ' with text.lora'} in its {CONFIG_FILE}"
-        settings = {**architecture, "lora": {"r": lora.r}} if lora is not None else architecture
-        check_fit(make, shapes, settings=settings, where=at, prefix="text.decoder.")
+        check_fit(make, shapes, where=at, prefix="text.decoder.")
     elif text is not None and text.lora is not None:
         ranks = {shape[0] for key, shape in shapes.items() if ".lora_A." in key}
         if ranks != {text.lora.r}:
@@ -74,7 +73,7 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
     if image is not None and image.architecture is not None:
         model_cfg = image.architecture["model_cfg"]
         at = f"{where}: image.architecture in its {CONFIG_FILE}"
-        check_fit(lambda: build_clip(model_cfg), shapes, settings=model_cfg, where=at, prefix="image.towers.clip.")
+        check_fit(lambda: build_clip(model_cfg), shapes, where=at, prefix="image.towers.clip.")
 
 
 def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:

@@ -148,7 +148,7 @@ def test_a_hub_id_is_told_by_its_files(clips: dict[str, Path], tmp_path: Path, h
     assert MetricReward("siglipscore", "owner/siglip")(["Describe."], ["a red star"], image=[image]) == here
     for source in ("owner/both", both):
         assert isinstance(load_scorer("clipscore", source).model.clip, open_clip.CLIP)  # type: ignore[attr-defined]
-    with pytest.raises(CheckpointError, match=r"has no open_clip_config\.json and no config\.json"):
+    with pytest.raises(CheckpointError, match=r"holds no open_clip_config\.json and no config\.json"):
         load_scorer("clipscore", "owner/neither")
 
 
