@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -43,7 +43,7 @@ class KeyedImage:
 
     key: str
     image: Any
-    prepared: Mapping[int, Any] = field(default_factory=dict, compare=False)
+    prepared: dict[int, Any] = field(default_factory=dict, compare=False)
 
 
 def load_image(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,11 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import foreign_errors
-from reward.backbones.language import CHARACTERS_PER_TOKEN, caption_ids
-from reward.errors import ImageError
+from reward.backbones.language import CHARACTERS_PER_TOKEN, Remembered, caption_ids
+from reward.scaling import Scaling, refuse_thin
 
 if TYPE_CHECKING:
     from PIL import Image
-
-_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 class ClipTowers(nn.Module, ABC):
@@ -29,6 +28,8 @@ class ClipTowers(nn.Module, ABC):
         tokenizer: `texts -> (ids, cut)`; it does not parse control tokens in the texts.
         context_length: tokens that it reads of a caption.
         embed_dim: size of the features.
+        preparation: gives the pixels of an RGB image as arrays of numpy, see `preprocess`; without the network, so that
+            other processes can be given it.
         preprocess_cfg: the settings of `preprocess`.
         sigmoid: scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
     """
@@ -37,6 +38,7 @@ class ClipTowers(nn.Module, ABC):
     tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]
     context_length: int
     embed_dim: int
+    preparation: Callable[[Image.Image], Any]
     preprocess_cfg: dict[str, Any]
     sigmoid: tuple[float, float] | None = None
 
@@ -49,17 +51,24 @@ class ClipTowers(nn.Module, ABC):
         """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""
         return self.tokenizer(texts)
 
-    @abstractmethod
     def preprocess(self, image: Image.Image) -> Any:
-        """Pixels (3, H, W), float32, of an RGB image; or a dict of tensors, of a network that reads several.
+        """Pixels (3, H, W) of an RGB image: levels, uint8, which `encode_image` normalises; or what the network reads.
+
+        That is normalised pixels, float32, or a dict of tensors.
 
         Raises:
             ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
         """
+        return as_tensors(self.preparation(image))
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """Tokenises texts, if their tokens are remembered; other tokenizers are not safe in two threads at a time."""
+        if isinstance(self.tokenizer, ClipTokenizer):
+            self.tokenizer.rows(texts)
 
     @abstractmethod
     def encode_image(self, pixels: Any) -> torch.Tensor:
-        """Image features (B, embed_dim), not normalised, of what `stacked_on` makes of B preprocessed images."""
+        """Image features (B, embed_dim) of any length, of what `stacked_on` makes of B preprocessed images."""
 
     @abstractmethod
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
@@ -67,19 +76,6 @@ class ClipTowers(nn.Module, ABC):
 
         Pass ids that are on the CPU: the longest caption is looked up there, and the CPU need not wait for a GPU.
         """
-
-
-def refuse_thin(image: Image.Image) -> None:
-    """Refuses an image that is too long and thin to be scaled by its shorter side.
-
-    Raises:
-        ImageError: it is; the message names its size.
-    """
-    if max(image.size) / min(image.size) > _MOST_STRETCH:
-        raise ImageError(
-            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
-            f"factor of {_MOST_STRETCH} at most; crop it"
-        )
 
 
 class OpenClipTowers(ClipTowers):
@@ -107,21 +103,23 @@ class OpenClipTowers(ClipTowers):
         with foreign_errors("preprocess_cfg"):
             self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
             transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
-            *self._scale, _, self._normalize = transform.transforms  # the one between makes a tensor
-            np.asarray([self._normalize.mean, self._normalize.std], dtype=float).reshape(2, 3)  # raises for others
+            *scale, _, normalize = transform.transforms  # the one between makes a tensor
+            mean, std = np.asarray([normalize.mean, normalize.std], dtype=float).reshape(2, 3)  # raises for others
+        self.mean, self.std = tuple(mean.tolist()), tuple(std.tolist())
+        self.preparation = self._preparation(scale)
         self.context_length = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
 
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, image_size, image_size), see `ClipTowers.preprocess`."""
-        if self.preprocess_cfg.get("resize_mode", "shortest") != "squash":
-            refuse_thin(image)
-        for step in self._scale:
-            image = step(image)
-        return normalized_pixels(image, self._normalize.mean, self._normalize.std)
+    def _preparation(self, steps: Sequence[Callable[[Any], Any]]) -> Callable[[Image.Image], Any]:
+        mode = self.preprocess_cfg.get("resize_mode", "shortest")
+        filter = self.preprocess_cfg.get("interpolation", "bicubic")
+        if mode in ("shortest", "squash") and filter in ("bicubic", "bilinear"):
+            return Scaling(self.image_size, crops=mode == "shortest", filter=filter)
+        return _Steps(tuple(steps))
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
         """See `ClipTowers.encode_image`."""
+        pixels = normalized(pixels, self.mean, self.std)
         features: torch.Tensor = self.clip.encode_image(pixels.to(self._dtype()))
         return features
 
@@ -188,20 +186,19 @@ class ClipTokenizer:
     def __init__(
         self, encode: Callable[[str], list[int]], *, start: int, end: int, pad: int, context_length: int
     ) -> None:
-        self.encode, self.start, self.end, self.pad = encode, start, end, pad
+        self.encode, self.start, self.end, self.pad = Remembered(encode), start, end, pad
         self.context_length = context_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Token ids (B, context_length), int64, and for each text whether it was cut."""
-        ids = torch.full((len(texts), self.context_length), self.pad, dtype=torch.long)
-        cut = []
-        for row, text in enumerate(texts):
-            tokens, was_cut = caption_ids(
-                self.encode, text, start=self.start, end=self.end, most_tokens=self.context_length
-            )
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-            cut.append(was_cut)
-        return ids, cut
+        rows = self.rows(texts)
+        ids = [tokens + [self.pad] * (self.context_length - len(tokens)) for tokens, _ in rows]
+        return torch.tensor(ids, dtype=torch.long).view(len(ids), self.context_length), [cut for _, cut in rows]
+
+    def rows(self, texts: Sequence[str]) -> list[tuple[list[int], bool]]:
+        """Token ids of each text, not padded, and whether it was cut."""
+        most = self.context_length
+        return [caption_ids(self.encode, text, start=self.start, end=self.end, most_tokens=most) for text in texts]
 
 
 def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
@@ -222,12 +219,28 @@ def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
     words = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
     tokenizer.pat = regex.compile(words, regex.IGNORECASE)
     return ClipTokenizer(
-        tokenizer.encode,
+        _BpeEncoder(tokenizer),
         start=tokenizer.sot_token_id,
         end=tokenizer.eot_token_id,
         pad=0,
         context_length=tokenizer.context_length,
     )
+
+
+class _BpeEncoder:
+    """`SimpleTokenizer.encode`, which looks at each word once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, self._words = tokenizer, Remembered(self._ids_of_word, 65_536)
+
+    def __call__(self, text: str) -> list[int]:
+        words = self.tokenizer.pat.findall(self.tokenizer.clean_fn(text))
+        return [token for word in words for token in self._words(word)]
+
+    def _ids_of_word(self, word: str) -> list[int]:
+        own = self.tokenizer
+        letters = "".join(own.byte_encoder[byte] for byte in word.encode("utf-8"))
+        return [own.encoder[token] for token in own.bpe(letters).split(" ")]
 
 
 class HubClipTokenizer:
@@ -245,38 +258,53 @@ class HubClipTokenizer:
         return self.tokenizer([text[:limit] for text in texts]), cut
 
 
-def normalized_pixels(image: Image.Image, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """Pixels (3, H, W), float32, of an RGB image: (value / 255 - mean) / std of each channel.
+@dataclass(frozen=True)
+class _Steps:
+    """The levels (3, H, W) that some transforms of PIL images give."""
 
-    A channel has 256 values, so each pixel is looked up. PyTorch's arithmetic gives the same numbers, but every thread
-    that prepares images would divide it among threads of its own, which on a machine with many cores takes far longer
-    than the work.
+    steps: tuple[Callable[[Any], Any], ...]
 
-    Example:
-        >>> from PIL import Image
-        >>> normalized_pixels(Image.new("RGB", (30, 20), "white"), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)).unique()
-        tensor([1.])
-    """
-    values = np.asarray(image, dtype=np.uint8)
-    pixels = np.empty((3, *values.shape[:2]), dtype=np.float32)
-    for channel, table in enumerate(_tables(tuple(mean), tuple(std))):
-        np.take(table, values[..., channel], out=pixels[channel], mode="clip")  # with `out`, the default copies
-    return torch.from_numpy(pixels)
+    def __call__(self, image: Image.Image) -> Any:
+        refuse_thin(image)
+        for step in self.steps:
+            image = step(image)
+        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def as_tensors(arrays: Any) -> Any:
+    """What a `preparation` gives, as tensors of the same memory."""
+    if isinstance(arrays, Mapping):
+        return {name: torch.as_tensor(array) for name, array in arrays.items()}
+    return torch.as_tensor(arrays)
 
 
 def stacked_on(device: torch.device, images: Sequence[Any]) -> Any:
     """Images (N, 3, H, W) on a device, of N images (3, H, W) on the CPU; of N dicts of tensors, one dict.
 
     They are joined there. Joining them on the CPU first took 33 ms for four images, beside an H200 that then needed 4
-    ms for all of CLIPScore.
+    ms for all of CLIPScore. Images in pinned memory are copied while the CPU goes on.
     """
     if isinstance(images[0], Mapping):
         return {name: stacked_on(device, [image[name] for image in images]) for name in images[0]}
-    return torch.stack([image.to(device) for image in images])
+    return torch.stack([torch.as_tensor(image).to(device, non_blocking=True) for image in images])
+
+
+def normalized(pixels: torch.Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> torch.Tensor:
+    """Pixels (N, 3, H, W) as a network reads them, where they are: of levels, (level / 255 - mean) / std in float32.
+
+    Pixels that are no levels, uint8, are normalised already and stay as they are.
+
+    Example:
+        >>> normalized(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8), (0.5,) * 3, (0.5,) * 3).unique()
+        tensor([1.])
+    """
+    if pixels.dtype != torch.uint8:
+        return pixels
+    middle, spread = _of_channels(mean, std, pixels.device)
+    return pixels.contiguous().float().div_(255).sub_(middle).div_(spread)
 
 
 @lru_cache(maxsize=64)
-def _tables(mean: tuple[float, ...], std: tuple[float, ...]) -> np.ndarray:
-    values = torch.arange(256, dtype=torch.float32)[:, None] / 255
-    tables: np.ndarray = ((values - torch.tensor(mean)) / torch.tensor(std)).T.contiguous().numpy()
-    return tables
+def _of_channels(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    with torch.inference_mode(False):  # the same tensor serves in training
+        return torch.tensor([mean, std], dtype=torch.float32, device=device)[..., None, None]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 
-from reward.backbones.clip import ClipTowers, refuse_thin
+from reward.backbones.clip import ClipTowers, normalized
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN
 from reward.backbones.pretrained import load_pretrained
 from reward.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from PIL import Image
+from reward.scaling import refuse_thin
 
 TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files
 
@@ -75,6 +75,40 @@ class ProcessorTokens:
         return (padded.cumsum(1) <= own).long() if own else (~padded).long()
 
 
+class ProcessedImage:
+    """What an image processor of transformers makes of an RGB image, as arrays.
+
+    That is its levels (3, H, W), uint8, if it would only scale them to [0, 1] and normalise each channel afterwards,
+    which the network's device does in less time. Else it is normalised pixels, and the further arrays of a SigLIP 2 of
+    any image size (NaFlex).
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.processor, settings = processor, processor.to_dict()
+        self.is_thin_refused = bool((settings.get("size") or {}).get("shortest_edge"))
+        self.mean, self.std = (tuple(settings.get(name) or ()) for name in ("image_mean", "image_std"))
+        plain = settings.get("do_rescale") and settings.get("do_normalize") and len(self.mean) == len(self.std) == 3
+        self._options = {"do_rescale": False, "do_normalize": False}
+        if not plain or abs(255 * settings.get("rescale_factor", 0) - 1) > 1e-6 or not self._gives_levels():
+            self._options = {}
+
+    def _gives_levels(self) -> bool:
+        made = self._made(Image.new("RGB", (64, 64)))
+        pixels = made["pixel_values"]
+        return len(made) == 1 and pixels.dtype == np.uint8 and pixels.ndim == 3 and len(pixels) == 3
+
+    def __call__(self, image: Image.Image) -> Any:
+        """An array, or a dict of several."""
+        if self.is_thin_refused:
+            refuse_thin(image)
+        made = self._made(image)
+        return made["pixel_values"] if set(made) == {"pixel_values"} else made
+
+    def _made(self, image: Image.Image) -> dict[str, Any]:
+        made = self.processor(image, return_tensors="pt", **self._options)
+        return {name: value[0].numpy() for name, value in made.items()}
+
+
 class TransformersTowers(ClipTowers):
     """The towers of a model of transformers with `get_image_features` and `get_text_features`.
 
@@ -86,23 +120,18 @@ class TransformersTowers(ClipTowers):
     def __init__(self, clip: Any, processor: Any) -> None:
         super().__init__()
         self.clip, self.image_processor = clip, processor.image_processor
+        self.preparation: ProcessedImage = ProcessedImage(processor.image_processor)
         self.tokenizer = self.tokens = ProcessorTokens(processor.tokenizer, _context_length(clip.config, processor))
         self.context_length = self.tokens.context_length
         self.preprocess_cfg = self.image_processor.to_dict()
         self.embed_dim = _embed_dim(clip.config)
         self.kind: str = clip.config.model_type
 
-    def preprocess(self, image: Image.Image) -> Any:
-        """See `ClipTowers.preprocess`; only a SigLIP 2 of any image size (NaFlex) needs more than pixels."""
-        if (self.preprocess_cfg.get("size") or {}).get("shortest_edge"):
-            refuse_thin(image)
-        made = {name: value[0] for name, value in self.image_processor(image, return_tensors="pt").items()}
-        return made["pixel_values"] if set(made) == {"pixel_values"} else made
-
     def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
         """See `ClipTowers.encode_image`."""
         inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
-        inputs["pixel_values"] = inputs["pixel_values"].to(self.clip.dtype)
+        settings = self.preparation
+        inputs["pixel_values"] = normalized(inputs["pixel_values"], settings.mean, settings.std).to(self.clip.dtype)
         return self._features(self.clip.get_image_features(**inputs))
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:

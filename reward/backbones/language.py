@@ -12,7 +12,37 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reward.errors import ConfigError
 
+_TEXTS, _WORDS, _LONGEST_WORD = 16_384, 65_536, 64  # that are remembered, and characters of a word
 CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
+
+
+class Remembered:
+    """A function of a text that remembers what it gave; that is no part of its state, so it is not pickled.
+
+    Args:
+        work: the function; nobody may change what it gives.
+        most: texts that are remembered; with one more, all are forgotten.
+
+    Example:
+        >>> length = Remembered(len, 2)
+        >>> length("a star"), length("a star")
+        (6, 6)
+    """
+
+    def __init__(self, work: Callable[[str], Any], most: int = _TEXTS) -> None:
+        self.work, self.most = work, most
+        self._known: dict[str, Any] = {}
+
+    def __call__(self, text: str) -> Any:
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) >= self.most:
+                self._known.clear()
+            found = self._known[text] = self.work(text)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_known": {}}
 
 
 class PlainTextEncoder:
@@ -39,9 +69,14 @@ class PlainTextEncoder:
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         # Unigram models have control tokens in their vocabulary. The unknown token is not a control token.
         self._control = frozenset(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
+        self._texts, self._words = Remembered(self._ids_of_text), Remembered(self._ids_of_word, _WORDS)
 
     def __call__(self, text: str) -> list[int]:
-        """Token ids of `text`, without control tokens and without tokens around it."""
+        """Token ids of `text`, without control tokens and without tokens around it; nobody may change the list."""
+        ids: list[int] = self._texts(text)
+        return ids
+
+    def _ids_of_text(self, text: str) -> list[int]:
         if self._backend is None:
             ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         else:
@@ -50,8 +85,12 @@ class PlainTextEncoder:
             splits = [text]
             if self._backend.pre_tokenizer is not None:
                 splits = [split for split, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
-            ids = [token.id for split in splits for token in self._backend.model.tokenize(split)]
+            known, word = self._words, self._ids_of_word
+            ids = [token for split in splits for token in (known if len(split) <= _LONGEST_WORD else word)(split)]
         return [token for token in ids if token not in self._control]
+
+    def _ids_of_word(self, word: str) -> list[int]:
+        return [token.id for token in self._backend.model.tokenize(word)]
 
 
 def caption_ids(

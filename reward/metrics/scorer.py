@@ -188,17 +188,28 @@ class CaptionScorer(TakesData):
         """
         return None
 
+    @property
+    def preparation(self) -> Callable[[Image.Image], Any] | None:
+        """Does what `preprocess` does without the network, as arrays of numpy, so that other processes can be given it.
+
+        None if it cannot be split off: images are then prepared in threads of this process.
+        """
+        return None
+
     def preprocess(self, image: Image.Image) -> Any:
         """What `encode_images` needs of a decoded image; called in several threads at a time.
 
         Raises:
             ImageError: the image cannot be used.
         """
-        return image
+        return image if self.preparation is None else self.preparation(image)
 
     def encode_images(self, images: list[Any]) -> Any:
         """Features of some preprocessed images, one each."""
         return images
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """Does for captions and references what can be done before they are scored; called in another thread."""
 
     def cached_features(self, features: torch.Tensor) -> Any:
         """The features of an image, as `encode_images` gave them, from the tensor that the cache kept."""
@@ -372,6 +383,11 @@ class NetworkScorer(CaptionScorer):
 
     def _mode(self) -> AbstractContextManager[None]:
         return scoring_mode(self.model, self.model.device)
+
+
+def is_on_gpu(scorer: Any) -> bool:
+    """Whether a scorer runs a network of its own on a GPU."""
+    return isinstance(scorer, NetworkScorer) and scorer.model.device.type != "cpu"
 
 
 @contextmanager

@@ -2,82 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from reward.drawn_images import BoxedImage
 from reward.errors import ImageError
-from reward.images import THREADS, KeyedImage, keyed_image, load_image
-from reward.metrics.scorer import CaptionScorer
+from reward.images import THREADS, KeyedImage
 from reward.scoring.columns import RowTask
-from reward.scoring.results import reads_images
-from reward.scoring.several import Metrics
-
-if TYPE_CHECKING:
-    from PIL import Image
+from reward.scoring.pictures import PictureReader
+from reward.scoring.workers import preparing, result
 
 FIRST_ROWS = 64  # scored in the first call, so that something is known soon
 IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
-
-
-class ImageReader:
-    """Decodes images, and prepares them for the networks.
-
-    If the metrics keep embeddings on disk, an image that they all know stays encoded.
-
-    Args:
-        root: where relative paths start.
-        metrics: loaded, which will score them.
-        fetch: see `BatchScorer`.
-
-    Attributes:
-        decoded: an entry for each image that was decoded, in several threads.
-    """
-
-    def __init__(self, root: str | os.PathLike[str], metrics: Metrics, fetch: Callable[..., Any] | None = None) -> None:
-        readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
-        networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
-        self._networks = networks if len(networks) == len(readers) else []  # others take plain images only
-        caches = [each.caches["images"] for each in networks if "images" in each.caches]
-        self._caches = caches if len(caches) == len(readers) else []
-        self.root, self.fetch, self.is_needed = root, fetch, bool(readers)
-        self.decoded: list[str] = []
-
-    def __call__(self, image: Any) -> Image.Image | KeyedImage:
-        """The image as a scorer takes it.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
-        if isinstance(image, BoxedImage):
-            image = replace(image, root=self.root)
-        elif self.fetch is not None:
-            image = self.fetch(image, self.root)
-        if not self._networks:
-            self.decoded.append("")
-            return load_image(image, root=self.root)
-        keyed = keyed_image(image, self._is_known, root=self.root)
-        if isinstance(keyed.image, bytes):
-            return keyed
-        prepared = {}
-        for network in self._networks:
-            with suppress(ImageError):  # the network says so itself, of each row
-                prepared[id(network)] = network.preprocess(keyed.image)
-        # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
-        done = len(prepared) == len(self._networks)
-        return replace(keyed, image=None if done else keyed.image, prepared=prepared)
-
-    def _is_known(self, key: str) -> bool:
-        known = bool(self._caches) and all(key in cache for cache in self._caches)
-        self.decoded += [] if known else [key]
-        return known
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
@@ -95,8 +36,10 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield item
 
 
-def decoded_chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, most_rows: int) -> Iterator[list[RowTask]]:
-    """Chunks of rows with decoded images, in order, made ahead of who takes them.
+def decoded_chunks(
+    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int, workers: int = 0
+) -> Iterator[tuple[list[RowTask], int]]:
+    """Chunks of rows with decoded images, in order, made ahead of who takes them; and how many images were decoded.
 
     A chunk lies in one block. Rows of one image in a chunk share one object, so that it is decoded and encoded once. An
     image that cannot be decoded becomes the row's problem.
@@ -105,21 +48,33 @@ def decoded_chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, mos
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
         most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has 64.
+        workers: processes that prepare images, if the reader can be given to them; 0 takes threads, as for the first
+            chunk, while which the processes start.
 
     Raises:
+        WorkerError: such a process died.
         Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop = threading.Event()
     running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
-    try:
-        yield from ahead(_chunks(running, reader, most_rows))
-    finally:
-        stop.set()
+    with closing(_chunks(running, reader, most_rows, workers)) as chunks:
+        try:
+            yield from ahead(chunks)
+        finally:
+            stop.set()
 
 
-def _chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, most_rows: int) -> Iterator[list[RowTask]]:
-    limit = min(FIRST_ROWS, most_rows)
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
+def _chunks(
+    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int, workers: int
+) -> Iterator[tuple[list[RowTask], int]]:
+    limit, most_opened = min(FIRST_ROWS, most_rows), 2 * max(THREADS, workers)
+    packed = reader.packed() if workers else None
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="decode"))
+        starting = None
+        if packed is not None:
+            starting = threads.submit(stack.enter_context, preparing(packed, workers))
+        open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader)
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
             images: dict[str, Future[Any]] = {}
@@ -128,34 +83,49 @@ def _chunks(blocks: Iterable[Iterable[RowTask]], reader: ImageReader, most_rows:
                     task.image = task.image_key = None
                 key = task.image_key
                 if len(chunk) >= limit or size >= IMAGE_BYTES:
-                    yield _decoded(chunk, images)
+                    yield _decoded(chunk, images, reader), _count(opened)
                     chunk, size, opened, limit = [], 0, [], most_rows
                     images = {key: images[key]} if key in images else {}
+                    if starting is not None:
+                        open_image, starting = _told_apart(open_image, starting.result()), None
                 if key is not None and key not in images:
-                    images[key] = pool.submit(reader, task.image)
+                    images[key] = open_image(task.image)
                     opened.append(images[key])
-                    if len(opened) > 2 * THREADS:  # waits, so that the size of the decoded images is known early
-                        size += _size(opened[-2 * THREADS - 1])
+                    if len(opened) > most_opened:  # waits, so that the size of the decoded images is known early
+                        size += _size(opened[-most_opened - 1])
                 chunk.append(task)
             if chunk:
-                yield _decoded(chunk, images)
+                yield _decoded(chunk, images, reader), _count(opened)
 
 
-def _decoded(chunk: list[RowTask], images: dict[str, Future[Any]]) -> list[RowTask]:
+def _told_apart(here: Callable[[Any], Any], elsewhere: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Opens encoded images elsewhere; pixels that are decoded already, or open files, stay here."""
+    return lambda image: (elsewhere if isinstance(image, (str, bytes, dict)) else here)(image)
+
+
+def _decoded(chunk: list[RowTask], images: dict[str, Future[Any]], reader: PictureReader) -> list[RowTask]:
     for task in chunk:
         if task.image_key is not None:
             try:
-                task.image = images[task.image_key].result()
+                task.image = result(images[task.image_key])
             except ImageError as error:
                 task.image_problem, task.image = str(error), None
+    reader.read_ahead(chunk)
     return chunk
+
+
+def _count(opened: list[Future[Any]]) -> int:
+    """How many could be decoded; those that a cache of embeddings knows were not."""
+    found = [each.result() for each in opened if each.exception() is None]
+    return sum(not (isinstance(image, KeyedImage) and isinstance(image.image, bytes)) for image in found)
 
 
 def _size(future: Future[Any]) -> int:
     """Bytes of a decoded image; waits for it."""
-    if future.exception() is not None:
+    try:
+        image = result(future)
+    except ImageError:
         return 0
-    image: Any = future.result()
     prepared = 0
     if isinstance(image, KeyedImage):
         prepared = sum(getattr(pixels, "nbytes", 0) for pixels in image.prepared.values())

@@ -12,8 +12,9 @@ import numpy as np
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
-from reward.scoring.ahead import ImageReader, decoded_chunks
+from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import ColumnPlan, find_columns
+from reward.scoring.pictures import PictureReader
 from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
@@ -153,15 +154,15 @@ class BatchScorer:
         tasks = [plan.task(row, number, root) for number, row in enumerate(rows, start=summary.counts["rows"])]
         first: dict[str, int] = {}  # row of each image; the others of the image come behind it
         tasks.sort(key=lambda each: each.row if each.image_key is None else first.setdefault(each.image_key, each.row))
-        reader = ImageReader(root, added.metrics, self.fetch)
+        reader = PictureReader.of(added.metrics, root, self.fetch)
         order = np.argsort([task.row for task in tasks])
         built: dict[str, list[Any]] = {name: [] for name in added.types}
-        for chunk in decoded_chunks([tasks], reader, _CHUNK_ROWS):
+        for chunk, decoded in decoded_chunks([tasks], reader, _CHUNK_ROWS):
             for name, values in added.build(chunk, self.batch_size, summary).items():
                 built[name] += values
+            self.images_decoded += decoded
             for task in chunk:
                 task.image = None  # which takes far more memory than all else
-        self.images_decoded += len(reader.decoded)
         return {name: [values[place] for place in order] for name, values in built.items()}
 
     def __call__(self, batch: Any) -> Any:

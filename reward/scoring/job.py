@@ -9,13 +9,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.scoring.ahead import ImageReader, decoded_chunks
+from reward.metrics.scorer import is_on_gpu
+from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import ColumnPlan, RowTask
 from reward.scoring.parts import ANSWERS, Part, part_name, put_part
+from reward.scoring.pictures import PictureReader
 from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
+from reward.scoring.workers import MOST, cores
 
 
 @dataclass
@@ -39,6 +42,8 @@ class Job:
     prefix: str
     batch_size: int | None
     part_rows: int  # of a part, at most
+    workers: int | None = None  # processes that prepare pictures, see `_workers`
+    processes: int = 1  # that score at a time on this machine
 
     def columns(self, metrics: Metrics) -> AddedColumns:
         """The columns that the output has more than the input."""
@@ -68,19 +73,31 @@ class Job:
         Raises:
             OutputError: a part cannot be written.
         """
-        columns, reader = self.columns(self.metrics), ImageReader(self.root, self.metrics)
-        decoded = 0
+        columns, reader = self.columns(self.metrics), PictureReader.of(self.metrics, self.root)
+        blocks = list(blocks)
+        workers = self._workers(sum(map(len, blocks)))
         with _answers_kept(self.metrics, self.folder / ANSWERS):
-            for tasks in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
+            for tasks, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows, workers):
                 summary = SummaryBuilder()
                 built = columns.build(tasks, self.batch_size, summary)
                 name, groups = part_name(tasks), [task.group for task in tasks]
                 part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
                 put_part(self.folder, name, part)
                 failed = sum(error is not None for error in built[f"{self.prefix}error"])
-                before, decoded = decoded, len(reader.decoded)
                 tasks.clear()  # the images take far more memory than all else
-                yield Progress(name, failed, decoded - before)
+                yield Progress(name, failed, decoded)
+
+    def _workers(self, rows: int) -> int:
+        """How many processes prepare the pictures of so many rows.
+
+        By default one for each core but one where the networks are on a GPU. A network on the CPU needs the cores
+        itself, and a few rows are prepared by threads before processes have started.
+        """
+        if self.workers is not None:
+            return self.workers
+        if rows <= self.part_rows or not any(map(is_on_gpu, self.metrics.parts)):
+            return 0
+        return min(MOST, cores() // self.processes - 1)
 
 
 @contextmanager

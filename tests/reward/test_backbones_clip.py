@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from reward.backbones import load_clip
+from reward.backbones.clip import normalized
 from reward.backbones.clip_config import build_clip
 from reward.errors import CheckpointError, ConfigError
 from tests.loopback_hub import LoopbackHub
@@ -145,7 +146,9 @@ def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> Non
         assert (towers.embed_dim, towers.context_length, towers.image_size) == (16, 24, 32)
         red = towers.preprocess(Image.new("RGB", (50, 40), (255, 0, 0)))
         assert red.shape == (3, 32, 32)
-        assert red[:, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
+        assert red[:, 5, 5].tolist() == [255, 0, 0]
+        found = normalized(red[None], towers.mean, towers.std)  # type: ignore[attr-defined]
+        assert found[0, :, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
 
 
 def test_open_clip_never_falls_back_to_random_weights(folder: Path, tmp_path: Path) -> None:

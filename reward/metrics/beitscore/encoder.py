@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from reward.backbones.clip import normalized
 from reward.metrics.beitscore.config import BeitScoreConfig
 
 EPS = 1e-5
@@ -172,7 +173,7 @@ class Beit3(nn.Module):
                 nn.init.trunc_normal_(parameter, std=0.02)
 
     def embed_image(self, image: torch.Tensor) -> torch.Tensor:
-        """Embeddings (B, 1 + patches, d) of normalised pixels (B, 3, S, S), S the configured size.
+        """Embeddings (B, 1 + patches, d) of levels, uint8, or normalised pixels (B, 3, S, S), S the configured size.
 
         They do not depend on the caption, so captions of one image can share them.
 
@@ -182,6 +183,7 @@ class Beit3(nn.Module):
         size = self.config.image_size
         if image.dim() != 4 or tuple(image.shape[1:]) != (3, size, size):
             raise ValueError(f"image must have the shape (B, 3, {size}, {size}), got {tuple(image.shape)}")
+        image = normalized(image, tuple(self.config.image_mean), tuple(self.config.image_std))
         return self.vision_embed(image) + cast(nn.Embedding, self.encoder.embed_positions["A"]).weight[FIRST_POSITION:]
 
     def embed_text(

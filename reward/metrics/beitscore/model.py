@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from reward.backbones.clip import normalized_pixels
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
+from reward.scaling import Scaling
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -65,8 +65,13 @@ class BeitScoreModel(nn.Module):
         """Device of the weights."""
         return self.pooler.dense.weight.device
 
+    @property
+    def preparation(self) -> Scaling:
+        """Gives the levels of an image, see `preprocess`; without the network."""
+        return Scaling(self.config.image_size)
+
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, S, S), float32: scaled to the square of `config.image_size`, bicubic, and normalised.
+        """Levels (3, S, S), uint8: scaled to the square of `config.image_size`, bicubic.
 
         Args:
             image: RGB, of any size; the sides are scaled independently, nothing is cropped.
@@ -75,14 +80,9 @@ class BeitScoreModel(nn.Module):
             >>> from PIL import Image
             >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
             >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
-            tensor([1.])
+            tensor([255], dtype=torch.uint8)
         """
-        from PIL import Image
-
-        config, size = self.config, (self.config.image_size, self.config.image_size)
-        if image.size != size:
-            image = image.resize(size, Image.Resampling.BICUBIC)
-        return normalized_pixels(image, config.image_mean, config.image_std)
+        return torch.from_numpy(self.preparation(image))
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
@@ -90,7 +90,7 @@ class BeitScoreModel(nn.Module):
         """Encoder output and pooled vector.
 
         Args:
-            image: (B, 3, S, S) normalised pixels, S the configured `image_size`.
+            image: (B, 3, S, S) levels, uint8, or normalised pixels; S is the configured `image_size`.
             text_ids: (B, L), int64, at most `config.max_text_tokens` long.
             text_padding_mask: (B, L), nonzero where padding is; None for none.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -101,10 +101,14 @@ class BeitScoreScorer(TrainedScorer):
         model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
         return cls(model, tokenizer, token_budget=token_budget)
 
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        return self.model.preprocess(image)
+    @property
+    def preparation(self) -> Callable[[Image.Image], Any]:
+        return self.model.preparation
 
-    def encode_images(self, images: list[torch.Tensor]) -> torch.Tensor:
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        self.tokenizer.encode(texts)
+
+    def encode_images(self, images: list[Any]) -> torch.Tensor:
         return self.model.beit3.embed_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:

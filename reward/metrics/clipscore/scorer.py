@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -159,13 +160,17 @@ class ClipScorer(NetworkScorer):
             config["prefix"] = self.prefix
         save_checkpoint(folder, config=config, tensors={}, card=card)
 
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        return self.model.preprocess(image)
+    @property
+    def preparation(self) -> Callable[[Image.Image], Any]:
+        return self.model.preparation
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        self.model.read_ahead([self.prefix + text for text in texts])
 
     def cached_features(self, features: torch.Tensor) -> np.ndarray:
         return features.numpy()
 
-    def encode_images(self, images: list[torch.Tensor]) -> np.ndarray:
+    def encode_images(self, images: list[Any]) -> np.ndarray:
         return _unit(self.model.encode_image(stacked_on(self.model.device, images)))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:

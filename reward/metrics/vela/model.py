@@ -101,6 +101,11 @@ class PromptTokenizer:
             joined += [*(self._separator if position else ()), *self._mark, *ids]
         return joined, cut
 
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        """Tokenises texts, which are remembered."""
+        for text in texts:
+            self._plain(text)
+
     def candidate(self, text: str) -> tuple[list[int], bool]:
         """Ids of the candidate, and whether its end was cut."""
         ids = self._plain(text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -118,13 +118,20 @@ class VelaScorer(TrainedScorer):
         assert self.model.image is not None  # otherwise images are not read
         return self.model.image
 
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        return self._clip.towers.preprocess(image)
+    @property
+    def preparation(self) -> Callable[[Image.Image], Any] | None:
+        return None if self.model.image is None else self._clip.towers.preparation
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        if self.model.text is not None:
+            self.model.text.prompts.read_ahead(texts)
+        if self.model.image is not None:
+            self._clip.towers.read_ahead(texts)
 
     def cached_features(self, features: torch.Tensor) -> torch.Tensor:
         return features.to(self.model.device)
 
-    def encode_images(self, images: list[torch.Tensor]) -> torch.Tensor:
+    def encode_images(self, images: list[Any]) -> torch.Tensor:
         return self._clip.encode_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:

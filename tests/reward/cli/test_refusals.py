@@ -82,7 +82,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score data.jsonl -m vela --cache-size 1GB", 2, "is for a cache: give --cache, too"),
         ("score data.jsonl -m vela --cache here --cache-size 1", 2, "must be such as 20GB or 500MB"),
         ("score data.jsonl -m vela --cache data.jsonl", 1, "the cache 'data.jsonl' cannot be written"),
-        ("score data.jsonl -m length --workers 2", 2, "--workers: goes with --engine ray"),
+        ("score data.jsonl -m length --address auto", 2, "--address: goes with --engine ray"),
         ("score data.jsonl -m length --engine dask", 2, "no engine is named 'dask'; there are: "),
         ("score data.jsonl -m length --engine ray --split test", 2, "--split: is for data sets of `datasets`"),
         ("score data.jsonl -m length --engine ray", 1, "output o.jsonl must be a folder: Ray writes Parquet parts"),

@@ -61,7 +61,7 @@ def by_definition(model: VelaModel, row: int, aspect: int) -> float:
         states = model.text.decoder(input_ids=ids).last_hidden_state[0]
         parts += [states.mean(0), states[-1]]
     if model.image is not None:
-        image = model.image.towers.clip.encode_image(model.image.towers.preprocess(picture(row))[None])[0]
+        image = model.image.towers.encode_image(model.image.towers.preprocess(picture(row))[None])[0]
         caption = model.image.towers.clip.encode_text(model.image.towers.tokenize([CAPTIONS[row]])[0])[0]
         parts += [(image - caption).abs(), image * caption]
     fused = torch.cat(parts) if model.config.fusion is None else by_attention(model.fusion, parts)

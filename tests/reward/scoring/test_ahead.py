@@ -33,7 +33,10 @@ def tasks(images: Any) -> Iterator[RowTask]:
 class Reader:
     """Counts what it opens; what is wrong with `images` fails as a disk does."""
 
-    is_needed = True
+    is_needed, packed = True, None
+
+    def read_ahead(self, tasks: Any) -> None:
+        """Nothing can be done before."""
 
     def __init__(self) -> None:
         self.opened: list[Any] = []
@@ -45,6 +48,10 @@ class Reader:
         if image == "gone":
             raise OSError("disk gone")
         return Image.new("RGB", (10, 10))
+
+
+def rows_of(chunks: Any) -> list[list[RowTask]]:
+    return [rows for rows, _ in chunks]
 
 
 def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
@@ -63,13 +70,13 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
 def test_chunks_share_images_and_keep_blocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader()
     images = ["a"] * 3 + ["b"] * 4 + ["c", "bad"]
-    chunks = list(decoded_chunks([tasks(images), tasks("d")], reader, 5))  # type: ignore[arg-type]
+    chunks = rows_of(decoded_chunks([tasks(images), tasks("d")], reader, 5))  # type: ignore[arg-type]
     assert list(map(len, chunks)) == [5, 4, 1]
     assert sorted(reader.opened) == ["a", "b", "bad", "c", "d"]
     assert len({id(task.image) for task in chunks[0][3:] + chunks[1][:2]}) == 1
     assert (chunks[1][3].image, chunks[1][3].image_problem) == (None, "it is bad")
     monkeypatch.setattr(module, "IMAGE_BYTES", 5 * 300)
-    sizes = list(map(len, decoded_chunks([tasks(map(str, range(40)))], reader, 1000)))  # type: ignore[arg-type]
+    sizes = list(map(len, rows_of(decoded_chunks([tasks(map(str, range(40)))], reader, 1000))))  # type: ignore[arg-type]
     assert sum(sizes) == 40
     assert max(sizes) <= 5 + 2 * module.THREADS + 1
 

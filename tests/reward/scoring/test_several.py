@@ -98,7 +98,7 @@ def test_every_image_is_decoded_once_for_all(tmp_path: Path, monkeypatch: pytest
         decoded.append(image)
         return load_image(image, **options)
 
-    monkeypatch.setattr("reward.scoring.ahead.load_image", counted)
+    monkeypatch.setattr("reward.scoring.pictures.load_image", counted)
     first, second = PictureScorer(), Brighter()
     images = ["0.png", "0.png", "1.png", "2.png"]
     save_greys(tmp_path)

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from reward import CaptionSample
+from reward.backbones.clip import normalized
 from reward.errors import CheckpointError
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from tests.contract import TOLERANCE
@@ -32,7 +33,7 @@ def test_images_are_squeezed_to_the_square_and_normalised() -> None:
     config = make_config(image_mean=(0.5, 0.25, 0.0), image_std=(0.5, 0.5, 1.0))
     image = Image.new("RGB", (60, 20), "white")
     image.paste("black", (30, 0, 60, 20))
-    pixels = make_model(config).preprocess(image)
+    pixels = normalized(make_model(config).preprocess(image)[None], config.image_mean, config.image_std)[0]
     assert pixels.shape == (3, 32, 32)
     assert pixels[:, 16, 2].tolist() == [1.0, 1.5, 1.0]
     assert pixels[:, 16, -3].tolist() == [-1.0, -0.5, 0.0]

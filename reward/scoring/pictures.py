@@ -1,0 +1,133 @@
+"""PictureReader: reads an image of the data, decodes it, and prepares it for networks; needs no torch."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reward.drawn_images import BoxedImage
+from reward.errors import ImageError
+from reward.images import KeyedImage, keyed_image, load_image
+from reward.metrics.scorer import CaptionScorer, is_on_gpu
+from reward.scoring.results import reads_images
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from reward.caches import TensorCache
+    from reward.scoring.columns import RowTask
+    from reward.scoring.several import Metrics
+
+
+_MOST_TEXTS = 8192  # that are read ahead
+
+
+@dataclass(frozen=True)
+class PictureReader:
+    """Gives an image as scorers take it.
+
+    Args:
+        root: where relative paths start.
+        prepare: {id of a scorer: its `preprocess`, or its `preparation`, which is the same without its network}.
+        caches: of embeddings; an image that all of them know stays encoded.
+        fetch: see `BatchScorer`.
+        is_needed: whether a scorer reads images at all.
+        apart: the `preparation` of each scorer, if all have one.
+        scorers: those that can read captions before they score them.
+        pins: whether prepared pixels go to pinned memory, from which a GPU fetches them by itself.
+    """
+
+    root: str
+    prepare: Mapping[int, Callable[[Image.Image], Any]]
+    caches: Sequence[TensorCache] = ()
+    fetch: Callable[..., Any] | None = None
+    is_needed: bool = True
+    apart: Sequence[Callable[[Image.Image], Any]] = ()
+    scorers: Sequence[CaptionScorer] = ()
+    pins: bool = False
+
+    @classmethod
+    def of(
+        cls, metrics: Metrics, root: str | os.PathLike[str], fetch: Callable[..., Any] | None = None
+    ) -> PictureReader:
+        """For metrics that are loaded."""
+        readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
+        networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
+        if len(networks) < len(readers):  # the others take plain images only
+            networks = []
+        caches = [each.caches["images"] for each in networks if "images" in each.caches]
+        apart = [each.preparation for each in networks]
+        return cls(
+            os.fspath(root),
+            {id(each): each.preprocess for each in networks},
+            caches if len(caches) == len(readers) else (),
+            fetch,
+            bool(readers),
+            () if None in apart else apart,  # type: ignore[arg-type]
+            [each for each in metrics.parts if isinstance(each, CaptionScorer)],
+            any(map(is_on_gpu, networks)),
+        )
+
+    def __call__(self, image: Any) -> Image.Image | KeyedImage:
+        """The image, decoded and prepared.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        if isinstance(image, BoxedImage):
+            image = replace(image, root=self.root)
+        elif self.fetch is not None:
+            image = self.fetch(image, self.root)
+        if not self.prepare:
+            return load_image(image, root=self.root)
+        keyed = keyed_image(image, self._is_known, root=self.root)
+        if isinstance(keyed.image, bytes):
+            return keyed
+        prepared = {}
+        for scorer, prepare in self.prepare.items():
+            with suppress(ImageError):  # the network says so itself, of each row
+                prepared[scorer] = prepare(keyed.image)
+        # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
+        done = len(prepared) == len(self.prepare)
+        return replace(keyed, image=None if done else keyed.image, prepared=prepared)
+
+    def _is_known(self, key: str) -> bool:
+        return bool(self.caches) and all(key in cache for cache in self.caches)
+
+    def read_ahead(self, tasks: Sequence[RowTask]) -> None:
+        """Does for rows with decoded images what can be done before they are scored, in another thread."""
+        texts = dict.fromkeys(
+            text for task in tasks for text in (*task.candidates, *task.references) if isinstance(text, str)
+        )
+        if len(texts) <= _MOST_TEXTS:  # more would be forgotten before they are scored
+            for scorer in self.scorers:
+                with suppress(Exception):  # said of its row when that is scored
+                    scorer.read_ahead(list(texts))
+        if self.pins:
+            for image in {id(task.image): task.image for task in tasks if isinstance(task.image, KeyedImage)}.values():
+                for name, pixels in image.prepared.items():
+                    image.prepared[name] = _pinned(pixels)
+
+    def packed(self) -> bytes | None:
+        """What unpickles in another process as the same without networks.
+
+        None if it cannot: where a metric's preparation cannot be split off, or the user's own script defines it.
+        """
+        if not self.apart or self.fetch is not None:
+            return None
+        prepare = dict(zip(self.prepare, self.apart, strict=True))
+        try:
+            data = pickle.dumps(replace(self, root=os.path.abspath(self.root), prepare=prepare, apart=(), scorers=()))
+        except Exception:  # objects raise nearly anything where they cannot be pickled
+            return None
+        return None if b"__main__" in data else data
+
+
+def _pinned(pixels: Any) -> Any:
+    import torch
+
+    return torch.as_tensor(pixels).pin_memory() if hasattr(pixels, "dtype") else pixels

@@ -1,0 +1,147 @@
+"""What a host keeps up with: `score_dataset` with a scorer that sleeps as long as its network takes on an H200.
+
+Beside it stand what bounds it: the captions a second of the sleep, and the pictures a second that processes on all
+cores decode and scale. And the pictures a second of one core, beside torchvision's own reader.
+
+    python -m tests.benchmarks.bench_host
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+from rich.console import Console
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms.v2 import functional
+
+from reward import load_scorer
+from reward.images import load_image
+from reward.metrics.beitscore.scorer import BeitScoreScorer
+from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
+from reward.metrics.vela.scorer import VelaScorer
+from reward.scaling import Scaling
+from reward.scoring import score_dataset
+from reward.scoring.pictures import PictureReader
+from reward.scoring.several import Metrics
+from reward.scoring.workers import cores, preparing
+from tests.benchmarks.bench_offline import write_rows
+from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
+
+RATES = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu_sizes.csv"
+COLUMNS = ("metric", "pictures", "captions an image", "workers", "network rows/s", "host rows/s", "rows/s", "share, %")
+
+
+def network_rates() -> dict[tuple[str, int], float]:
+    """Captions a second of an H200, by metric and captions an image."""
+    lines = [line for line in RATES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    return {(row["metric"], int(row["captions an image"])): float(row["captions/s"]) for row in csv.DictReader(lines)}
+
+
+class Sleeping(CaptionScorer):
+    """Does what the host does for a metric, and sleeps in place of its network."""
+
+    def __init__(self, metric: str, rate: float) -> None:
+        own: Any = load_scorer(metric, device="cpu")
+        self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
+        self.scaling = Scaling(480) if metric == "beitscore" else Scaling(224, crops=True)
+
+    @property
+    def preparation(self) -> Scaling:
+        return self.scaling
+
+    def read_ahead(self, texts: Sequence[str]) -> None:
+        self.own.read_ahead(texts)
+
+    def encode_images(self, images: list[Any]) -> list[Any]:
+        return [len(torch.as_tensor(image)) for image in images]
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        captions = [(caption, group.references) for group in groups for caption in group.rows]
+        self.tokenize(captions)
+        time.sleep(len(captions) / self.rate)
+        return CandidateScores([[0.5] * len(self.spec.aspects)] * len(captions))
+
+
+def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
+    if isinstance(scorer, BeitScoreScorer):
+        return lambda pairs: scorer.tokenizer.encode([caption for caption, _ in pairs])
+    if isinstance(scorer, VelaScorer):
+        return lambda pairs: scorer.model.text.prompts.many(pairs, scorer.spec.aspects)
+    return lambda pairs: scorer.model.tokenize([scorer.prefix + caption for caption, _ in pairs])
+
+
+def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, count: int) -> float:
+    """Pictures a second that so many processes decode and scale, with nothing else to do."""
+    read = PictureReader.of(Metrics.of(scorer), "").packed()
+    assert read is not None
+    with preparing(read, count) as prepare:
+        prepare(jpegs[0]).result()
+        began = time.perf_counter()
+        for future in [prepare(jpeg) for jpeg in jpegs]:
+            future.result()
+        return len(jpegs) / (time.perf_counter() - began)
+
+
+def one_core(jpegs: list[bytes], size: int) -> dict[str, float]:
+    """Pictures a second of one thread: ours, and torchvision's decoder and its scaling with antialiasing."""
+    torch.set_num_threads(1)
+    scaling = Scaling(size)
+
+    def theirs(jpeg: bytes) -> None:
+        pixels = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), ImageReadMode.RGB)
+        functional.resize(pixels, [size, size], functional.InterpolationMode.BICUBIC, antialias=True)
+
+    ways = {"ours": lambda jpeg: scaling(load_image(jpeg)), "torchvision": theirs}
+    runs = {name: (lambda way=way: [way(jpeg) for jpeg in jpegs]) for name, way in ways.items()}
+    return {name: len(jpegs) / min(seconds) for name, seconds in measure_seconds(runs, 3, "cpu").items()}
+
+
+def main() -> None:
+    """Prints a row for each metric and size of pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--metrics", nargs="+", default=["beitscore", "clipscore", "vela"])
+    parser.add_argument("--groups", type=int, nargs="+", default=[8])
+    parser.add_argument("--sizes", nargs="+", default=["640x480", "4000x3000"])
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, cores()])
+    parser.add_argument("--seconds", type=float, default=10, help="of the sleep for each row of the table")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
+    options = parser.parse_args()
+    table, rates = make_table(f"{cores()} cores", COLUMNS), network_rates()
+    for size in options.sizes:
+        width, height = map(int, size.split("x"))
+        for metric in options.metrics:
+            for group in options.groups:
+                rate = rates[metric, group]
+                scorer = Sleeping(metric, rate)
+                rows = max(1, round(options.seconds * rate / 1024)) * 1024 + 64
+                with tempfile.TemporaryDirectory() as folder:
+                    data = Path(folder) / "data.parquet"
+                    write_rows(data, rows=rows, group=group, size=(width, height))
+                    few = pq.ParquetFile(data).read_row_group(0).slice(0, 64 * group if width < 1000 else 16 * group)
+                    jpegs = list(dict.fromkeys(row["bytes"] for row in few.column("image").to_pylist()))
+                    if group == options.groups[0] and metric == options.metrics[0]:
+                        print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs, 480).items()})
+                    host = group * prepared_a_second(jpegs, scorer, cores())
+                    for workers in options.workers:
+                        began = time.perf_counter()
+                        score_dataset(data, scorer, Path(folder) / "out.parquet", workers=workers, overwrite=True)
+                        found = rows / (time.perf_counter() - began)
+                        share = 100 * found / min(rate, host)
+                        cells = [size, group, workers, *(f"{value:.1f}" for value in (rate, host, found, share))]
+                        print(metric, *cells, sep=" | ", flush=True)
+                        table.add_row(metric, *map(str, cells))
+    Console(width=130).print(table)
+    if options.csv:
+        write_csv(options.csv, table)
+
+
+if __name__ == "__main__":
+    main()
