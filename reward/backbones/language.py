@@ -90,7 +90,8 @@ class PlainTextEncoder:
         return [token for token in ids if token not in self._control]
 
     def _ids_of_word(self, word: str) -> list[int]:
-        return [token.id for token in self._backend.model.tokenize(word)]
+        backend: Any = self._backend
+        return [token.id for token in backend.model.tokenize(word)]
 
 
 def caption_ids(

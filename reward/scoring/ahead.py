@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
@@ -66,14 +66,15 @@ def decoded_chunks(
 
 def _chunks(
     blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int, workers: int
-) -> Iterator[tuple[list[RowTask], int]]:
+) -> Generator[tuple[list[RowTask], int], None, None]:
     limit, most_opened = min(FIRST_ROWS, most_rows), 2 * max(THREADS, workers)
     packed = reader.packed() if workers else None
     with ExitStack() as stack:
         threads = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="decode"))
-        starting = None
+        starting: Future[Any] | None = None
         if packed is not None:
-            starting = threads.submit(stack.enter_context, preparing(packed, workers))
+            started = preparing(packed, workers)
+            starting = threads.submit(lambda: stack.enter_context(started))
         open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader)
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()

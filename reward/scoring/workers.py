@@ -75,11 +75,11 @@ def _told(work: Callable[[], Any]) -> Any:
         ) from None
 
 
-class _Process(_context.Process):  # type: ignore[misc]
+class _Process(_context.Process):
     """Does not import the script that starts it, which runs again where no `if __name__ == "__main__"` guards it."""
 
     def start(self) -> None:
-        main = vars(sys.modules["__main__"])
+        main: Any = vars(sys.modules["__main__"])
         hidden = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
         main["__spec__"] = None
         try:
