@@ -73,8 +73,7 @@ def _chunks(
         threads = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="decode"))
         starting: Future[Any] | None = None
         if packed is not None:
-            started = preparing(packed, workers)
-            starting = threads.submit(lambda: stack.enter_context(started))
+            starting = threads.submit(stack.enter_context, preparing(packed, workers))  # type: ignore[call-arg]
         open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader)
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
