@@ -73,8 +73,8 @@ def _chunks(
         threads = stack.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="decode"))
         starting: Future[Any] | None = None
         if packed is not None:
-            starting = threads.submit(stack.enter_context, preparing(packed, workers))  # type: ignore[call-arg]
-        open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader)
+            starting = threads.submit(stack.enter_context, preparing(packed, workers))
+        open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader.__call__)
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
             images: dict[str, Future[Any]] = {}
