@@ -296,7 +296,9 @@ def save_checkpoint(
     except OSError as error:
         raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be made: {error}") from error
     try:
-        save_file(_unshared(tensors), staged / WEIGHTS_FILE, metadata={"format": "pt"})
+        # copies, since safetensors refuses tensors that share memory, such as tied embeddings
+        own = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
+        save_file(own, staged / WEIGHTS_FILE, metadata={"format": "pt"})
         (staged / CARD_FILE).write_text(card, encoding="utf-8")
         write_tokenizer(staged)
         (staged / CONFIG_FILE).write_text(config_text, encoding="utf-8")
@@ -315,19 +317,6 @@ def save_checkpoint(
         raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
     finally:
         shutil.rmtree(staged, ignore_errors=True)
-
-
-def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies tensors that share memory, such as tied embeddings, because safetensors refuses them."""
-    seen: set[int] = set()
-    plain = {}
-    for key, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        if tensor.untyped_storage().data_ptr() in seen or tensor.untyped_storage().nbytes() != tensor.nbytes:
-            tensor = tensor.clone()
-        seen.add(tensor.untyped_storage().data_ptr())
-        plain[key] = tensor
-    return plain
 
 
 @contextmanager

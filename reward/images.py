@@ -250,22 +250,16 @@ def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
     try:
         if not os.path.isfile(path):  # absent, a folder, or a pipe, which may block when it is opened
             if _ADDRESS.match(given):
-                raise ImageError(_address_message(given))
+                raise ImageError(
+                    f"image {given!r:.120} is an address and nothing is downloaded here: download the file first, and "
+                    "give its path or its bytes"
+                )
             raise ImageError(f"{name} is not a regular file" if os.path.exists(path) else f"{name} does not exist")
         if (size := os.path.getsize(path)) > (limit := max(_MAX_BYTES_A_PIXEL * max_pixels, 2**26)):
             raise ImageError(f"{name} has {size} bytes, over the limit of {limit}, which is 16 for each of max_pixels")
         return Path(path).read_bytes()
     except OSError as error:
         raise ImageError(f"{name} cannot be read: {error}") from error
-
-
-def _address_message(address: str) -> str:
-    ways = {
-        "file": "give the path alone, without 'file://'",
-        "data": "give the bytes, base64.b64decode of what follows the comma",
-    }
-    way = ways.get(address.partition(":")[0].lower(), "download the file first, and give its path or its bytes")
-    return f"image {address!r:.120} is an address and nothing is downloaded here: {way}"
 
 
 def _stream_bytes(stream: Any, name: str) -> bytes:

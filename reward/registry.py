@@ -78,11 +78,8 @@ class MetricSource:
             return cls(metric_of(source, revision), source, revision)
         if not name or (equals and not source):
             raise ConfigError(f"{text!r} is not a metric: write NAME, or NAME=CHECKPOINT with a folder or a Hub id")
-        name, colon, rest = name.partition(":")
-        if colon and _known(name) is not None:
-            raise ConfigError(f"{text!r} has a colon behind the name: {_without_colon(name, rest, equals + source)}")
         source, revision = _split_revision(source)
-        return cls(metric_spec(name + colon + rest).name, source or "embedded", revision)
+        return cls(metric_spec(name).name, source or "embedded", revision)
 
     @classmethod
     def of(
@@ -144,15 +141,6 @@ def _split_revision(source: str) -> tuple[str, str | None]:
         return source, None
     source, _, revision = source.partition("@")
     return source, revision
-
-
-def _without_colon(name: str, rest: str, checkpoint: str) -> str:
-    """What to write in place of NAME:WEIGHT, and of what else may stand there."""
-    try:
-        float(rest)
-    except ValueError:
-        return f"write {name}={rest}" if rest and not checkpoint else f"write {name}{checkpoint}"
-    return f"write {name}{checkpoint}, and --weights {name}={rest},... (weights={{{name!r}: {rest}, ...}})"
 
 
 def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
@@ -235,8 +223,8 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         if "," in name:
             hint = f"of several write -m {name.replace(',', ' -m ')}"
         else:
-            written = f"NAME={name}" if ":" in name else "NAME=FOLDER or NAME=HUB_ID"
-            hint = f"a checkpoint is written {written}, a function my_metric.py:length"
+            hint = "a checkpoint is written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
+            hint += ", a weight --weights NAME=0.5 (weights={NAME: 0.5})" * (":" in name)
         folder = did_you_mean(name, [path.name for path in Path().iterdir() if path.is_dir()])
         raise UnknownMetricError(
             f"no metric is named {name!r}.{folder} Nearest: {close}; {hint}. `capreward metrics` lists all"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reward.errors import CheckpointError, first_line
 
@@ -27,15 +28,21 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     Raises:
         CheckpointError: the file is missing or damaged.
     """
+    with _opened(path, "np") as file:
+        parts = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118  # it is no dict
+        shapes = {key: tuple(part.get_shape()) for key, part in parts.items()}
+        return Header(shapes, {key: part.get_dtype() for key, part in parts.items()}, file.metadata() or {})
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], framework: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).is_file():
         raise CheckpointError(f"weights file {str(path)!r} does not exist")
     try:
-        with safe_open(path, "np") as file:
-            parts = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118  # it is no dict
-            shapes = {key: tuple(part.get_shape()) for key, part in parts.items()}
-            return Header(shapes, {key: part.get_dtype() for key, part in parts.items()}, file.metadata() or {})
+        with safe_open(path, framework) as file:
+            yield file
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
 
@@ -52,16 +59,11 @@ def load_tensors(path: str | os.PathLike[str], *, begin: str | tuple[str, ...] =
         CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
     """
     path = Path(path)
+    if path.suffix == ".safetensors":
+        with _opened(path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys() if key.startswith(begin)}  # noqa: SIM118
     if not path.is_file():
         raise CheckpointError(f"weights file {str(path)!r} does not exist")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, "pt") as file:
-                return {key: file.get_tensor(key) for key in file.keys() if key.startswith(begin)}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{str(path)!r} is not a readable safetensors file: {error}") from error
     if path.suffix in (".pt", ".pth", ".bin"):
         return {key: value for key, value in _load_pickled(path).items() if key.startswith(begin)}
     raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")

@@ -73,7 +73,7 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("score good.jsonl -m fleur=./absent/model", 1, "fleur checkpoint folder './absent/model' does not exist"),
         ("score good.jsonl -m fleur=no/model --set prices=[1,2]", 1, "a model on this machine has no setting 'prices'"),
         ("score data.jsonl -m vela=./no", 1, "folder './no' does not exist"),
-        ("score data.jsonl -m vela:a", 1, "error: 'vela:a' has a colon behind the name: write vela=a"),
+        ("score data.jsonl -m vela:a", 1, "error: no metric is named 'vela:a'. Nearest: vela; "),
         ("rerank data.jsonl -m length -m unigram -o o.jsonl", 1, "as in --weights length=0.5,unigram=0.5"),
         ("caption good.png -m length -m vela -o o.jsonl --model embedded", 1, "--weights length=0.5,vela=0.5"),
         ("score data.jsonl -m length --devices cpu,gpu", 2, "device 'gpu' cannot be used: "),
