@@ -118,7 +118,8 @@ def bench(
     The table has a row for each metric and score column, and a column for each aspect or category: the benchmark's own
     statistic times 100, with its 95 % interval over images. Where there are several aspects, a metric with one score
     is compared with each of them, and the best row is the one with the highest mean over the aspects. Every row is
-    tested against the best, on the data that made it best, or against the one that --against names.
+    tested against the best, on the data that made it best, or against the one that --against names. Published figures
+    of the same metric, checkpoint and benchmark stand in a table below.
 
     For ratings of your own there are Kendall's tau-b and tau-c, Spearman's and Pearson's correlation with the mean
     rating, and for ratings of 0 and 1 also AUROC and average precision (AP). Two columns of captions, such as caption_a

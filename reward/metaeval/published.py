@@ -136,14 +136,16 @@ def compare_published(
 ) -> tuple[Compared, ...]:
     """One's own values beside those of the figures that are of this benchmark, its part and these references.
 
-    A benchmark of which a part is read, as by a limit, has none.
+    There are none for a part of a benchmark, as by a limit, and none for more references than the literature draws.
 
     Args:
         benchmark, evaluation: one's own; of a metric that the figures are of.
         figures: from `published_figures`.
         references: whether the metric was given the benchmark's references.
     """
-    if len(benchmark.rows) < _WHOLE * _data()["items"].get(benchmark.spec.name, 0):
+    drawn = benchmark.spec.drawn if benchmark.draws == 0 else 0
+    has_more = drawn and benchmark.rows["references"].map(len).max() > drawn
+    if has_more or len(benchmark.rows) < _WHOLE * _data()["items"].get(benchmark.spec.name, 0):
         return ()
     given = references and any(benchmark.rows["references"])
     wanted = [each for each in figures if each.benchmark == benchmark.spec.name]

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from reward.checkpoints import WEIGHT_SUFFIXES
-from reward.errors import CapRewardError, DataError
+from reward.errors import DataError, first_line
 from reward.metaeval.bench import run_bench, title_of
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.published import (
@@ -123,15 +123,15 @@ def reproduce(
             benchmark = load_benchmark(name, place, part=part or None, images=images)
         except DataError as error:
             benchmark = None
-            found.missing[DATA, name, str(error)] += len(figures)
+            found.missing[DATA, name, first_line(error)] += len(figures)
         for (metric, references), wanted in _runs(found, benchmark, figures, given, download).items():
             if benchmark is None:
                 continue
             try:
                 own = _run(benchmark, metric, wanted, references=references, say=say, **scoring)
                 found.compared += [(metric.label, title_of(benchmark), each) for each in own]
-            except CapRewardError as error:
-                found.missing[WEIGHTS, metric.label, str(error)] += len(wanted)
+            except Exception as error:  # of many kinds, as on a full GPU; hours of other rows are kept
+                found.missing[WEIGHTS, metric.label, first_line(error)] += len(wanted)
     return found
 
 
@@ -160,7 +160,7 @@ def _run(
     """One metric on one benchmark.
 
     Raises:
-        CapRewardError: it cannot run, or what is here is not the benchmark of the figures.
+        DataError: it has no scores, or what is here is not the benchmark of the figures.
     """
     [table] = run_bench([(benchmark, None)], [metric], references=references, resamples=1, **scoring)
     if (evaluation := table.rows[0].evaluation) is None:

@@ -87,10 +87,16 @@ def test_own_values_stand_beside_figures_of_the_same_part_coefficient_and_refere
     assert beside.difference == round(100 * details["tau_c"] - 50, 1)
 
 
-def test_a_part_of_a_benchmark_has_no_published_figures(tmp_path: Path) -> None:
-    part = load_benchmark("flickr8k-expert", write_rated(tmp_path, 40))
-    figure = replace(ONE, benchmark="flickr8k-expert", split="")
-    assert compare_published(part, evaluate(part, part.columns["good"], resamples=9), [figure], references=True) == ()
+def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_path: Path, rated: Benchmark) -> None:
+    part = load_benchmark("flickr8k-expert", write_rated(tmp_path / "part", 40))
+    more = load_benchmark(
+        "polaris", write_rated(tmp_path / "more", 40, change=lambda row: row["references"].append("B"))
+    )
+    drawn = replace(more, spec=replace(more.spec, drawn=1))
+    for benchmark, count in ((part, 0), (rated, 1), (drawn, 0), (replace(drawn, draws=5), 1)):
+        figure = replace(ONE, benchmark=benchmark.spec.name, split="")
+        evaluation = evaluate(benchmark, benchmark.columns["good"], resamples=9)
+        assert len(compare_published(benchmark, evaluation, [figure], references=True)) == count
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(50.5, "reproduced"), (49.46, "reproduced"), (50.6, "differs")])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datasets import Dataset
 
 from reward.errors import DataError, UnknownMetricError
+from reward.metaeval.bench import run_bench
 from reward.metaeval.published import Figure
 from reward.metaeval.reproduce import DATA, WEIGHTS, Reproduction, reproduce
+from reward.registry import MetricSource
 from tests.loopback_hub import LoopbackHub
 from tests.reward.metaeval.small_benchmarks import write_rated
 
@@ -94,6 +97,18 @@ def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobod
         reproduce(["crossencoder"])
     with pytest.raises(UnknownMetricError):
         reproduce(["lenght"])
+
+
+def test_what_breaks_a_metric_is_told_and_the_others_run(polaris: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(benchmarks: Any, metrics: list[MetricSource], **options: Any) -> Any:
+        if metrics[0].name == "length":
+            raise RuntimeError("the GPU is full\nand much more")
+        return run_bench(benchmarks, metrics, **options)
+
+    monkeypatch.setattr("reward.metaeval.reproduce.run_bench", run)
+    found = reproduce(["ALL", polaris])
+    assert {label for label, *_ in found.compared} == {"column:fleur"}
+    assert found.missing[WEIGHTS, "length", "the GPU is full"] == 2
 
 
 def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(
