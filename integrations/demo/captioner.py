@@ -25,13 +25,10 @@ def write_captions(
     *,
     samples: int = 1,
     greedy: bool = False,
-    seed: int = 0,
-    max_new_tokens: int = MAX_NEW_TOKENS,
-    prompt: str = PROMPT,
+    **sizes: Any,
 ) -> list[list[str]]:
-    """Captions of each image: `samples` of them, at temperature 1 from the whole vocabulary, or the greedy one."""
+    """Captions of each image: `samples` of them, or the greedy one; `sizes` are further arguments of `best_of`."""
     n = 1 if greedy else samples
-    sizes: dict[str, Any] = {"seed": seed, "max_new_tokens": max_new_tokens, "prompt": prompt}
     return best_of(model, processor, images, None, "length", n=n, greedy=greedy, **sizes).captions
 
 
@@ -49,6 +46,8 @@ def best_of(
     prompt: str = PROMPT,
 ) -> RatedCandidates:
     """The n sampled captions of each image, their rewards, and the best, by `generate(custom_generate=BestOfN(...))`.
+
+    They are sampled at temperature 1 from the whole vocabulary.
 
     Args:
         model, processor: the captioner.

@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
-from html import escape
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
-from jinja2 import Environment, StrictUndefined
-from matplotlib.figure import Figure
-from PIL import Image
+from markupsafe import Markup
 
 from integrations.demo.agreement import CEILING
 from integrations.demo.quality import LESS_IS_BETTER
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
-from reward.metaeval.report import plain
+from reward.metaeval.report import (
+    BEST,
+    BOUND,
+    GOOD,
+    INK,
+    PLAIN,
+    SOFT,
+    Grid,
+    blank_figure,
+    data_address,
+    page_svg,
+    page_templates,
+    plain,
+)
 from reward.scenes import ASPECTS
+from reward.scoring.writers import write_text
 
 _NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
-_TRUTH = {"reward": "VELA reward", "oracle_f1": "oracle F1", "flaws": "flaws of language"}
+_MEASURES = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "faults": "flaws of language"}
+_MEASURES |= {"words": "words"}
 # what a card shows beside its main figure, so that a gain is not all that is seen
-_BESIDE = {
-    "recall": "recall",
-    "precision": "precision",
-    "faults": "flaws of language",
-    "false_actions": "false actions",
-    "missed_actions": "actions left out",
-    "false_signs": "false claims of signs",
-    "missed_signs": "facts of signs left out",
-    "words": "words",
+_BESIDE = dict(list(_MEASURES.items())[1:4])
+_BESIDE |= {"false_actions": "false actions", "missed_actions": "actions left out"}
+_BESIDE |= {"false_signs": "false claims of signs", "missed_signs": "facts of signs left out", "words": "words"}
+_CURVES = {
+    "Reward, and the truth about the same captions": {
+        "reward": "VELA reward",
+        "oracle_f1": "oracle F1",
+        "flaws": "flaws of language",
+    },
+    "Aspects of the reward": {name: name for name in ("descriptiveness", "relevance", "fluency")},
 }
-# the page's colours, light and dark; matplotlib draws with stand-ins
-_COLOURS = {"--ink": "#010101", "--soft": "#020202", "--line": "#030303", "--ours": "#040404", "--bound": "#050505"}
-_COLOURS |= {"--plain": "#060606", "--good": "#070707"}
+_Rows = Mapping[str, Mapping[str, Interval]]
 
 
 def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Mapping[str, Any]] = ()) -> Path:
@@ -52,113 +58,86 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
         results: what `integrations.demo.run` has found so far.
         examples: from `make_examples`.
     """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"value": _value, "ends": _ends, "verdict": _verdict, "png": _png}
-    template = environment.from_string(files("integrations.demo").joinpath("report.html.jinja").read_text("utf-8"))
-    html = template.render(
+    templates = page_templates("integrations.demo")
+    templates.filters |= {"value": _value, "cell": _cell, "verdict": verdict, "png": partial(data_address, kind="png")}
+    html = templates.get_template("demo.html.jinja").render(
+        name="demo",
         results=results,
         examples=examples,
-        aspects=_NAMES,
         rater=RATER,
-        headlines=_headlines(results),
-        agreement_plots=_agreement_plots(results["agreement"]),
-        choice_plot=_choice_plot(results["choice"]),
-        curve_plots=_curve_plots(results["grpo"]),
+        headlines=headlines(results),
+        plots=_plots(results),
+        tables=_tables(results),
     )
     report = folder / "report.html"
-    for path, text in ((folder / "figures.json", json.dumps(plain(dict(results)), indent=1)), (report, html)):
-        unfinished = path.with_name(path.name + ".partial")
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
+    write_text(folder / "figures.json", json.dumps(plain(dict(results)), indent=1))
+    write_text(report, html)
     return report
 
 
-def _headlines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
+def headlines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The main figure of each part: {title, before, after, what, difference, beside: [(name, measure, difference)]}."""
-    headlines: list[dict[str, Any]] = []
-    part = results["agreement"]
-    if part:
+    found: list[dict[str, Any]] = []
+    if part := results["agreement"]:
         rows, learned = part["agreement"], part["differences"]
         vela = next(iter(learned))
-        best = max(
-            (name for name in rows if name not in (*learned, CEILING)), key=lambda name: rows[name]["mean"].value
-        )
+        best = max(rows.keys() - {*learned, CEILING}, key=lambda name: rows[name]["mean"].value)
         beside = [(f"{_NAMES[aspect]}, against {best}", "", learned[vela][best][aspect]) for aspect in ASPECTS]
-        headlines.append(
-            {
-                "title": "Agreement with simulated raters",
-                "before": f"{rows[best]['mean'].value:.2f}",
-                "after": f"{rows[vela]['mean'].value:.2f}",
-                "what": f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",
-                "difference": learned[vela][best]["mean"],
-                "beside": [*beside, (f"mean, against a {RATER}", "", part["differences_from_rater"][vela]["mean"])],
-            }
-        )
-    part = results["offline"]
-    if part:
-        lost = part["rows"] - part["scored"]
-        what = f"{part['scored']} captions of {part['images']} images, on this CPU; {lost} not scored"
+        beside.append((f"mean, against a {RATER}", "", part["differences_from_rater"][vela]["mean"]))
+        what = f"tau-c, mean of three aspects: best baseline ({best}) and {vela}"
+        before, after = (rows[name]["mean"] for name in (best, vela))
+        difference = learned[vela][best]["mean"]
+        found.append(_headline("Agreement with simulated raters", before, after, what, difference, beside))
+    if part := results["offline"]:
+        what = f"{part['scored']} captions of {part['images']} images, on this CPU; "
+        what += f"{part['rows'] - part['scored']} not scored"
         rate = f"{part['scored'] / part['seconds']:.0f}/s"
-        headlines.append(
-            {"title": "Offline scoring", "before": None, "after": rate, "what": what, "difference": None, "beside": []}
-        )
-    part = results["choice"]
-    if part:
+        found.append({"title": "Offline scoring", "before": None, "after": rate, "what": what})
+        found[-1] |= {"difference": None, "beside": []}
+    if part := results["choice"]:
         chosen, *others = (f"best of {part['n']} by {name}" for name in part["rewards"])
-        headline = _change(f"Best of {part['n']}", "greedy", chosen, part)
-        headline["beside"] += [
-            (f"F1 of {name}", "f1", part["differences"][f"{name} - greedy"]["f1"]) for name in others
-        ]
-        headlines.append(headline)
-    part = results["grpo"]
-    if part and part["differences"]:
+        found.append(_change(f"Best of {part['n']}", "greedy", chosen, part))
+        others_gain = [(f"F1 of {name}", "f1", part["differences"][f"{name} - greedy"]["f1"]) for name in others]
+        found[-1]["beside"] += others_gain
+    if (part := results["grpo"]) and part["differences"]:
         size = f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
-        headlines.append(_change("GRPO", "greedy, before", "greedy, after", part, size))
-    return headlines
+        found.append(_change("GRPO", "greedy, before", "greedy, after", part, size))
+    return found
 
 
 def _change(title: str, before: str, after: str, part: Mapping[str, Any], size: str = "") -> dict[str, Any]:
     difference = part["differences"][f"{after} - {before}"]
-    return {
-        "title": title,
-        "before": f"{part['means'][before]['f1'].value:.2f}",
-        "after": f"{part['means'][after]['f1'].value:.2f}",
-        "what": f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}{size}",
-        "difference": difference["f1"],
-        "beside": [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
-    }
+    what = f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}{size}"
+    beside = [(name, measure, difference[measure]) for measure, name in _BESIDE.items()]
+    return _headline(title, *(part["means"][name]["f1"] for name in (before, after)), what, difference["f1"], beside)
 
 
-def _agreement_plots(part: Mapping[str, Any] | None) -> dict[str, str]:
-    """{aspect: plot of all metrics}."""
-    plots = {}
-    for aspect, name in _NAMES.items() if part else ():
-        rows = {metric: row[aspect] for metric, row in part["agreement"].items()}  # type: ignore[index]
-        rows[RATER] = part["against_two"][RATER][aspect]  # type: ignore[index]
-        colours = dict.fromkeys(part["differences"], "--ours") | {CEILING: "--bound", RATER: "--bound"}  # type: ignore[index]
-        plots[aspect] = interval_plot(rows, f"tau-c of {name}, 95 % interval", colours)
-    return plots
+def _headline(
+    title: str, before: Interval, after: Interval, what: str, difference: Interval, beside: list[Any]
+) -> dict[str, Any]:
+    row = {"title": title, "before": f"{before.value:.2f}", "after": f"{after.value:.2f}", "what": what}
+    return {**row, "difference": difference, "beside": beside}
 
 
-def _choice_plot(part: Mapping[str, Any] | None) -> str:
-    if not part:
-        return ""
-    rows = {name: row["f1"] for name, row in part["means"].items()}
-    colours = {name: "--bound" if name.endswith("the oracle") else "--ours" for name in rows if "best of" in name}
-    return interval_plot(rows, "oracle F1, mean and 95 % interval", colours)
-
-
-def _curve_plots(part: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """(title, plot) of the GRPO run."""
-    kinds = {"Reward, and the truth about the same captions": _TRUTH}
-    kinds["Aspects of the reward"] = {name: name for name in ("descriptiveness", "relevance", "fluency")}
-    plots = []
-    for title, names in kinds.items() if part and part["curve"] else ():
-        lines = {
-            label: [(entry["step"], entry[name]) for entry in part["curve"] if name in entry]  # type: ignore[index]
-            for name, label in names.items()
-        }
-        plots.append((title, curve_plot({label: line for label, line in lines.items() if line})))
+def _plots(results: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """{part: {title: plot}}."""
+    plots: dict[str, dict[str, str]] = {"agreement": {}, "choice": {}, "grpo": {}}
+    if part := results["agreement"]:
+        colours = dict.fromkeys(part["differences"], BEST) | {CEILING: BOUND, RATER: BOUND}
+        for aspect, name in _NAMES.items():
+            rows = {metric: row[aspect] for metric, row in part["agreement"].items()}
+            rows[RATER] = part["against_two"][RATER][aspect]
+            title = f"{name.capitalize()}: agreement with simulated ratings"
+            plots["agreement"][title] = interval_plot(rows, f"tau-c of {name}, 95 % interval", colours)
+    if part := results["choice"]:
+        rows = {name: row["f1"] for name, row in part["means"].items()}
+        colours = {name: BOUND if name.endswith("the oracle") else BEST for name in rows if "best of" in name}
+        title = f"Greedy captions, one sample, and who chooses among {part['n']}"
+        plots["choice"][title] = interval_plot(rows, "oracle F1, mean and 95 % interval", colours)
+    for title, names in _CURVES.items() if results["grpo"] and results["grpo"]["curve"] else ():
+        curve = results["grpo"]["curve"]
+        lines = {label: [(row["step"], row[name]) for row in curve if name in row] for name, label in names.items()}
+        plots["grpo"][title] = curve_plot({label: line for label, line in lines.items() if line})
     return plots
 
 
@@ -168,81 +147,87 @@ def interval_plot(rows: Mapping[str, Interval], title: str, colours: Mapping[str
     Args:
         rows: {label: estimate}.
         title: of the axis.
-        colours: {label: the page's colour}; rows left out are "--plain".
+        colours: {label: colour}; rows left out are grey.
     """
-    figure = Figure(figsize=(5.6, 0.27 * len(rows) + 0.6))
-    axes = figure.subplots()
+    figure, axes = blank_figure(0.25 * len(rows) + 0.5, width=4.6)
     for place, (label, interval) in enumerate(rows.items()):
-        colour = _COLOURS[colours.get(label, "--plain")]
+        colour = colours.get(label, PLAIN)
         axes.plot([interval.low, interval.high], [place, place], color=colour, lw=3, alpha=0.55, solid_capstyle="round")
         axes.plot([interval.value], [place], "o", color=colour, ms=7)
-        text: dict[str, Any] = {"va": "center", "fontsize": 9, "transform": axes.get_yaxis_transform()}
-        axes.text(1.02, place, f"{interval.value:.3f}", color=_COLOURS["--soft"], **text)
-    axes.set_yticks(range(len(rows)), list(rows))
+        where = {"va": "center", "fontsize": 8, "transform": axes.get_yaxis_transform()}
+        axes.text(1.02, place, f"{interval.value:.3f}", color=SOFT, **where)
+    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
     axes.invert_yaxis()
-    axes.set_xlim(-0.1 if min(interval.low for interval in rows.values()) < 0 else 0, 1)
-    axes.grid(axis="x", color=_COLOURS["--line"], lw=1)
-    return _svg(figure, axes, title)
+    lowest = min(interval.low for interval in rows.values())
+    axes.set_xlim(lowest - 0.03 if lowest < 0 else 0, 1)
+    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
+    axes.set_xlabel(title)
+    return page_svg(figure)
 
 
 def curve_plot(series: Mapping[str, Sequence[tuple[float, float]]], *, smooth: int = 9) -> str:
     """Lines over steps, as SVG: each as its points, faint, and their running mean over `smooth` steps."""
-    figure = Figure(figsize=(5.4, 2.9))
-    axes = figure.subplots()
-    for colour, (label, line) in zip(("--ours", "--bound", "--good"), series.items(), strict=False):
+    figure, axes = blank_figure(2.6, width=4.6)
+    for colour, (label, line) in zip((BEST, BOUND, GOOD), series.items(), strict=False):
         steps, values = np.array(line).T
         half = smooth // 2
         means = [values[max(0, place - half) : place + half + 1].mean() for place in range(len(values))]
-        axes.plot(steps, values, color=_COLOURS[colour], alpha=0.4, lw=1)
-        axes.plot(steps, means, color=_COLOURS[colour], lw=2.5, label=label)
-    axes.grid(axis="y", color=_COLOURS["--line"], lw=1)
-    key = {"frameon": False, "fontsize": 9, "labelcolor": _COLOURS["--ink"], "ncols": len(series)}
+        axes.plot(steps, values, color=colour, alpha=0.4, lw=1)
+        axes.plot(steps, means, color=colour, lw=2.5, label=label)
+    axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
+    axes.set_xlabel("step; faint: each step, bold: mean of nine")
+    key = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": len(series)}
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), **key)
-    return _svg(figure, axes, "step; faint: each step, bold: mean of nine")
+    return page_svg(figure)
 
 
-def _svg(figure: Figure, axes: Any, title: str) -> str:
-    axes.set_xlabel(title, color=_COLOURS["--soft"], fontsize=9)
-    axes.tick_params(length=0, labelsize=9, colors=_COLOURS["--soft"])
-    axes.tick_params(axis="y", labelcolor=_COLOURS["--ink"])
-    axes.set_axisbelow(True)
-    axes.spines[:].set_visible(False)
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": "capreward"}):
-        figure.savefig(text, format="svg", transparent=True, bbox_inches="tight", metadata={"Date": None})
-    svg = text.getvalue()
-    for name, colour in _COLOURS.items():
-        svg = svg.replace(colour, f"var({name})")
-    # inside a page, a picture needs neither its namespaces nor a record of who made it
-    svg = re.sub(r' xmlns(:\w+)?="[^"]*"|<metadata>.*</metadata>', "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    return svg.replace("<svg", f'<svg class="chart" role="img" aria-label="{escape(title)}"', 1)
+def _tables(results: Mapping[str, Any]) -> dict[str, list[Grid]]:
+    """{part: its tables}."""
+    tables: dict[str, list[Grid]] = {}
+    if part := results["agreement"]:
+        people = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
+        tables["agreement"] = [_grid("agreement of every metric", "tau-c", {**part["agreement"], **people}, _NAMES)]
+        for name, rows in part["differences"].items():
+            rows = {**rows, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
+            tables["agreement"].append(_grid(f"{name} minus each other metric", "minus", rows, _NAMES, sign="+"))
+    for name in ("choice", "grpo"):
+        if part := results[name]:
+            tables[name] = [_grid("means", "", part["means"], _MEASURES)]
+            tables[name].append(_grid("paired differences", "", part["differences"], _MEASURES, sign="+"))
+    if part := results["offline"]:
+        spreads = part["distributions"]
+        rows = tuple((name, *(f"{value:.3f}" for value in spread.values())) for name, spread in spreads.items())
+        tables["offline"] = [Grid("distribution of the scores", ("", *next(iter(spreads.values()))), rows)]
+    return tables
+
+
+def _grid(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Grid:
+    named = {name.replace(" - ", " − "): row for name, row in rows.items()}
+    cells = [(name, *(_cell(row[key], sign, key) for key in columns)) for name, row in named.items()]
+    return Grid(title, (head, *columns.values()), tuple(cells))
+
+
+def _cell(interval: Interval, sign: str = "", measure: str = "") -> Markup:
+    """An estimate with its interval, such as 0.412 [0.350, 0.470]; of a difference, in the colour of its verdict."""
+    low, high = (f"{end:.{_digits(interval)}f}" for end in (interval.low, interval.high))
+    kind = verdict(interval, measure)[1] if sign else ""
+    return Markup('<span class="{}">{} <span class="ends">[{}, {}]</span></span>').format(
+        kind, _value(interval, sign), low, high
+    )
 
 
 def _value(interval: Interval, sign: str = "") -> str:
-    """The estimate; `sign` "+" for differences."""
     return f"{interval.value:{sign}.{_digits(interval)}f}"
-
-
-def _ends(interval: Interval) -> str:
-    """The ends of the interval, such as [0.350, 0.470]."""
-    return f"[{interval.low:.{_digits(interval)}f}, {interval.high:.{_digits(interval)}f}]"
-
-
-def _verdict(interval: Interval, measure: str = "") -> tuple[str, str]:
-    """What a difference says, and its CSS class. More words are neither good nor bad."""
-    if not interval.excludes_zero:
-        return "level", "level"
-    if measure == "words":
-        return ("more" if interval.low > 0 else "fewer"), "level"
-    return ("better", "up") if (interval.low > 0) != (measure in LESS_IS_BETTER) else ("worse", "down")
 
 
 def _digits(interval: Interval) -> int:
     return 1 if abs(interval.value) >= 5 else 3  # numbers of words, and shares
 
 
-def _png(image: Image.Image) -> str:
-    """The image as a data address, so that the page needs no other file."""
-    buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+def verdict(interval: Interval, measure: str = "") -> tuple[str, str]:
+    """What a difference says, and its CSS class. More words are neither good nor bad."""
+    if not interval.excludes_zero:
+        return "level", "level"
+    if measure == "words":
+        return ("more" if interval.low > 0 else "fewer"), "level"
+    return ("better", "up") if (interval.low > 0) != (measure in LESS_IS_BETTER) else ("worse", "down")

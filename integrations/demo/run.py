@@ -1,4 +1,4 @@
-"""Runs the demo's parts one after another, prints their tables, and keeps the report up to date."""
+"""Runs the demo's parts one after another, prints their main figures, and keeps the report up to date."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
 
 import reward
-from integrations.demo.agreement import CEILING, measure_agreement
+from integrations.demo.agreement import measure_agreement
 from integrations.demo.grpo import decode_both_ways, make_trainer
 from integrations.demo.quality import compare_systems, make_examples, mean_quality, measure_choice
-from integrations.demo.report import write_report
+from integrations.demo.report import headlines, verdict, write_report
 from integrations.trl import load_policy
 from reward import BeitScoreReward, VelaReward, load_scorer
 from reward.errors import OutputError
-from reward.metaeval import Interval
-from reward.metaeval.agreement import RATER
-from reward.scenes import ASPECTS, make_dataset
+from reward.scenes import make_dataset
 from reward.scoring import score_dataset
 from reward.scoring.writers import refuse_address
 
 SEED = 7  # of all held-out scenes; no model was trained on scenes of this seed
-_MEASURES = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "words": "words"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ def run_demo(
     Args:
         output: folder for `report.html`, `figures.json` and the scored files; made if absent.
         sizes: how much of everything.
-        console: where tables go; standard output by default.
+        console: where the main figures go; standard output by default.
         sources: checkpoints of `vela`, `beitscore` and `captioner`; those that ship by default.
 
     Returns:
@@ -110,41 +105,33 @@ class _Demo:
         """All parts; the one that changes the captioner, and takes longest, comes last."""
         parts = {"agreement": self.agreement, "best of n": self.choice, "offline scoring": self.offline}
         for name, part in {**parts, "GRPO": self.grpo}.items():
-            start = time.perf_counter()
+            start, said = time.perf_counter(), [row["title"] for row in headlines(self.results)]
             try:
                 with console.status(f"{name} ...") as status:
-                    table = part(status)
-                console.print(table)
+                    part(status)
             except KeyboardInterrupt:
                 self.results["stopped"] = name
             self.results["seconds"][name] = time.perf_counter() - start
             self.write()
+            for row in headlines(self.results):
+                if row["title"] not in said:
+                    _print_headline(console, row)
             if self.results["stopped"]:
                 break
 
-    def agreement(self, status: Status) -> Table:
+    def agreement(self, status: Status) -> None:
         sizes = self.sizes
-        part = measure_agreement(sizes.samples, SEED, scorers=self.scorers, resamples=sizes.resamples)
-        self.results["agreement"] = part
-        rows = {**part["agreement"], f"{RATER} (with the other two)": part["against_two"][RATER]}
-        differences: dict[str, Mapping[str, Interval]] = {}
-        for name, others in part["differences"].items():
-            baselines = {k: row for k, row in others.items() if k not in part["differences"] and k != CEILING}
-            differences |= {f"{name} - {other}": row for other, row in baselines.items()}
-            differences[f"{name} - {RATER}"] = part["differences_from_rater"][name]
-        title = f"Kendall's tau-c with the mean of three simulated raters, {sizes.samples} held-out scenes"
-        return _table(title, {name: name for name in (*ASPECTS, "mean")}, rows, differences)
+        found = measure_agreement(sizes.samples, SEED, scorers=self.scorers, resamples=sizes.resamples)
+        self.results["agreement"] = found
 
-    def choice(self, status: Status) -> Table:
+    def choice(self, status: Status) -> None:
         sizes = {name: getattr(self.sizes, name) for name in ("n", "max_new_tokens", "resamples")}
         model, processor = self.captioner
         part = measure_choice(model, processor, self.images, self.references, self.scenes, self.rewards, **sizes)
         self.results["choice"] = part
         self.systems |= {name: texts for name, texts in part["captions"].items() if "oracle" not in name}
-        title = f"Best of {part['n']} on {part['scenes']} held-out scenes"
-        return _table(title, _MEASURES, part["means"], part["differences"])
 
-    def offline(self, status: Status) -> Table:
+    def offline(self, status: Status) -> None:
         """Scores a file of some of the candidates."""
         folder = self.output / "offline"
         (folder / "images").mkdir(parents=True, exist_ok=True)
@@ -160,25 +147,16 @@ class _Demo:
         )
         table = pyarrow.parquet.read_table(folder / "scores.parquet").to_pandas()
         columns = [*self.scorers["vela"].spec.aspects, "reward"]
-        part: dict[str, Any] = {
+        self.results["offline"] = {
             "rows": summary.rows,
             "scored": summary.scored,
             "seconds": summary.seconds,
             "images": len(self.images),
+            "command": "capreward score captions.jsonl --metric vela --output scores.parquet",
+            "distributions": table[columns].describe().loc[["mean", "std", "min", "max"]].to_dict(),
         }
-        part["command"] = "capreward score captions.jsonl --metric vela --output scores.parquet"
-        part["distributions"] = table[columns].describe().loc[["mean", "std", "min", "max"]].to_dict()
-        part["first"] = table.head(6)[["image", "candidate", *columns]].to_dict("records")
-        self.results["offline"] = part
-        shown = Table(title=f"{part['scored']} captions of a file scored in {part['seconds']:.1f} s", **_LOOK)
-        shown.add_column("", min_width=26)
-        for name in ("mean", "std", "min", "max"):
-            shown.add_column(name, justify="right")
-        for name, spread in part["distributions"].items():
-            shown.add_row(name, *(f"{value:.3f}" for value in spread.values()))
-        return shown
 
-    def grpo(self, status: Status) -> Table:
+    def grpo(self, status: Status) -> None:
         sizes = self.sizes
         rows = make_dataset(sizes.steps * sizes.prompts, SEED + 1)
         part: dict[str, Any] = {
@@ -214,8 +192,6 @@ class _Demo:
         status.update("GRPO: captions of held-out scenes ...")
         measure(before | written("after"), [(f"{way}, after", f"{way}, before") for way in ("greedy", "sampled")])
         self.systems["greedy after GRPO"] = part["captions"]["greedy, after"]
-        title = f"GRPO with VelaReward, {part['steps']} steps of {part['completions']} captions"
-        return _table(f"{title}; {part['scenes']} other scenes", _MEASURES, part["means"], part["differences"])
 
     def write(self) -> None:
         """Brings report.html and figures.json up to date."""
@@ -226,26 +202,12 @@ class _Demo:
         write_report(self.output, self.results, examples)
 
 
-_LOOK: dict[str, Any] = {"title_justify": "left", "box": SIMPLE_HEAD, "collapse_padding": True, "pad_edge": False}
-_Rows = Mapping[str, Mapping[str, Interval]]
-
-
-def _table(title: str, columns: Mapping[str, str], rows: _Rows, differences: _Rows) -> Table:
-    """Estimates with half the width of their 95 % intervals; a difference is green or red where its excludes 0."""
-    table = Table(title=title, **_LOOK)
-    table.add_column("", min_width=26)
-    for name in columns.values():
-        table.add_column(name, justify="right", no_wrap=True)
-    for label, row in rows.items():
-        table.add_row(label, *(_cell(row[column], ".2f") for column in columns))
-    table.add_section()
-    for label, row in differences.items():
-        table.add_row(label, *(_cell(row[column], "+.2f", coloured=column != "words") for column in columns))
-    return table
-
-
-def _cell(interval: Interval, form: str, *, coloured: bool = False) -> str:
-    text = f"{interval.value:{form}} ±{(interval.high - interval.low) / 2:.2f}"
-    if not coloured or not interval.excludes_zero:
-        return text
-    return f"[bold {'green' if interval.low > 0 else 'red'}]{text}[/]"
+def _print_headline(console: Console, row: Mapping[str, Any]) -> None:
+    change = f"{row['before']} -> {row['after']}" if row["before"] else row["after"]
+    style = None
+    if difference := row["difference"]:
+        word, kind = verdict(difference)
+        change += f", {difference.value:+.2f} [{difference.low:.2f}, {difference.high:.2f}] {word}"
+        style = {"up": "green", "down": "red"}.get(kind)
+    console.print(f"{row['title']}: {change}", style=style, markup=False)
+    console.print(f"  {row['what']}", markup=False)

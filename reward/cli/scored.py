@@ -48,7 +48,7 @@ def report(
     ```
 
     It reads what `score`, `rerank` and `caption` wrote. All columns of floating-point numbers are shown; --by names the
-    main one. The page needs no other file and no network. Plots need the extra `report`.
+    main one. The page needs no other file and no network.
     """
     from reward.metaeval.scored import write_scored_report
 

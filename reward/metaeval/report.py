@@ -9,10 +9,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,13 +22,17 @@ from reward.optional import installed_versions
 from reward.samples import one_image
 from reward.scoring.writers import refuse_address, write_text
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from PIL import Image
+
 SIGNIFICANT = 0.05
 _SIDE = 280  # pixels of a picture on a page
 FEW_IMAGES = 10  # with fewer images, resamples are too similar for intervals to be reliable
 _PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
 # The colours of a light page and of files; `page_svg` replaces them by the page's names, which are others in the dark.
-INK, SOFT, BEST, PLAIN = "#1b2330", "#5c6878", "#2f5bea", "#aab2bf"
-_NAMES = {INK: "var(--ink)", SOFT: "var(--soft)", BEST: "var(--ours)", PLAIN: "var(--plain)"}
+INK, SOFT, BEST, PLAIN, BOUND, GOOD = "#1b2330", "#5c6878", "#2f5bea", "#8a94a3", "#b7791f", "#14804a"
+_NAMES = {INK: "ink", SOFT: "soft", BEST: "ours", PLAIN: "plain", BOUND: "bound", GOOD: "good"}
 
 
 @dataclass(frozen=True)
@@ -211,7 +214,7 @@ def page_svg(figure: Any) -> str:
         r'.*?<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="chart" viewBox="\1">', text, count=1, flags=re.S
     )
     for colour, name in _NAMES.items():
-        text = text.replace(colour, name)
+        text = text.replace(colour, f"var(--{name})")
     return text
 
 
@@ -284,12 +287,17 @@ def page_html(
         galleries: {title, cards [{picture, caption, figures}]}.
         lead, warnings: above the tables.
     """
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(files("reward.metaeval").joinpath("report.html.jinja").read_text("utf-8"))
     above = {"name": name, "heading": heading, "figures": figures, "lead": lead, "warnings": warnings}
-    return template.render(**above, grids=tables, notes=remarks, sections=sections, galleries=galleries)
+    page = page_templates("reward.metaeval").get_template("report.html.jinja")
+    return page.render(**above, grids=tables, notes=remarks, sections=sections, galleries=galleries)
+
+
+def page_templates(package: str) -> Environment:
+    """Jinja's templates of a package, which may extend `page.html.jinja` and use `parts.html.jinja`."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    loader = ChoiceLoader([PackageLoader(name, "") for name in dict.fromkeys((package, "reward.metaeval"))])
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def picture_card(image: Any, caption: str, figures: Sequence[str] = (), *, root: Path | None = None) -> dict[str, Any]:
@@ -306,12 +314,17 @@ def picture_card(image: Any, caption: str, figures: Sequence[str] = (), *, root:
         try:
             shown = load_image(one_image(image), root=root).copy()
             shown.thumbnail((_SIDE, _SIDE))
-            buffer = io.BytesIO()
-            shown.save(buffer, "JPEG", quality=85)
-            picture = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+            picture = data_address(shown, "jpeg", quality=85)
         except (ImageError, InvalidSampleError) as error:
             notes.append(f"no picture: {error}")
     return {"picture": picture, "caption": caption, "figures": " · ".join(notes)}
+
+
+def data_address(image: Image.Image, kind: str, **options: Any) -> str:
+    """The image as an address that holds it, so that a page needs no other file."""
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _markdown(heading: str, figures: Mapping[str, Any], tables: Sequence[Grid], remarks: Sequence[str]) -> str:
