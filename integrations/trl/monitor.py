@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
-from integrations.trl.parting import Parting, change, judge, share_a_sentence
+from integrations.trl.parting import Parting, judge
 from reward.errors import ConfigError
 from reward.images import image_key
 from reward.rewards.completions import completion_text
@@ -26,7 +25,6 @@ from reward.rewards.logs import different_names
 
 logger = logging.getLogger(__name__)
 
-_SHARED = 0.3  # more captions with one sentence than at the first check are worth a warning
 _EXAMPLES = 3  # captions of a warning
 
 
@@ -39,14 +37,12 @@ class RewardMonitor(TrainerCallback):
     each image got is compared from check to check, by the rule of `integrations.trl.parting.judge`.
 
     The trainer logs the means of an evaluation by itself, the second measure's as `eval_rewards/<name>/mean`, which
-    `metric_for_best_model` can name. The monitor logs, under `monitor/`:
+    `metric_for_best_model` can name. The monitor logs, under `monitor/`, how far the second measure is below its best
+    check, with a 95 % interval over images (`fall`, `fall_low`, `fall_high`), on how many images both were compared
+    (`images`), that check's step (`best_step`), and 1 if the two have parted, else 0 (`parted`).
 
-    - `fall`, `fall_low`, `fall_high`: how far the second measure is below its best check, with a 95 % interval over
-      images; `images`: on how many both were compared; `best_step`: that check's step; `parted` and `fallen`: 0 or 1.
-    - `shared_sentence`: share of captions with one and the same sentence.
-
-    A warning comes once, with the captions that part most, then and now. Others come when the second measure falls and
-    takes the reward with it, and when `shared_sentence` rises by .3 above the start.
+    A warning comes once, with the captions that part most, then and now. A second measure that takes the reward with it
+    has not parted: the training is unstable, and the reward shows it.
 
     With 50 images and the noise of F1, a fall of .1 is found nearly always, one of .05 in two of five runs; with 200,
     a fall of .05 is found (docs/RESULTS.md). Captions and rewards of all checks are in
@@ -60,7 +56,7 @@ class RewardMonitor(TrainerCallback):
         on_parting: `"warn"`, or `"stop"` to end the training as well.
 
     Attributes:
-        history: {"step", "rows", "figures", "warned"} of each check; a row has "caption", "reward" (the weighted sum),
+        history: {"step", "rows", "figures"} of each check; a row has "caption", "reward" (the weighted sum),
             "rewards" ({name: reward}; those of one name get `_2`, `_3`, ...) and "second".
 
     Raises:
@@ -127,7 +123,7 @@ class RewardMonitor(TrainerCallback):
         before = [check for check in self.history if check["step"] < state.global_step]
         if self.history and self.history[-1]["step"] == state.global_step:  # another part of several data sets
             rows = self.history[-1]["rows"] | rows
-        check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}, "warned": []}
+        check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}}
         self.history = [*before, check]
         for what, name in (("reward", self.optimised), ("second", self.second)):
             if not self._column(-1, what):
@@ -135,9 +131,10 @@ class RewardMonitor(TrainerCallback):
                 if not before:
                     raise ConfigError(message)
                 logger.warning("step %d: %s; the training goes on", state.global_step, message)  # a judge may be down
-        verdict = self._verdict()
+        verdict = judge(*([self._column(at, what) for at in range(len(self.history))] for what in ("reward", "second")))
         check["figures"] = self._figures(verdict)
-        check["warned"] = self._warn(verdict)
+        if verdict.parted and not any(each["figures"]["parted"] for each in before):
+            self._warn(verdict)
         Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})
         if self.trainer.is_world_process_zero():
             self._write()
@@ -149,9 +146,8 @@ class RewardMonitor(TrainerCallback):
         of_image: dict[str, list[tuple[Any, ...]]] = {}
         for (image, caption), *values in share:
             of_image.setdefault(image, []).append((caption, *values))
-        shared = share_a_sentence([caption for (caption, *_), *_ in of_image.values()])
         rows = {}
-        for (image, given), one_sentence in zip(of_image.items(), shared, strict=True):
+        for image, given in of_image.items():
             captions, *columns = zip(*given, strict=True)
             *rewards, second = map(_mean, columns)
             weights = zip(self.weights, rewards, strict=True)
@@ -161,7 +157,6 @@ class RewardMonitor(TrainerCallback):
                 "rewards": dict(zip(self.names, rewards, strict=True)),
                 "reward": sum(known) if known else None,
                 "second": second,
-                "shared_sentence": float(one_sentence),
             }
         return rows
 
@@ -169,55 +164,34 @@ class RewardMonitor(TrainerCallback):
         rows = self.history[check]["rows"].items()
         return {image: row[name] for image, row in rows if row[name] is not None}
 
-    def _verdict(self) -> Parting:
-        checks = range(len(self.history))
-        return judge(*([self._column(check, name) for check in checks] for name in ("reward", "second")))
-
     def _figures(self, verdict: Parting) -> dict[str, float]:
-        figures: dict[str, float] = {"shared_sentence": float(np.mean([*self._column(-1, "shared_sentence").values()]))}
-        figures["best_step"] = self.history[verdict.best]["step"]
-        if verdict.second is not None:
-            fall = verdict.second.value
-            figures |= {"fall": -fall.value, "fall_low": -fall.high, "fall_high": -fall.low}
-            figures["images"] = verdict.second.images
-        return figures | {"parted": float(verdict.parted), "fallen": float(verdict.fallen)}
+        figures: dict[str, float] = {"best_step": self.history[verdict.best]["step"], "parted": float(verdict.parted)}
+        if verdict.second is None:
+            return figures
+        fall = verdict.second.value
+        figures |= {"fall": -fall.value, "fall_low": -fall.high, "fall_high": -fall.low}
+        return figures | {"images": verdict.second.images}
 
-    def _warn(self, verdict: Parting) -> list[str]:
-        """Logs what is worth a warning and was not told before, and gives its kinds."""
-        told = {kind for check in self.history for kind in check["warned"]}
-        found: dict[str, tuple[str, int, str]] = {}  # {kind: (text, check to compare with, column)}
-        if (verdict.parted or verdict.fallen) and verdict.second is not None and "parted" not in told:
-            unstable = "have fallen: the training is unstable (lower the learning rate)"
-            what = "have parted" if verdict.parted else unstable
-            text = (
-                f"the optimised reward ({self.optimised}) and {self.second} {what}. Since step "
-                f"{self.history[verdict.best]['step']}, where {self.second} was best, it changed by "
-                f"{verdict.second.value} on {verdict.second.images} images, the reward by "
-                f"{verdict.reward.value if verdict.reward else 'nothing known'}"
-            )
-            found["parted" if verdict.parted else "fallen"] = text, verdict.best, "second"
-        shared = change(self._column(0, "shared_sentence"), self._column(-1, "shared_sentence"))
-        if shared is not None and shared.sure > 0 and shared.value.value >= _SHARED:
-            text = f"the share of captions with one and the same sentence rose by {shared.value}"
-            found["shared_sentence"] = text, 0, "shared_sentence"
-        new = [kind for kind in found if kind not in told]
-        if self.trainer.is_world_process_zero():
-            for text, before, column in (found[kind] for kind in new):
-                examples = "\n".join(self._examples(before, column))
-                logger.warning("step %d: %s. Captions that changed most:\n%s", self.history[-1]["step"], text, examples)
-        return new
-
-    def _examples(self, before: int, name: str) -> list[str]:
-        old, new = self._column(before, name), self._column(-1, name)
+    def _warn(self, verdict: Parting) -> None:
+        """Says what has parted, with the captions whose second measure changed most."""
+        if not self.trainer.is_world_process_zero() or verdict.second is None:
+            return
+        best, latest = self.history[verdict.best], self.history[-1]
+        old, new = self._column(verdict.best, "second"), self._column(-1, "second")
         changed = sorted(old.keys() & new.keys(), key=lambda image: (-abs(new[image] - old[image]), image))
         lines = []
         for number, image in enumerate(changed[:_EXAMPLES], start=1):
             lines.append(f"  image {number}")
-            for check in (self.history[before], self.history[-1]):
+            for check in (best, latest):
                 row = check["rows"][image]
                 numbers = ", ".join(f"{what} {row[what]:.3f}" for what in ("reward", "second") if row[what] is not None)
                 lines.append(f"    step {check['step']} ({numbers}): {row['caption'].strip()}")
-        return lines
+        reward = verdict.reward.value if verdict.reward else "nothing known"
+        logger.warning(
+            f"step {latest['step']}: the optimised reward ({self.optimised}) and {self.second} have parted. Since step "
+            f"{best['step']}, where {self.second} was best, it changed by {verdict.second.value} on "
+            f"{verdict.second.images} images, the reward by {reward}. Captions that changed most:\n" + "\n".join(lines)
+        )
 
     @property
     def _file(self) -> Path:

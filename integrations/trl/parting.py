@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,8 +9,6 @@ from functools import lru_cache
 import numpy as np
 
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
-from reward.sentences import split_sentences
-from reward.words import words_of
 
 FEWEST = 10  # images; the bootstrap of fewer is too certain of itself
 _IN_A_ROW = 2  # checks
@@ -63,14 +60,13 @@ class Parting:
     Args:
         best: index of the check with which the latest is compared, t*.
         second, reward: what became of the two since t*; None if nothing can be compared.
-        parted, fallen: whether they have parted, or have fallen together.
+        parted: whether they have parted.
     """
 
     best: int
-    second: Change | None
-    reward: Change | None
-    parted: bool
-    fallen: bool
+    second: Change | None = None
+    reward: Change | None = None
+    parted: bool = False
 
 
 def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
@@ -78,8 +74,8 @@ def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
 
     **The rule.** t* is the check from which the mean of the second measure has fallen most, on the images that have a
     value at both it and the latest check. The second measure has fallen if its mean is lower in every one of 1,000
-    bootstrap resamples of these images, at the latest check and at the one before. If the reward has not fallen so,
-    the two have parted; if it has, the training is unstable, and they have fallen together.
+    bootstrap resamples of these images. If the reward has not fallen so, and all this holds at the latest check and at
+    the one before, the two have parted.
 
     The best of many noisy checks looks better than it was, so an interval of 95 % would call a third of quiet runs
     parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESULTS.md). The resamples are of images:
@@ -97,17 +93,12 @@ def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
         ([False, False, True], 1)
     """
     both = [reward.keys() & second.keys() for reward, second in zip(rewards, seconds, strict=True)]
-    rewards, seconds = (
-        [
-            {image: value for image, value in values.items() if image in known}
-            for values, known in zip(all_, both, strict=True)
-        ]
-        for all_ in (rewards, seconds)
-    )
-    latest = [_compared(rewards[:end], seconds[:end]) for end in range(1, len(seconds) + 1)[-_IN_A_ROW:]]
-    has_fallen = len(latest) == _IN_A_ROW and all(each.parted or each.fallen for each in latest)
-    parted = has_fallen and all(each.parted for each in latest)
-    return replace(latest[-1], parted=parted, fallen=has_fallen and not parted)
+    common = [
+        [{image: values[image] for image in known} for values, known in zip(each, both, strict=True)]
+        for each in (rewards, seconds)
+    ]
+    latest = [_compared(*(each[:end] for each in common)) for end in range(1, len(seconds) + 1)[-_IN_A_ROW:]]
+    return replace(latest[-1], parted=len(latest) == _IN_A_ROW and all(each.parted for each in latest))
 
 
 def _compared(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
@@ -115,23 +106,8 @@ def _compared(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
     changes = [change(before, seconds[-1]) for before in seconds[:-1]]
     falls = [np.inf if found is None else found.value.value for found in changes]
     if not falls or min(falls) >= 0:
-        return Parting(len(seconds) - 1, None, None, parted=False, fallen=False)
+        return Parting(len(seconds) - 1)
     best = int(np.argmin(falls))
     second, reward = changes[best], change(rewards[best], rewards[-1])
     has_fallen, with_it = second is not None and second.sure < 0, reward is not None and reward.sure < 0
-    return Parting(best, second, reward, has_fallen and not with_it, has_fallen and with_it)
-
-
-def share_a_sentence(captions: Sequence[str]) -> list[bool]:
-    """Says for each caption whether it has the sentence that most of the captions have; case and punctuation aside.
-
-    A policy that has lost its variety writes one sentence about every image, true or not.
-
-    Example:
-        >>> share_a_sentence(["It is night. A star.", "It is night. Two boxes.", "A red ring."])
-        [True, True, False]
-    """
-    sentences = [{" ".join(words_of(each)) for each, _ in split_sentences(caption)} - {""} for caption in captions]
-    counts = Counter(each for found in sentences for each in sorted(found))
-    commonest = counts.most_common(1)[0][0] if counts else None
-    return [commonest in found for found in sentences]
+    return Parting(best, second, reward, has_fallen and not with_it)

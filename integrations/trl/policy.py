@@ -114,7 +114,7 @@ class ResumeWeights(TrainerCallback):
     is TRL's matter, and differs.
 
     DeepSpeed and FSDP save and load the weights by themselves; nothing is done there. With `sync_ref_model`, TRL's
-    checkpoints do not hold the reference that had moved: the KL term starts from the first one, and a warning says so.
+    checkpoints do not hold the reference that had moved: the KL term starts from the first one.
 
     Args:
         checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
@@ -133,13 +133,6 @@ class ResumeWeights(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if state.global_step == 0:
             return  # a training from its beginning
-        if getattr(args, "sync_ref_model", False):
-            logger.warning(
-                "sync_ref_model: the checkpoint does not hold the reference as it was at step %d, so the KL term is "
-                "measured to the first reference again, until the next of every %s steps moves it",
-                state.global_step,
-                getattr(args, "ref_model_sync_steps", "?"),
-            )
         if AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP):
             return
         folder = Path(self.checkpoint or Path(args.output_dir) / f"checkpoint-{state.global_step}")

@@ -164,39 +164,6 @@ class PromptRows:
         gone = [old for old, new in self.names.items() if old != new]
         return dataset.filter(self.keeps).map(self.shaped, remove_columns=gone or None)
 
-    def transformed(self, dataset: Dataset) -> Dataset:
-        """The rows with an image, whose transform goes on to make the new columns of what it gave."""
-        form, gone = dataset.format, {old for old, new in self.names.items() if old != new}
-        transform = form["format_kwargs"]["transform"]
-        kept = [number for number, row in readable(dataset) if self.keeps(row)]
-        if not kept:
-            raise InvalidSampleError("the data set, as its transform gives it, holds no image that can be read")
-
-        def made(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-            columns = transform(batch)
-            rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-            new = [{name: row[name] for name in row if name not in gone} | self.shaped(row) for row in rows]
-            return {name: [row[name] for row in new] for name in new[0]}
-
-        return dataset.select(kept).with_format("custom", form["columns"], form["output_all_columns"], transform=made)
-
-
-def readable(dataset: Dataset) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows that a transform gives, numbered, without those that cannot be read; raises if there is none."""
-    faults, found = [], False
-    for number in range(len(dataset)):
-        try:
-            row = dataset[number]
-        except Exception as error:  # of an image that cannot be decoded, or of the transform
-            faults.append(f"{type(error).__name__}: {error}"[:500])
-            logger.warning("row %d cannot be read and is left out: %s", number + 1, error)
-        else:
-            found = True
-            yield number, row
-    if not found:
-        first = f". The first: {faults[0]}" if faults else ""
-        raise InvalidSampleError(f"the data set, as its transform gives it, has no row that can be read{first}")
-
 
 def _undecoded(dataset: Dataset, name: str) -> Iterator[list[Any]]:
     """The cells of a column of images as Arrow holds them, dicts of bytes and path or lists of these, in parts."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from integrations.trl.prompt_rows import PromptRows, readable
+from integrations.trl.prompt_rows import PromptRows
 from reward.errors import DataError, InvalidSampleError
 from reward.rewards.chats import PROMPT, as_prompt
 from reward.samples import column_names, find_column
@@ -59,7 +59,7 @@ def make_prompt_dataset(
 
     Returns:
         The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
-        there are any, `references`; its other columns stay.
+        there are any, `references`; its other columns stay, and those that a format hid are seen again.
 
     Raises:
         DataError: a column is not there, or several could be meant.
@@ -87,15 +87,14 @@ def make_prompt_dataset(
         return type(dataset)(parts)
     if not isinstance(dataset, (Dataset, IterableDataset)):
         dataset = _table_of(dataset, prompt_column)
-    form: dict[str, Any] = dataset.format if isinstance(dataset, Dataset) else {"type": None}
-    if isinstance(dataset, Dataset) and form["type"] != "custom":
-        shown: list[str] = dataset.column_names if form["output_all_columns"] else form["columns"]
-        wanted = {*shown, image_column, references_column, prompt_column}  # the format may hide a named column
-        dataset = dataset.with_format(None).select_columns([name for name in dataset.column_names if name in wanted])
+    if isinstance(dataset, Dataset):
+        if dataset.format["type"] == "custom":
+            raise DataError("the data set has a transform: store what it gives with map, then with_format(None)")
+        dataset = dataset.with_format(None)
     columns = _list_columns(dataset)
     if prompt_column is not None:
         find_column("prompt", columns, prompt_column, option="prompt_column=")
-        if find_column("image", columns, image_column, option="image_column=") is None and form["type"] != "custom":
+        if find_column("image", columns, image_column, option="image_column=") is None:
             dataset = _with_images_of_prompts(dataset, prompt_column)
             columns |= {"images": True}
     image = find_column("image", columns, image_column, option="image_column=", needed_by="make_prompt_dataset")
@@ -117,13 +116,7 @@ def make_prompt_dataset(
     reads = [name for name in columns if name != image] if callable(asked) else []
     reads = reads if prompt_column is None else [prompt_column]
     rows = PromptRows(names, image, references, messages, reads, check_images)
-    if isinstance(dataset, IterableDataset):
-        return rows.streamed(dataset)
-    made = rows.transformed(dataset) if form["type"] == "custom" else rows.stored(dataset)
-    if form["type"] in (None, "custom"):
-        return made
-    formatted = [names.get(name, name) for name in form["columns"]]
-    return made.with_format(form["type"], columns=formatted, output_all_columns=True, **form["format_kwargs"])
+    return rows.streamed(dataset) if isinstance(dataset, IterableDataset) else rows.stored(dataset)
 
 
 def _table_of(rows: Any, prompt_column: str | None) -> Dataset:
@@ -172,13 +165,11 @@ def _with_images_of_prompts(dataset: Any, name: str) -> Any:
 
 def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
     """For each column of the rows, whether its cells are lists."""
-    from datasets import Dataset, LargeList, List
+    from datasets import LargeList, List
 
-    is_transformed = isinstance(dataset, Dataset) and dataset.format["type"] == "custom"
-    if dataset.features is not None and not is_transformed:
+    if dataset.features is not None:
         return {name: isinstance(feature, (List, LargeList)) for name, feature in dataset.features.items()}
-    first = next(readable(dataset))[1] if is_transformed else next(iter(dataset), {})
-    return {name: isinstance(cell, (list, tuple)) for name, cell in first.items()}
+    return {name: isinstance(cell, (list, tuple)) for name, cell in next(iter(dataset), {}).items()}
 
 
 def _check_free(names: Mapping[str, str], columns: Mapping[str, bool]) -> None:

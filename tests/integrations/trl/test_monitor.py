@@ -99,14 +99,11 @@ def test_a_planted_parting_warns_once_with_step_and_captions_and_may_stop(on_par
     assert trainer.state.global_step == 4
 
 
-@pytest.mark.parametrize(
-    ("truth", "rewards", "warned"), [("holds", RISES, []), ("parts", (100, 300, 200, 100, 0), ["fallen"])]
-)
-def test_a_run_that_does_not_part_is_silent_and_one_that_falls_is_unstable(truth, rewards, warned, tmp_path, caplog):
-    trainer, monitor = watched(tmp_path, truth, rewards=rewards, on_parting="stop")
+@pytest.mark.parametrize(("truth", "rewards"), [("holds", RISES), ("parts", (100, 300, 200, 100, 0))])
+def test_a_run_that_does_not_part_is_silent(truth, rewards, tmp_path, caplog):
+    trainer, _ = watched(tmp_path, truth, rewards=rewards, on_parting="stop")
     trainer.train()
-    assert [kind for check in monitor.history for kind in check["warned"] if kind != "shared_sentence"] == warned
-    assert ("the training is unstable" in caplog.text) == bool(warned)
+    assert "have parted" not in caplog.text
     assert trainer.state.global_step == 4
 
 
@@ -126,7 +123,7 @@ def test_checks_are_compared_on_images_that_have_a_score_at_both(tmp_path, caplo
     assert "step 1: truth gave no value for any of the 12 held-out images; the training goes on" in caplog.text
     assert [check["figures"]["best_step"] for check in monitor.history[2:]] == [2, 2, 2]
     assert monitor.history[4]["figures"]["images"] == 12
-    assert "parted" in monitor.history[4]["warned"]
+    assert monitor.history[4]["figures"]["parted"] == 1
 
 
 def constant(completions, value, **columns):
@@ -154,23 +151,6 @@ def test_rewards_of_one_name_are_told_apart_and_asynchronous_ones_are_kept(tmp_p
     assert logged(trainer, "eval_rewards/constant_2/mean") == [None, None]
 
 
-def test_a_policy_that_comes_to_write_one_sentence_on_every_image_is_warned_of_once(tmp_path, caplog, monkeypatch):
-    step = [0]
-
-    def text(completion):
-        same, step[0] = step[0] >= 12 * 3, step[0] + 1
-        return f"{'It is night' if same else f'Sky {step[0]}'}. A star, number {step[0]}."
-
-    monkeypatch.setattr("integrations.trl.monitor.completion_text", text)
-    trainer, monitor = watched(tmp_path, "holds")
-    trainer.train()
-    (warning,) = [record.getMessage() for record in caplog.records if "the same sentence" in record.getMessage()]
-    assert warning.startswith("step 3: the share of captions with one and the same sentence rose by 0.917")
-    assert "It is night. A star" in warning
-    assert [check["warned"] for check in monitor.history] == [[], [], [], ["shared_sentence"], []]
-    assert logged(trainer, "monitor/shared_sentence") == pytest.approx([1 / 12, 1 / 12, 1 / 12, 1, 1])
-
-
 def test_a_resumed_run_goes_on_with_its_history_and_transformers_keeps_the_best_policy(tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 1, "metric_for_best_model": "eval_rewards/truth/mean"}
     whole, monitor = watched(tmp_path / "whole", **saving)
@@ -187,7 +167,7 @@ def test_a_resumed_run_goes_on_with_its_history_and_transformers_keeps_the_best_
     resumed.train(resume_from_checkpoint=True)
     assert again.history[:3] == monitor.history[:3]
     assert [check["step"] for check in again.history] == [0, 1, 2, 3, 4]
-    assert "parted" in again.history[4]["warned"]
+    assert again.history[4]["figures"]["parted"] == 1
     assert [json.loads(line)["step"] for line in (tmp_path / "broken" / "monitor.jsonl").open()] == [0, 1, 2, 3, 4]
 
 

@@ -1,11 +1,11 @@
-"""The rule that says when reward and truth part: on planted cases, and by simulation; captions of one sentence."""
+"""The rule that says when reward and truth part: on planted cases, and by simulation."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from integrations.trl.parting import judge, share_a_sentence
+from integrations.trl.parting import judge
 
 RISING, FALLING = [0.1, 0.2, 0.3, 0.4, 0.5], [0.7, 0.8, 0.8, 0.7, 0.6]
 
@@ -25,7 +25,7 @@ def only(values, kept):
 
 def test_reward_up_and_truth_down_have_parted():
     verdict = judge(*measures(RISING, FALLING))
-    assert (verdict.parted, verdict.fallen) == (True, False)
+    assert verdict.parted
     assert verdict.best in (1, 2)
     assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
     assert verdict.second.value.high < -0.15
@@ -46,16 +46,11 @@ def test_reward_up_and_truth_down_have_parted():
         (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
         (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
         (RISING[:1], FALLING[:1]),
+        (FALLING, FALLING),  # the training is unstable
     ],
 )
 def test_other_runs_have_not(reward, truth):
-    verdict = judge(*measures(reward, truth))
-    assert (verdict.parted, verdict.fallen) == (False, False)
-
-
-def test_measures_that_fall_together_have_fallen_and_not_parted():
-    verdict = judge(*measures(FALLING, FALLING))
-    assert (verdict.parted, verdict.fallen) == (False, True)
+    assert not judge(*measures(reward, truth)).parted
 
 
 def test_few_images_or_missing_values_are_never_parted():
@@ -103,11 +98,3 @@ def test_simulated_runs_give_few_false_alarms_and_find_large_falls(correlation):
     rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)
     assert share_called_parted(0 * STEPS, 50, correlation) <= 0.09
     assert share_called_parted(rise - 0.1 * fall, 50, correlation) >= 0.9
-
-
-def test_captions_that_share_a_sentence():
-    captions = ["It is night. A red star.", "Dr. Who waves. it is NIGHT.", "夜です。星。", "", "It is night"]
-    assert share_a_sentence(captions) == [True, True, False, False, True]
-    assert share_a_sentence(["It is night. It is night.", "A star.", "A star."]) == [False, True, True]
-    assert share_a_sentence(["", " ", "?", "?"]) == [False] * 4
-    assert share_a_sentence([]) == []

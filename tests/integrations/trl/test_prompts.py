@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import re
 
 import pandas as pd
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, IterableDataset, IterableDatasetDict, LargeList, List, Value
 from PIL import Image as PILImage
-from PIL import ImageOps
 from trl.data_utils import is_conversational, prepare_multimodal_messages
 
 from integrations.trl import make_prompt_dataset
@@ -264,47 +262,13 @@ def test_columns_that_do_not_fit(columns, options, message):
             list(make_prompt_dataset(data, **options))
 
 
-def mirrored(batch):
-    """What the rows of a data set with a transform give: other pictures, other references, other names."""
-    return {
-        "picture": [ImageOps.mirror(image) for image in batch["image"]],
-        "captions": [[text.upper() for text in texts] for texts in batch["refs"]],
-        "n": batch["n"],
-    }
-
-
-def test_a_transform_goes_on_in_each_row(caplog):
-    left = PILImage.new("RGB", (2, 1), "black")
-    left.putpixel((0, 0), (255, 255, 255))
-    broken = {"bytes": b"no image", "path": None}
-    data = Dataset.from_dict({"image": [left, broken, BLUE], "refs": [["A."], ["B."], ["C."]], "n": [1, 2, 3]})
-    data = data.cast_column("image", Image()).with_transform(mirrored)
-    with caplog.at_level(logging.WARNING):
-        made = make_prompt_dataset(
-            data, lambda row: f"Row {row['n']}.", image_column="picture", references_column="captions"
-        )
-    assert len(made) == 2
-    assert "row 2 cannot be read and is left out" in caplog.text
-    row = made[0]
-    assert set(row) == {"image", "references", "prompt", "n"}
-    assert (row["image"].getpixel((0, 0)), row["image"].getpixel((1, 0))) == ((0, 0, 0), (255, 255, 255))
-    assert (row["references"], row["prompt"][0]["content"]) == (["A."], "Row 1.")
-    assert made[:2]["references"] == [["A."], ["C."]]
-    with pytest.raises(InvalidSampleError, match=r"has no row that can be read\. The first: Unidentified"):
-        make_prompt_dataset(data.select([1]))
-    with pytest.raises(InvalidSampleError, match="holds no image that can be read"):
-        make_prompt_dataset(data.select([0]).with_transform(lambda batch: {"image": [None]}))
-
-
-@pytest.mark.parametrize("kind", [None, "numpy"])
-def test_columns_that_a_format_hides_are_there_if_they_are_named(kind):
-    data = rows(score=[0.1, 0.2]).with_format(kind, columns=["image"])
-    assert set(make_prompt_dataset(data)[0]) == {"image", "prompt"}
-    row = make_prompt_dataset(data, references_column="refs")[0]
-    assert set(row) == {"image", "prompt", "references"}
-    assert row["references"] == ["A red square.", "Red."]
-    assert isinstance(row["prompt"], list)
-    assert type(row["image"]).__module__.split(".")[0] == ("numpy" if kind else "PIL")
+def test_a_format_is_taken_off_and_a_transform_is_refused():
+    data = rows(score=[0.1, 0.2]).with_format("numpy", columns=["image"])
+    row = make_prompt_dataset(data)[0]
+    assert set(row) == {"image", "prompt", "references", "score"}
+    assert isinstance(row["image"], PILImage.Image)
+    with pytest.raises(DataError, match="store what it gives with map"):
+        make_prompt_dataset(rows().with_transform(lambda batch: batch))
 
 
 NULLS = [None, None]
