@@ -109,7 +109,8 @@ def _change(title: str, before: str, after: str, part: Mapping[str, Any], size: 
     difference = part["differences"][f"{after} - {before}"]
     what = f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}{size}"
     beside = [(name, measure, difference[measure]) for measure, name in _BESIDE.items()]
-    return _headline(title, *(part["means"][name]["f1"] for name in (before, after)), what, difference["f1"], beside)
+    first, last = (part["means"][name]["f1"] for name in (before, after))
+    return _headline(title, first, last, what, difference["f1"], beside)
 
 
 def _headline(

@@ -51,24 +51,31 @@ def readable_log(trainer: Trainer) -> None:
 
 
 class _Lines(TrainerCallback):
+    _start = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._start = state.global_step  # of a training that goes on, the step of its checkpoint
+        super().on_train_begin(args, state, control, **more)
+
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
         if state.is_world_process_zero:
             bar = getattr(self, "training_bar", None)
             write = print if bar is None else bar.write
-            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps)))
+            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps, self._start)))
 
 
 class _LinesAndBar(_Lines, ProgressCallback):
     """Our lines, and transformers' progress bar."""
 
 
-def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
+def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) -> list[str]:
     """The lines of one log.
 
     Args:
         logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
             of the whole training (`train_`). None stands for a figure that no row has.
         step, steps: the step, and how many there will be.
+        start: the step after which the training went on; 0 for one from its beginning.
 
     Example:
         >>> log_lines({"loss": 0.25, "learning_rate": 1e-6, "epoch": 0.5}, 3, 10)
@@ -86,7 +93,9 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
         lines += _lines_of(own, f"step {step} of {steps}")
     if "train_runtime" in logs:
         loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
-        lines.append(f"done: {logs['train_runtime']:.1f} s to step {step}{loss}")
+        count = step - start
+        which = f" ({start + 1} to {step})" if start and count else ""
+        lines.append(f"done: {count} step{'s' * (count != 1)}{which} in {logs['train_runtime']:.1f} s{loss}")
     return lines
 
 

@@ -48,24 +48,27 @@ def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.Cap
         r"monitor at step {0}: best_step N.*\n"
     )
     expected = "".join([evaluation.format(0), step.format(1), step.format(2), evaluation.format(2)])
-    expected += r"done: N s to step 2, mean loss -?N\n"
+    expected += r"done: 2 steps in N s, mean loss -?N\n"
     assert re.fullmatch(expected.replace("N", r"[\d.]+(e-\d+)?"), printed), printed
 
 
 @pytest.mark.parametrize(
-    ("logs", "lines"),
+    ("logs", "start", "lines"),
     [
-        ({"reward": 1.2, "rewards/a/mean": 1.2, "a/b": 1.2000001}, ["step 8 of 8: reward 1.200", "  a 1.200"]),
+        ({"reward": 1.2, "rewards/a/mean": 1.2, "a/b": 1.2000001}, 0, ["step 8 of 8: reward 1.200", "  a 1.200"]),
         (
             {"reward": 1.2, "rewards/a/mean": 1.2, "a/b": 1.2000001, "a/unscored": 0.5},
+            0,
             ["step 8 of 8: reward 1.200", "  a 1.200: not scored 0.500"],
         ),
         (
             {"reward": 1.2, "rewards/a/mean": 1.2, "a/b": 1.2, "a/c": 1.2},
+            0,
             ["step 8 of 8: reward 1.200", "  a 1.200: b 1.200, c 1.200"],
         ),
-        ({"train_runtime": 6.2}, ["done: 6.2 s to step 8"]),
+        ({"train_runtime": 6.2}, 0, ["done: 8 steps in 6.2 s"]),
+        ({"train_runtime": 6.2}, 4, ["done: 4 steps (5 to 8) in 6.2 s"]),
     ],
 )
-def test_lines_of_a_log(logs: dict[str, float], lines: list[str]) -> None:
-    assert log_lines(logs, 8, 8) == lines
+def test_lines_of_a_log(logs: dict[str, float], start: int, lines: list[str]) -> None:
+    assert log_lines(logs, 8, 8, start) == lines

@@ -177,23 +177,6 @@ def test_the_reference_of_the_kl_term_is_the_policy_before_training(adapter, tmp
         assert_same(resumed.ref_model.state_dict(), model.state_dict())
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_a_moved_reference_is_told_to_be_the_first_one_again(sync, tmp_path, caplog):
-    model, processor = llava()
-    model.save_pretrained(tmp_path / "base")
-    processor.save_pretrained(tmp_path / "base")
-    options = {"beta": 0.1, "sync_ref_model": sync, "ref_model_sync_steps": 2}
-
-    def again(*callbacks):
-        return trainer_for(load_policy(tmp_path / "base"), tmp_path / "out", *callbacks, **options)
-
-    with pytest.raises(Stop):
-        again(ResumeWeights(), Watch(stop_after=3)).train()
-    assert "sync_ref_model" not in caplog.text
-    again(ResumeWeights()).train(resume_from_checkpoint=True)
-    assert ("KL term is measured to the first reference again" in caplog.text) == sync
-
-
 def test_another_checkpoint_than_the_one_resumed_from_raises(unbroken, make, lora, tmp_path):
     (tmp_path / "checkpoint-2").mkdir()
     state = unbroken[0] / "checkpoint-2" / "trainer_state.json"
