@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,11 +11,6 @@ from reward.cli import options, terminal
 from reward.cli.battle import JudgingOptions
 from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from reward.metaeval.arena.battles import Battle
 
 
 def arena(
@@ -56,7 +51,6 @@ def arena(
             "marked `in-400`, only those count."
         ),
     ] = None,
-    in_400: Annotated[bool, typer.Option("--in-400", help="Use only the battles that are marked `in-400`.")] = False,
     ranking: Annotated[
         str | None,
         typer.Option(
@@ -78,14 +72,11 @@ def arena(
             "battles.",
         ),
     ] = False,
-    next_: Annotated[
-        int | None, typer.Option("--next", min=1, help="Propose this many battles to judge next, and do nothing else.")
-    ] = None,
     resamples: Annotated[
         int, typer.Option(min=1, help="Number of resamples of the bootstrap, and of orders of battles for Elo.")
     ] = 1000,
     seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the bootstrap, of Elo, of --next and of the order of two captions.")
+        int, typer.Option(min=0, help="Seed of the bootstrap, of Elo and of the order of two captions.")
     ] = 0,
 ) -> None:
     """Rate models by the battles of their captions, and compare metrics with the people who judged them.
@@ -96,7 +87,6 @@ def arena(
         --judge Qwen/Qwen2.5-VL-7B-Instruct
     capreward arena old.json new.json --images photos -o battles.json \\
         --judge http://localhost:8000/v1#MODEL
-    capreward arena battles.json --next 50 > next.json
     ```
 
     A battle has `winner` (a source, or equal), by people, or `judge`, by --judge, or both; `ref` is by a person:
@@ -130,7 +120,6 @@ def arena(
     only if they come from one judge, one prompt and the same number of orders.
     """
     from reward.metaeval.arena import all_voters, rate_arena, read_ranking, report
-    from reward.metaeval.arena.voters import TWICE
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
@@ -153,11 +142,6 @@ def arena(
     first = Path(battles[0].rpartition("=")[2])
     images = images or (first if first.is_dir() else first.parent)
     entries, unanswered = judging.read(battles, images, seed, figures)
-    if in_400 and not (entries := [battle for battle in entries if battle.get(TWICE) is True]):
-        raise typer.BadParameter(f"no battle is marked {TWICE!r}: true", param_hint="--in-400")
-    if next_ is not None:
-        _propose(entries, next_, seed, figures.quiet)
-        return
     if fixed is not None:
         models = {battle[source]: None for battle in entries for source in ("source1", "source2")}
         fixed.common(models)  # before hours of scoring
@@ -185,28 +169,3 @@ def arena(
     if unanswered:
         console.print(f"{unanswered} battles were not answered; run the same again to ask for them", style="red")
         raise typer.Exit(1)
-
-
-def _propose(battles: Sequence[Battle], count: int, seed: int, quiet: bool) -> None:
-    """Prints battles to be judged next, as JSON on stdout; on stderr how often each pair is among them."""
-    from collections import Counter
-
-    import numpy as np
-
-    from reward.metaeval.arena import next_battles
-    from reward.metaeval.arena.voters import by_judge, by_people
-
-    voter = by_people(battles) or by_judge(battles)
-    proposed = next_battles(battles, np.full(len(battles), np.nan) if voter is None else voter.points, count, seed=seed)
-    terminal.print_json(proposed)
-    if quiet:
-        return
-    console = terminal.console(stderr=True)
-    pairs = Counter(" - ".join(sorted((entry["source1"], entry["source2"]))) for entry in proposed)
-    for pair, number in pairs.most_common():
-        console.print(f"{number} x {pair}")
-    if without_image := sum("img" not in entry for entry in proposed):
-        console.print(
-            f"{without_image} without an image: on every image that has captions of both models, the two have met",
-            style="yellow",
-        )

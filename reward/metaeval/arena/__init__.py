@@ -3,7 +3,6 @@
 from reward.metaeval.arena.battles import read_battles
 from reward.metaeval.arena.ranking import read_ranking
 from reward.metaeval.arena.result import ArenaResult, rate_arena
-from reward.metaeval.arena.selection import next_battles
 from reward.metaeval.arena.voters import Voter, all_voters
 
-__all__ = ["ArenaResult", "Voter", "all_voters", "next_battles", "rate_arena", "read_battles", "read_ranking"]
+__all__ = ["ArenaResult", "Voter", "all_voters", "rate_arena", "read_battles", "read_ranking"]

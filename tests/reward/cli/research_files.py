@@ -120,6 +120,9 @@ FILES: dict[str, Any] = {
     "flickr8k-expert": lambda folder: flickr8k.write_tables(folder, "flickr8k-expert"),
     "flickr8k-cf": lambda folder: flickr8k.write_tables(folder, "flickr8k-cf"),
     "pascal-50s": test_pascal50s.write,
+    "results/fleur_pascal_*.txt": lambda file: file.write_text(
+        "\n".join(test_pascal50s.blocks(number, 0.5, 0.1, label=0) for number in range(4))
+    ),
     "foil": lambda folder: write_files(
         folder, {"foilv1.0_test_2017.json": contrast.FOILS, "captions_val2014.json": contrast.COCO}
     ),

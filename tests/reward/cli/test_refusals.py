@@ -131,7 +131,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("arena battles.json --score-column bad", 1, "no battle has scores 'bad'"),
         ("arena", 2, "only --leaderboard NAME=FILE --ranking FILE needs no battles"),
         ("arena empty", 1, "error: folder empty holds no .json file of battles"),
-        ("arena battles.json --in-400", 2, "no battle is marked 'in-400': true"),
         ("arena battles.json --judged a=battles.json", 1, "battles.json has no verdict of a judge ('judge')"),
         ("arena battles.json --judged battles.json --judged a/battles.json", 2, "two files are named 'battles'"),
         ("arena battles.json --annotator battles.json", 2, "is the file of the first annotator itself"),

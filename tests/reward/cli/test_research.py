@@ -114,7 +114,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "--benchmark polaris": tuple(f"{name} (test): tau-c x 100" for name in ("Polaris", "Nebula", "VICR")),
     "nocaps-foil": ("nocaps-FOIL: accuracy x 100", "near-domain"),
     "sugarcrepe": ("SugarCrepe: accuracy x 100", "swap_att"),
-    "valse": ("VALSE (all): accuracy x 100", "plurals"),
+    "valse": ("VALSE (without coreference): accuracy x 100", "plurals"),
     "winoground": ("Winoground: group x 100", "text", "image"),
     "longcapvlcp": ("LongCapVLCP: accuracy x 100", "counting", "report: "),
     "genai-bench": ("GenAI-Bench: tau-c x 100",),
@@ -133,7 +133,6 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "corrupt captions.jsonl --benchmark": ("action",),
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
-    "scenes-pairs": ("pairs of the synthetic scenes (short): accuracy x 100", "(long)"),
 }
 SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
 
@@ -158,8 +157,6 @@ def words_of(command: str, here: Path, models: Path) -> list[str]:
             words[place] = f"{before}={models / 'clip'}"
     if smaller := next((SMALLER[word] for word in words[1:3] if word in SMALLER), None):
         words += smaller.split()
-    if "scenes-pairs" in words:  # the only data of a table that are made on the spot
-        words += ["--limit", "20"]
     model = {"image": {"backbone": str(models / "clip")}} if re.search("paper-(clip|pacs)", command) else {}
     if "paper-image-only" not in command:
         model["text"] = {"max_prefix_tokens": 640, "max_candidate_tokens": 64}

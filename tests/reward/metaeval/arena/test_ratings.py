@@ -1,4 +1,4 @@
-"""Ratings on the scale of Elo, their ranges, what cannot be rated, weights of pairs; and who should meet next."""
+"""Ratings on the scale of Elo, their ranges, what cannot be rated, weights of pairs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from reward.errors import DataError
-from reward.metaeval.arena.battles import check_battle
 from reward.metaeval.arena.ratings import fit_strengths, rate_models, resampled_elo
 from reward.metaeval.arena.result import battle_table
-from reward.metaeval.arena.selection import interval_gains, next_battles
 from reward.metaeval.arena.voters import Voter
 from tests.reward.metaeval.arena.made_arenas import draw_arena, table_of
 
@@ -139,43 +137,3 @@ def test_weights_minimise_the_loss_of_caparena() -> None:
     assert strengths.tolist() == pytest.approx((expected - expected.mean()).tolist(), abs=1e-4)
     assert not np.allclose(weighted["rating"], plain["rating"], atol=1)
     assert weighted["battles"].tolist() == plain["battles"].tolist()  # battles are counted, not weighed
-
-
-# Who should meet next
-
-
-def test_the_gain_is_the_papers_and_favours_rare_and_close_pairs() -> None:
-    games = np.array([50.0, 50.0, 400.0, 0.0])
-    gains = interval_gains(np.array([25.0, 45.0, 200.0, 0.0]), games)
-    assert gains[3] > gains[0] > gains[1] > gains[2] > 0
-    spread, n = math.sqrt(0.25), 51
-    assert gains[0] == pytest.approx(spread / math.sqrt(n) - spread / math.sqrt(n + 1))
-
-
-def battle(image: str, one: str, two: str) -> dict[str, Any]:
-    captions = {"caption1": f"{one} on {image}", "caption2": f"{two} on {image}", "ref": f"seen {image}"}
-    return check_battle({"img": image, "source1": one, "source2": two, **captions}, "b")
-
-
-def test_a_new_model_of_unknown_strength_is_drawn_most() -> None:
-    battles, points = [], []
-    for pair, wins in {("a", "b"): 15, ("a", "c"): 20, ("b", "c"): 15, ("a", "new"): 0}.items():
-        battles += [battle(str(number), *pair) for number in range(30 if wins else 2)]
-        points += [1.0] * wins + [0.0] * ((30 if wins else 2) - wins)
-    proposed = next_battles(battles, np.array(points), 100, seed=0)
-    met = Counter(frozenset((each["source1"], each["source2"])) for each in proposed)
-    assert sum(number for pair, number in met.items() if "new" in pair) > 50
-    assert proposed == next_battles(battles, np.array(points), 100, seed=0)
-
-
-def test_proposed_battles_have_both_captions_and_are_new() -> None:
-    battles = [battle("1", "x", "y"), battle("1", "y", "z"), battle("2", "x", "y"), battle("2", "z", "x")]
-    proposed = next_battles(battles, np.array([1, 0, 0.5, np.nan]), 8, seed=0)
-    complete = [entry for entry in proposed if "img" in entry]
-    # x and z have not met on image 1, y and z not on image 2, though all three have captions of both
-    assert sorted((entry["img"], *sorted((entry["source1"], entry["source2"]))) for entry in complete) == [
-        ("1", "x", "z"),
-        ("2", "y", "z"),
-    ]
-    assert [battle(each["img"], each["source1"], each["source2"]) for each in complete] == complete
-    assert [set(entry) for entry in proposed if "img" not in entry] == [{"source1", "source2"}] * 6
