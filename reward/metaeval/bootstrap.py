@@ -140,13 +140,14 @@ def percentile_interval(value: float, replicates: np.ndarray) -> Interval:
     """95 % interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`.
 
     Replicates that are NaN are left out: the statistic cannot be computed on those resamples. If all are NaN, so are
-    the ends of the interval.
+    the ends of the interval. Infinite ones are not averaged.
     """
     tail = (1 - LEVEL) / 2
     replicates = replicates[~np.isnan(replicates)]
     if not len(replicates):
         return Interval(float(value), np.nan, np.nan)
-    low, high = np.quantile(replicates, [tail, 1 - tail])
+    method = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
+    low, high = np.quantile(replicates, [tail, 1 - tail], method=method)
     return Interval(float(value), float(low), float(high))
 
 

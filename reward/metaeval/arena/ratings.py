@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from reward.errors import DataError
-from reward.metaeval.bootstrap import LEVEL, RESAMPLES, bootstrap_weights
+from reward.metaeval.bootstrap import RESAMPLES, bootstrap_weights, percentile_interval
 
 BRADLEY_TERRY, ELO = "bradley-terry", "elo"
 _STEPS, _TOLERANCE = 200, 1e-9
@@ -66,10 +66,11 @@ def rate_models(
     found = {BRADLEY_TERRY: (fitted[0], resampled), ELO: (np.median(elo, axis=0), elo)}
     ratings = {}
     for method, (values, replicates) in found.items():
-        low, high = np.transpose([_range(value, column) for value, column in zip(values, replicates.T, strict=True)])
-        table = {"rating": values, "low": low, "high": high, "battles": games, "win_rate": won / games}
+        ranges = [percentile_interval(value, column) for value, column in zip(values, replicates.T, strict=True)]
+        table = pd.DataFrame(ranges, index=models).rename(columns={"value": "rating"})
+        table.loc[~np.isfinite(values), ["low", "high"]] = np.nan
         order = np.lexsort([models, -values.round(6)])  # NaN last, equal ones in order of their names
-        ratings[method] = pd.DataFrame(table, index=models).iloc[order]
+        ratings[method] = table.assign(battles=games, win_rate=won / games).iloc[order]
     return ratings
 
 
@@ -175,15 +176,3 @@ def resampled_elo(
         ratings[first] = ahead + change
         ratings[second] = behind - change
     return ratings.reshape(resamples, models)
-
-
-def _range(value: float, replicates: np.ndarray) -> tuple[float, float]:
-    """95 % range of replicates, which may be infinite, so none are averaged; that of an infinite value is none."""
-    if not np.isfinite(value):
-        return math.nan, math.nan
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    if np.isfinite(replicates).all():
-        low, high = np.quantile(replicates, ends)
-    else:
-        low, high = np.quantile(replicates[~np.isnan(replicates)], ends, method="inverted_cdf")
-    return float(low), float(high)

@@ -180,24 +180,14 @@ def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
 
 def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
     """Votes by a field that holds two scores, of caption 1 and of caption 2; `human` says how many ties there are."""
-    scores = np.full((len(battles), 2), np.nan)
-    for row, battle in enumerate(battles):
-        values = battle.get(name)
-        if values is None:
-            continue
-        is_pair = isinstance(values, list) and len(values) == 2
-        if not is_pair or any(isinstance(value, bool) or not isinstance(value, int | float | None) for value in values):
-            raise DataError(
-                f"battle {row + 1} on {battle['img']!r}: {name!r} must hold two numbers, the scores of caption 1 and "
-                f"caption 2, got {values!r:.80}"
-            )
-        scores[row] = [np.nan if value is None else value for value in values]
+    cells = [battle.get(name) or [None, None] for battle in battles]
+    try:
+        scores = np.array(cells, dtype=np.float64).reshape(len(battles), 2)  # None is NaN
+    except (TypeError, ValueError):
+        raise DataError(f"{name!r} must hold two numbers a battle, the scores of caption 1 and caption 2") from None
     if np.isnan(scores).all():
         fields = sorted({field for battle in battles for field, value in battle.items() if isinstance(value, list)})
-        raise DataError(
-            f"no battle has scores {name!r}: two numbers, [score of caption 1, score of caption 2]; fields with lists: "
-            f"{', '.join(fields) or 'none'}"
-        )
+        raise DataError(f"no battle has scores {name!r}; fields with lists: {', '.join(fields) or 'none'}")
     missing = int((~np.isfinite(scores)).sum())
     points, threshold = _score_points(battles, human, scores)
     return Voter(COLUMN + name, points, threshold, errors=missing, problem="the file has no score" if missing else "")

@@ -35,21 +35,6 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
     return folder / name
 
 
-def test_all_statistics_are_those_of_scipy(tmp_path: Path) -> None:
-    found = table_of(written(tmp_path, rating=RATINGS)).rows[0].evaluation
-    wanted = {
-        "tau-c": stats.kendalltau(WORDS, RATINGS, variant="c"),
-        "tau-b": stats.kendalltau(WORDS, RATINGS, variant="b"),
-        "spearman": stats.spearmanr(WORDS, RATINGS),
-        "pearson": stats.pearsonr(WORDS, RATINGS),
-    }
-    assert {name: each.value for name, each in found.estimates.items()} == pytest.approx(
-        {name: each.statistic for name, each in wanted.items()}, abs=1e-12
-    )
-    assert all(each.low < each.value < each.high for each in found.estimates.values())
-    assert found.images == 4
-
-
 def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
     labels = ["no", "yes", "no", "no", "yes", "no", "yes", "no"]
     found = table_of(written(tmp_path, label=labels)).rows[0].evaluation.estimates

@@ -153,10 +153,11 @@ def test_equal_rows_are_shown_once_and_no_row_is_best_and_worst(tmp_path: Path) 
     assert read([0.5, 0.5, 0.5], "xyx") == ([(1, 2), (2, 1)], [])
 
 
-def test_figures_are_of_all_captions(tmp_path: Path) -> None:
-    rows = [{"image": f"{row // 4}", "candidate": "a b", "reward": ((row * 7919) % 9001) / 9001} for row in range(9000)]
+def test_figures_are_of_all_captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward.metaeval.scored._BATCH", 7)
+    rows = [{"image": f"{row // 4}", "candidate": "a b", "reward": ((row * 79) % 91) / 91} for row in range(90)]
     found = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=3)
-    order = sorted(range(9000), key=lambda row: rows[row]["reward"])
+    order = sorted(range(90), key=lambda row: rows[row]["reward"])
     assert [row - 1 for row in found.best["row"]] == order[:-4:-1]
     assert [row - 1 for row in found.worst["row"]] == order[:3]
     assert found.scores["reward"].tolist() == [row["reward"] for row in rows]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,18 +13,13 @@ from reward.metaeval import (
     average_precision,
     bootstrap_weights,
     holm,
-    kendall_tau,
-    mean_difference,
     mean_interval,
-    pearson,
     roc_auc,
-    spearman,
     tie_threshold,
     verdicts,
     winoground_scores,
 )
 from reward.metaeval.bootstrap import p_value, resampled, with_mean
-from tests.reward.metaeval.small_benchmarks import correlation
 
 NAN = float("nan")
 
@@ -41,15 +33,6 @@ def test_the_interval_of_a_mean_is_that_of_theory_and_one_that_touches_zero_does
     assert Interval(-0.1, -0.2, -0.01).excludes_zero
 
 
-def test_pairing_sees_a_difference_that_two_intervals_hide():
-    rng = np.random.default_rng(0)
-    hard = rng.normal(size=100)  # how easy each scene is, for both systems
-    first, second = hard + 0.1 + 0.05 * rng.normal(size=100), hard + 0.05 * rng.normal(size=100)
-    weights = bootstrap_weights(100)
-    assert mean_interval(first, weights).low < mean_interval(second, weights).high
-    assert mean_difference(first, second, weights).low > 0
-
-
 def test_samples_of_one_image_are_drawn_together_and_widen_the_interval():
     images = np.repeat(np.arange(40), 10)
     weights = bootstrap_weights(400, clusters=images.tolist())
@@ -60,15 +43,6 @@ def test_samples_of_one_image_are_drawn_together_and_widen_the_interval():
     assert clustered.high - clustered.low > 2 * (single.high - single.low)
     assert np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=3))
     assert not np.array_equal(bootstrap_weights(9, seed=3), bootstrap_weights(9, seed=4))
-
-
-def test_a_resample_holds_the_rows_of_its_clusters_as_often_as_they_were_drawn():
-    rng = np.random.default_rng(0)
-    values, clusters = rng.normal(size=50), rng.integers(0, 6, 50)
-    weights = rng.multinomial(7, [1 / 7] * 7, size=20)  # no row is in the last cluster
-    drawn = [values[np.repeat(np.arange(50), times[clusters])] for times in weights]
-    expected = [np.mean(values), *(part.mean() if len(part) else NAN for part in drawn)]
-    assert resampled(np.mean, [values], weights, clusters) == pytest.approx(np.array(expected), nan_ok=True)
 
 
 def test_a_mean_lacks_what_the_estimate_lacks_and_averages_what_a_resample_has():
@@ -93,23 +67,6 @@ def test_the_test_errs_as_often_as_it_says_on_metrics_that_are_equally_good():
         weights = bootstrap_weights(80, resamples=199, seed=trial)
         small += p_value(resampled(np.mean, [first - second], weights)) < 0.1
     assert 8 <= small <= 34  # 20 are expected
-
-
-VALUES: dict[str, Any] = {
-    "tau-b": partial(kendall_tau, variant="b"),
-    "tau-c": kendall_tau,
-    "spearman": spearman,
-    "pearson": pearson,
-}
-PAIRS = st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.0, 0.25, 0.5, 1.0])), min_size=1, max_size=12)
-
-
-@given(pairs=PAIRS)
-@settings(max_examples=60, deadline=None)
-def test_correlations_are_those_of_scipy_and_constants_have_none(pairs):
-    scores, ratings = np.array(pairs, dtype=float).T
-    for name, value in VALUES.items():
-        assert value(scores, ratings) == pytest.approx(correlation(name, scores, ratings), abs=1e-12, nan_ok=True)
 
 
 @settings(max_examples=60, deadline=None)

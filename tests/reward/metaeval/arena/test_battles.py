@@ -103,13 +103,6 @@ def items(tmp_path):
     return read_auto(write(tmp_path, entries, "caparena_auto_600.json"))
 
 
-def test_a_caption_that_is_no_text_is_named(items):
-    with pytest.raises(
-        DataError, match=r"battle of .* on 'test_00000.jpg': field 'caption.' must be a text, got int: 3"
-    ):
-        make_auto_battles([items[0]._replace(caption=3)], {items[0].image: "a"}, "mine")
-
-
 def test_each_image_meets_its_baseline(items):
     battles = make_auto_battles(items, {item.image: f"mine {item.image}" for item in items}, "mine", seed=3)
     assert len(battles) == 6

@@ -70,8 +70,7 @@ def test_scores_in_the_file_give_as_many_ties_as_people_gave() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"s": [1, 2, 3]}, r"battle 1 on '1.png': 's' must hold two numbers.*got \[1, 2, 3\]"),
-        *[({"s": bad}, "must hold two numbers") for bad in (0.5, ["a", "b"], [True, 1])],
+        *[({"s": bad}, "'s' must hold two numbers") for bad in ([1, 2, 3], 0.5, ["a", "b"])],
         ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*fields with lists: other"),
         ({"s": [None, None]}, "no battle has scores 's'"),
     ],

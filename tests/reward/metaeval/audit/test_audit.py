@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material, first_half, nouns_of
+from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
 from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer
@@ -54,13 +54,6 @@ def test_every_attack_changes_a_caption_and_is_repeatable(kind: str) -> None:
 def test_attacks_take_any_text(text: str, kind: str, amount: int) -> None:
     made = ATTACKS[kind].apply(text, Material(random.Random(0), amount=amount))
     assert made is None or made[0] != made[1]
-
-
-def test_attacks_need_their_material() -> None:
-    bare = Material(random.Random(0))
-    assert [ATTACKS[kind].apply(CAPTION, bare) for kind in ("other image", "hallucination")] == [None] * 2
-    assert first_half("One sentence.") is None
-    assert {"dog", "people", "sky"} <= set(nouns_of(CAPTION))
 
 
 def test_a_metric_that_counts_words_is_cheated_by_length_and_not_by_truncation() -> None:
