@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -146,7 +147,7 @@ def percentile_interval(value: float, replicates: np.ndarray) -> Interval:
     replicates = replicates[~np.isnan(replicates)]
     if not len(replicates):
         return Interval(float(value), np.nan, np.nan)
-    method = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
+    method: Literal["linear", "inverted_cdf"] = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
     low, high = np.quantile(replicates, [tail, 1 - tail], method=method)
     return Interval(float(value), float(low), float(high))
 
