@@ -161,15 +161,14 @@ class _Captioner:
     def check(self) -> str:
         return self.name
 
-    def sample(self, wanted: Iterable[Any], sampling: Any) -> Iterator[tuple[int, Any]]:
+    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Any) -> Iterator[tuple[int, Any]]:
         from reward.judges.chat import Sampled
 
-        for each in wanted:
+        for row, image in images:
             time.sleep(float(os.environ["PICTURE_SECONDS"]))
             with (self.folder / "log").open("a") as file:
-                file.write(f"{Path(each.image).name}\n")
-            text = f"a star of {Path(each.image).name}"
-            yield each.row, [Sampled(text + " red" * length) for length in range(each.count)]
+                file.write(f"{image.name}\n")
+            yield row, [Sampled(f"a star of {image.name}" + " red" * length) for length in range(n)]
 
 
 class Corrupt(Answers):

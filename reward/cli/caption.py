@@ -152,8 +152,6 @@ def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
         if summary.truncated:
             cut = f"{summary.truncated} of {summary.candidates} candidates were cut at --max-tokens"
             console.print(cut, style="yellow")
-        if summary.thinking_cut:
-            console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} candidates")
         if summary.distinct is not None:
             few, style = ("", None) if summary.distinct > 0.5 else (_FEW, "yellow")
             console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}{few}", style=style)

@@ -83,7 +83,6 @@ def _report(preferences: Preferences, output: Path) -> None:
     for what, dropped in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
         for reason, count in dropped.most_common():
             console.print(f"{count} {what} left out: {reason}", style="yellow")
-    for name, value in preferences.facts.items():
-        console.print(f"{name}: {value:.4g}")
+    console.print(f"share of pairs whose chosen caption is longer: {preferences.chosen_longer:.4g}")
     kept = f"{preferences.images_kept} of {preferences.images} images"
     console.print(f"{len(preferences.rows)} rows of {kept} -> {output}", style="green")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reward.decoding.endings import end_tokens, up_to_end
@@ -62,34 +61,17 @@ class Sampling:
             if value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
 
+    def at_once(self, missing: int) -> int:
+        """How many captions are asked for, or sampled, at a time."""
+        return min(missing, self.chunk or missing)
 
-@dataclass(frozen=True)
-class Wanted:
-    """Captions that are missing.
 
-    Args:
-        row: number of the image.
-        image: of which captions are wanted.
-        have: captions of it that are there already.
-        count: captions that are missing.
-    """
+def _seed(seed: int, row: int, have: int) -> int:
+    """A seed for an image and the captions before, so that each is drawn by itself, also by a run that goes on."""
+    return int(hashlib.sha256(f"{seed} {row} {have}".encode()).hexdigest()[:8], 16) // 2
 
-    row: int
-    image: ImageLike
-    have: int
-    count: int
 
-    def at_once(self, sampling: Sampling) -> int:
-        """How many of them are asked for, or sampled, at a time."""
-        return min(self.count, sampling.chunk or self.count)
-
-    def after(self, written: int) -> Wanted:
-        """What is missing once so many more are there."""
-        return replace(self, have=self.have + written, count=self.count - written)
-
-    def seed(self, seed: int) -> int:
-        """A seed for this image and the captions before, so that a run that goes on draws what it would have drawn."""
-        return int(hashlib.sha256(f"{seed} {self.row} {self.have}".encode()).hexdigest()[:8], 16) // 2
+Written = Iterator[tuple[int, list[Sampled] | str]]  # (row, all its captions, or why there are none)
 
 
 class ServerCaptioner:
@@ -135,68 +117,65 @@ class ServerCaptioner:
             self._judge = self._asked(models[0])
         return self._model
 
-    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        """(row, captions) as they are written, in parts and in any order; or (row, reason) of an image without.
+    def sample(self, images: Iterable[tuple[int, ImageLike]], n: int, sampling: Sampling) -> Written:
+        """(row, its n captions) as they are written, in any order; or (row, reason) of an image without.
 
         As many requests go out at a time as the settings allow.
+
+        Args:
+            images: (row, image) of each.
+            n: captions of an image.
+            sampling: how they are written.
 
         Raises:
             JudgeError: wrong key or model, or the server is down. What it was writing is given first.
         """
-        waiting, again = iter(wanted), deque[Wanted]()
-        pending: dict[Future[list[Sampled]], Wanted] = {}
-        stop: BaseException | None = None
+        waiting, stop = iter(images), None
+        pending: dict[Future[list[Sampled]], tuple[int, ImageLike, list[Sampled]]] = {}
         try:
             while True:
-                while stop is None and len(pending) < self._judge.concurrency:
-                    want = again.popleft() if again else next(waiting, None)
-                    if want is None:
-                        break
-                    pending[self._ask(want, sampling)] = want
+                while stop is None and len(pending) < self._judge.concurrency and (new := next(waiting, None)):
+                    pending[self._ask(*new, [], n, sampling)] = (*new, [])
                 if not pending:
                     break
-                try:
-                    done = wait(pending, return_when=FIRST_COMPLETED).done
-                except KeyboardInterrupt as error:
-                    stop, done = error, {future for future in pending if future.done()}
-                    for future in set(pending) - done:
-                        future.cancel()
-                        del pending[future]
-                for future in done:
-                    want = pending.pop(future)
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    row, image, captions = pending.pop(future)
                     try:
-                        captions = future.result()[: want.count]
+                        captions += future.result()
                     except JudgeError as error:
                         if error.failures:
-                            yield want.row, _refused(error, want, sampling)
-                        stop = stop or (None if error.failures else error)
+                            yield row, _refused(error, sampling.at_once(n - len(captions)))
+                        else:
+                            stop = stop or error
                         continue
-                    yield want.row, captions
-                    if len(captions) < want.count:
-                        again.append(want.after(len(captions)))
+                    if len(captions) >= n:
+                        yield row, captions[:n]
+                    elif stop is None:
+                        pending[self._ask(row, image, captions, n, sampling)] = row, image, captions
         finally:
             for future in pending:
                 future.cancel()
         if stop is not None:
             raise stop
 
-    def _ask(self, want: Wanted, sampling: Sampling) -> Future[list[Sampled]]:
+    def _ask(
+        self, row: int, image: ImageLike, have: list[Sampled], n: int, sampling: Sampling
+    ) -> Future[list[Sampled]]:
         extra = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
         if sampling.seed is not None:
-            extra["seed"] = want.seed(sampling.seed)
+            extra["seed"] = _seed(sampling.seed, row, len(have))
         return self._judge.sample(
-            Question(sampling.prompt, want.image, sampling.system),
-            want.at_once(sampling),
+            Question(sampling.prompt, image, sampling.system),
+            sampling.at_once(n - len(have)),
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_tokens,
-            logprobs=False,
             **extra,
         )
 
 
-def _refused(error: JudgeError, want: Wanted, sampling: Sampling) -> str:
+def _refused(error: JudgeError, asked: int) -> str:
     reason = error.failures[0]
-    several = "server refuses" in reason and want.at_once(sampling) > 1
+    several = "server refuses" in reason and asked > 1
     return reason + "; if these are too many at once, give a smaller --chunk, such as 1" * several
 
 
@@ -249,35 +228,34 @@ class LocalCaptioner:
         """Names its weights as they are stored now, and their dtype; stored captions belong to it."""
         return f"{fingerprint_source(self.name)} {self._dtype or ''}".strip()
 
-    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        """(row, captions) image by image, in parts; or (row, reason) of an image that cannot be read."""
+    def sample(self, images: Iterable[tuple[int, ImageLike]], n: int, sampling: Sampling) -> Written:
+        """(row, its n captions) image by image; or (row, reason) of one that cannot be read. See `ServerCaptioner`."""
         self.check()
-        if sampling.seed is None:  # torch's own random numbers begin alike in each process, one that goes on too
-            sampling = replace(sampling, seed=secrets.randbits(31))
-        for want in wanted:
+        # without one, torch's own random numbers begin alike in each process, also in one that goes on
+        seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
+        for row, image in images:
             try:
-                image = load_image(want.image)
+                shown = load_image(image)
             except ImageError as error:
-                yield want.row, str(error)
+                yield row, str(error)
                 continue
-            while want.count > 0:
-                captions = self._write(image, want, sampling)
-                yield want.row, captions
-                want = want.after(len(captions))
+            captions: list[Sampled] = []
+            while len(captions) < n:
+                captions += self._write(shown, n - len(captions), _seed(seed, row, len(captions)), sampling)
+            yield row, captions
 
-    def _write(self, image: Any, want: Wanted, sampling: Sampling) -> list[Sampled]:
+    def _write(self, image: Any, missing: int, seed: int, sampling: Sampling) -> list[Sampled]:
         import torch
 
         assert self._loaded is not None
-        assert sampling.seed is not None
         model, processor = self._loaded
         inputs = prompt_inputs(processor, [image], sampling.prompt, sampling.system).to(model.device, model.dtype)
         drawn: dict[str, Any] = {"do_sample": False}
         if sampling.temperature > 0:
-            drawn = {"do_sample": True, "num_return_sequences": want.at_once(sampling), "top_k": 0}
+            drawn = {"do_sample": True, "num_return_sequences": sampling.at_once(missing), "top_k": 0}
             drawn |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         with torch.random.fork_rng(), torch.inference_mode():
-            torch.manual_seed(want.seed(sampling.seed))
+            torch.manual_seed(seed)
             sequences = model.generate(**inputs, max_new_tokens=sampling.max_tokens, **drawn)
         ends = end_tokens(processor, model.generation_config)
         written = up_to_end(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)

@@ -8,14 +8,14 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import reward
-from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner, Wanted
+from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.endings import nearly_greedy
 from reward.decoding.photos import ImageRow
 from reward.decoding.selection import distinct_share, rank
@@ -36,10 +36,10 @@ from reward.scoring.writers import check_output_name, json_line, write_atomicall
 class CaptioningSummary:
     """The outcome of a run: `images` rows of `output`, of which `captioned` have a caption.
 
-    `candidates` were written for them by all runs, `resumed` of them by earlier ones; the length limit cut `truncated`,
-    and from `thinking_cut` some reasoning was cut. `distinct` is the share that repeats no other of its image (None
-    with one an image). `problems` is {reason: images} without a caption, of which the same call tries `to_try_again`
-    again. `already_done` says that the output was there, from the same images and settings.
+    `candidates` were written for them by all runs, `resumed` of them by earlier ones; the length limit cut `truncated`.
+    `distinct` is the share that repeats no other of its image (None with one an image). `problems` is {reason: images}
+    without a caption, of which the same call tries `to_try_again` again. `already_done` says that the output was there,
+    from the same images and settings.
     """
 
     output: Path
@@ -48,7 +48,6 @@ class CaptioningSummary:
     candidates: int = 0
     resumed: int = 0
     truncated: int = 0
-    thinking_cut: int = 0
     distinct: float | None = None
     problems: dict[str, int] = field(default_factory=dict)
     to_try_again: int = 0
@@ -58,65 +57,6 @@ class CaptioningSummary:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     already_done: bool = False
-
-
-class _Candidates:
-    """The candidates of each image; of each reply is kept [key of the image, [[text, truncated], ...]].
-
-    That is what was written; `captions` are without the reasoning, from `thinking_cut` of them some was cut.
-    """
-
-    def __init__(self, images: Sequence[ImageRow], count: int, kept: Kept) -> None:
-        self.images, self.count, self.thinking_cut, self._kept = images, count, 0, kept
-        self.problems = {place: row.problem for place, row in enumerate(images) if row.problem is not None}
-        stored: dict[str, list[Sampled]] = {}
-        for key, captions in kept:
-            stored.setdefault(key, []).extend(Sampled(*caption) for caption in captions)
-        seen: Counter[str] = Counter()
-        self._keys = []
-        for row in images:  # an image that comes twice is captioned twice
-            seen[row.key] += 1
-            self._keys.append(f"{row.key} {seen[row.key]}")
-        self.captions = [self._shown(stored.get(key, [])[:count]) for key in self._keys]
-
-    def _shown(self, captions: list[Sampled]) -> list[Sampled]:
-        shown = [replace(caption, text=without_thinking(caption.text)) for caption in captions]
-        self.thinking_cut += sum(a != b for a, b in zip(captions, shown, strict=True))
-        return shown
-
-    def is_complete(self, row: int) -> bool:
-        return row in self.problems or len(self.captions[row]) >= self.count
-
-    def missing(self) -> list[Wanted]:
-        have = enumerate(map(len, self.captions))
-        return [Wanted(row, self.images[row].path, n, self.count - n) for row, n in have if not self.is_complete(row)]
-
-    def add(self, row: int, captions: list[Sampled] | str) -> None:
-        """Stores what was written, or notes the reason why nothing was."""
-        try:
-            for caption in [] if isinstance(captions, str) else captions:
-                check_encodable(caption.text, "a caption")
-        except InvalidSampleError as error:  # which no file holds
-            captions = str(error)
-        if isinstance(captions, str):
-            self.problems[row] = captions
-            return
-        self._kept.add([[self._keys[row], [[each.text, each.truncated] for each in captions]]])
-        self.captions[row] += self._shown(captions)
-
-    def is_scored(self, row: int) -> bool:
-        """Whether an image has candidates to choose from; one that failed midway has fewer than it should."""
-        return row not in self.problems and bool(self.captions[row])
-
-    def rows(self, names: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Rows for `rerank_dataset`."""
-        rows = []
-        for row, captions in enumerate(self.captions):
-            if self.is_scored(row):
-                rows.append({"image": names[row], "candidates": [caption.text for caption in captions]})
-                if any(image.references for image in self.images):
-                    rows[-1]["references"] = list(self.images[row].references)
-        return rows
 
 
 def caption_images(
@@ -140,7 +80,8 @@ def caption_images(
 ) -> CaptioningSummary:
     """Writes one row an image: `image` (its path from the folder of the output), `caption`, `reward` and `error`.
 
-    Candidates are in `<output>.partial` as soon as they are written, and are scored afterwards by `rerank_dataset`.
+    An image's candidates are in `<output>.partial` as soon as all are written, without their reasoning
+    (`without_thinking`), and are scored afterwards by `rerank_dataset`.
     After Ctrl-C or a kill, the same call asks only for what is missing. Images that got no caption, say because the
     file is broken or the server refused them, have a reason in `error`, and the same call tries them again.
 
@@ -183,7 +124,8 @@ def caption_images(
     _check_choice(n, sampling)
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
-    if any(spec.needs_references for spec in metrics.specs) and not any(row.references for row in images):
+    has_references = any(row.references for row in images)
+    if any(spec.needs_references for spec in metrics.specs) and not has_references:
         raise DataError(
             f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
         )
@@ -203,40 +145,70 @@ def caption_images(
         return CaptioningSummary(**{**done, "usage": Usage(**done["usage"]), "output": output, "already_done": True})
 
     with _replies(run.partial, drawing, overwrite) as kept:
-        made = _Candidates(images, n, kept)
-        summary = CaptioningSummary(output, len(images), resumed=sum(map(len, made.captions)), usage=captioner.usage)
-        missing = made.missing()
+        stored = {key: [Sampled(*each) for each in captions] for key, captions in kept}
+        keys, problems = [*_keys(images)], {row: each.problem for row, each in enumerate(images) if each.problem}
+        written = {row: stored[key] for row, key in enumerate(keys) if key in stored}
+        summary = CaptioningSummary(output, len(images), resumed=n * len(written), usage=captioner.usage)
+        missing = [(row, each.path) for row, each in enumerate(images) if row not in problems and row not in written]
         if missing:
             kept.describe("captioner", captioner.check())
         scorer: Any = metric if devices is not None else metrics.load()  # before captions are paid for
         with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
-            for row, captions in captioner.sample(iter(missing), sampling) if missing else ():
-                made.add(row, captions)
-                advance(int(made.is_complete(row)), int(isinstance(captions, str)))
-        if not any(made.captions):
-            reason = next(iter(made.problems.values()), "the model wrote nothing")
+            for row, captions in captioner.sample(missing, n, sampling) if missing else ():
+                try:
+                    written[row] = _shown(captions)
+                    kept.add([[keys[row], [[each.text, each.truncated] for each in written[row]]]])
+                except InvalidSampleError as error:
+                    problems[row] = str(error)
+                advance(int(row in written), int(row in problems))
+        if not written:
+            reason = next(iter(problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
         candidates = output.with_name(f"{output.name}.candidates.jsonl")
         settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
         settings |= {"workers": workers}
         settings |= {} if devices is None else {"devices": devices, "source": source, **options}
         settings |= {"image_root": output.parent, "progress": progress}
-        rows = Dataset.from_list(made.rows(names))
+        rows = Dataset.from_list(
+            [
+                {"image": names[row], "candidates": [each.text for each in written[row]]}
+                | ({"references": list(images[row].references)} if has_references else {})
+                for row in sorted(written)
+            ]
+        )
         try:
             rerank_dataset(rows, scorer, candidates, **settings, overwrite=overwrite)
         except OtherRunError:  # of this very run, when it had fewer candidates or another metric
             rerank_dataset(rows, scorer, candidates, **settings, overwrite=True)
-        write_atomically(output, lambda path: _write(path, made, names, candidates, summary))
+        write_atomically(output, lambda path: _write(path, written, problems, names, candidates, summary))
         candidates.with_name(candidates.name + ".summary.json").unlink(missing_ok=True)
         if not keep_candidates:
             candidates.unlink()
-        summary.checkpoints, summary.thinking_cut = metrics.checkpoints, made.thinking_cut
-        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(made.problems)
-        summary.distinct = distinct_share([[caption.text for caption in captions] for captions in made.captions])
-        run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(made.problems))
-        if not made.problems:  # else the same call goes on with them
+        summary.checkpoints = metrics.checkpoints
+        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(problems)
+        summary.distinct = distinct_share([[each.text for each in captions] for captions in written.values()])
+        run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(problems))
+        if not problems:  # else the same call goes on with them
             kept.delete()
     return summary
+
+
+def _keys(images: Sequence[ImageRow]) -> Iterator[str]:
+    """A key for each row: an image that comes twice is captioned twice."""
+    seen = Counter[str]()
+    for row in images:
+        seen[row.key] += 1
+        yield f"{row.key} {seen[row.key]}"
+
+
+def _shown(captions: list[Sampled] | str) -> list[Sampled]:
+    """The captions without reasoning; raises the reason why there are none, or why no file can hold them."""
+    if isinstance(captions, str):
+        raise InvalidSampleError(captions)
+    shown = [Sampled(without_thinking(each.text), each.truncated) for each in captions]
+    for each in shown:
+        check_encodable(each.text, "a caption")
+    return shown
 
 
 def _check_choice(n: int, sampling: Sampling) -> None:
@@ -267,21 +239,25 @@ def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
 
 
 def _write(
-    path: Path, made: _Candidates, names: Sequence[str | None], candidates: Path, summary: CaptioningSummary
+    path: Path,
+    written: Mapping[int, list[Sampled]],
+    problems: Mapping[int, str],
+    names: Sequence[str | None],
+    candidates: Path,
+    summary: CaptioningSummary,
 ) -> None:
     """Writes the rows of the output, and counts them."""
     every, taken = list[float](), list[float]()
     with candidates.open(encoding="utf-8") as lines, path.open("w", encoding="utf-8") as file:
         for row, name in enumerate(names):
-            summary.candidates += len(made.captions[row])
-            summary.truncated += sum(caption.truncated for caption in made.captions[row])
-            line: dict[str, Any] = json.loads(next(lines)) if made.is_scored(row) else {"error": made.problems.get(row)}
-            rewards = line.get("rewards") or []
-            known = [reward for reward in rewards if reward is not None]
+            summary.candidates += len(written.get(row, ()))
+            summary.truncated += sum(caption.truncated for caption in written.get(row, ()))
+            line: dict[str, Any] = json.loads(next(lines)) if row in written else {"error": problems.get(row)}
+            known = [reward for reward in line.get("rewards") or [] if reward is not None]
             caption, value, error = None, None, line["error"]
             if known:
-                best = rank(rewards)[0]
-                caption, value, error = line["candidates"][best], rewards[best], None
+                best = rank(line["rewards"])[0]
+                caption, value, error = line["candidates"][best], line["rewards"][best], None
                 summary.captioned += 1
                 every += known
                 taken.append(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import summary_beside
-from reward.scoring.writers import check_output_name, write_atomically
+from reward.scoring.writers import check_output_name, json_line, write_atomically
 from reward.values import listed, or_none, values_of
 
 _ROWS = 256  # rows of a table; they may hold whole images
@@ -247,18 +247,17 @@ def _json_lines(rows: list[dict[str, Any]], path: Path, *, folder: Path) -> None
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             images = [Path(os.path.relpath(image, folder)).as_posix() for image in row["images"]]
-            file.write(json.dumps({**row, "images": images}, ensure_ascii=False, allow_nan=False) + "\n")
+            file.write(json_line({**row, "images": images}))
 
 
 def _parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     def with_bytes(image: Any) -> dict[str, Any]:
         return image if isinstance(image, dict) else {"bytes": Path(image).read_bytes(), "path": Path(image).name}
 
-    schema = features().arrow_schema
-    remaining: Iterator[dict[str, Any]] = iter(rows)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema, remaining = features().arrow_schema, iter(rows)
     with pq.ParquetWriter(path, schema) as writer:
         while some := list(islice(remaining, _ROWS)):
             whole = [{**row, "images": [with_bytes(image) for image in row["images"]]} for row in some]

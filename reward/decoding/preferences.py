@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from reward.errors import ConfigError, DataError
 from reward.rewards.chats import has_placeholder
 from reward.samples import is_wordless
-from reward.words import count_words, words_of
+from reward.words import words_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,9 @@ class PreferenceRules:
         length_ratio: the longer caption of a pair has at most this many times the characters of the shorter; None for
             any. Metrics and judges may like long captions, and DPO then learns length.
         minimum: least score of a chosen caption; None for any.
-        near: of captions with at least this `similarity`, only the best is used; 1 drops only those that are the same
-            up to case and punctuation. DPO on nearly equal captions lowers the probability of both.
+        near: of captions that share this much of their pairs of neighbouring words (Dice, 0 to 1), only the best is
+            used; 1 drops only those that are the same up to case and punctuation. DPO on nearly equal captions lowers
+            the probability of both.
 
     Raises:
         ConfigError: a value is out of range.
@@ -82,19 +83,6 @@ class ImageCandidates:
     captions: list[Any] = field(default_factory=list)
     scores: list[float | None] = field(default_factory=list)
     problem: str | None = None
-
-
-def similarity(first: str, second: str) -> float:
-    """How much two captions have in common, from 0 to 1: pairs of neighbouring words in both, of all in either (Dice).
-
-    Case, punctuation and white space do not count; the order of words does. Of scripts without spaces, each character
-    is a word.
-
-    Example:
-        >>> similarity("A red star.", "a  red star"), similarity("A red star.", "A star, red.")
-        (1.0, 0.25)
-    """
-    return _dice(_word_pairs(first), _word_pairs(second))
 
 
 def is_apart(better: float, worse: float, margin: float) -> bool:
@@ -199,7 +187,7 @@ class Preferences:
         images: how many images (with different prompts) there were.
         images_kept: how many of them have rows.
         images_dropped, captions_dropped: {why: how many}.
-        facts: figures of the pairs, such as the mean scores and the share of pairs whose chosen caption is longer.
+        chosen_longer: share of pairs whose chosen caption is the longer one.
     """
 
     rows: list[dict[str, Any]]
@@ -207,7 +195,7 @@ class Preferences:
     images_kept: int
     images_dropped: Counter[str]
     captions_dropped: Counter[str]
-    facts: dict[str, float]
+    chosen_longer: float
 
     @classmethod
     def choose(cls, groups: Sequence[ImageCandidates], rules: PreferenceRules) -> Preferences:
@@ -237,23 +225,11 @@ class Preferences:
                 "temperature, or loosen the rules (margin, length ratio, minimum, near)"
             )
         rows = [_row(group, pair) for group, own in chosen for pair in own]
-        facts = _facts([pair for _, own in chosen for pair in own])
-        return cls(rows, len(groups), len(chosen), dropped, left_out, facts)
+        longer = fmean(len(pair.chosen.text) > len(pair.rejected.text) for _, own in chosen for pair in own)
+        return cls(rows, len(groups), len(chosen), dropped, left_out, longer)
 
 
 def _row(group: ImageCandidates, pair: Pair) -> dict[str, Any]:
     said = {name: [{"role": "assistant", "content": each.text}] for name, each in pair._asdict().items()}
     scores = {f"{name}_score": each.score for name, each in pair._asdict().items()}
     return {"images": [group.image], "prompt": group.prompt, **said, **scores}
-
-
-def _facts(pairs: Sequence[Pair]) -> dict[str, float]:
-    facts = {}
-    for name, captions in (
-        ("chosen", [pair.chosen for pair in pairs]),
-        ("rejected", [pair.rejected for pair in pairs]),
-    ):
-        facts[f"mean score of {name}"] = fmean(each.score for each in captions)
-        facts[f"mean words of {name}"] = fmean(count_words(each.text) for each in captions)
-    longer = [len(pair.chosen.text) > len(pair.rejected.text) for pair in pairs]
-    return {**facts, "share of pairs whose chosen caption is longer": fmean(longer)}

@@ -10,7 +10,7 @@ from integrations.demo.captioner import write_captions
 from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
 from reward import VelaReward
-from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, Wanted
+from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling
 from reward.errors import ConfigError
 from reward.scenes import make_dataset
 from tests.integrations.short_training import make_trainer
@@ -118,7 +118,7 @@ def test_a_local_captioner_loads_what_was_trained(trained, tmp_path):
     policy, processor = trained.model, trained.processing_class
     trained.save_model(tmp_path)
     captioner = LocalCaptioner(tmp_path)
-    ((_, [caption]),) = captioner.sample([Wanted(0, IMAGE, 0, 1)], Sampling(prompt=EMBEDDED_PROMPT, temperature=0))
+    ((_, [caption]),) = captioner.sample([(0, IMAGE)], 1, Sampling(prompt=EMBEDDED_PROMPT, temperature=0))
     [[expected]] = write_captions(policy, processor, [IMAGE], greedy=True, max_new_tokens=256)
     assert caption.text == expected
 

@@ -15,10 +15,6 @@ import pytest
 from PIL import Image
 
 from reward.decoding.captioners import EMBEDDED_PROMPT
-from reward.decoding.captioning import _Candidates as Candidates
-from reward.decoding.photos import ImageRow
-from reward.judges.chat import Sampled
-from reward.scoring.kept import Kept
 from tests.json_lines import read_lines, write_lines
 from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
@@ -201,17 +197,6 @@ def test_a_name_that_is_not_utf8_costs_its_image_alone(run: Run, photos: Path, t
     (bad,) = [row for row in read_lines(output) if row["caption"] is None]
     assert bad["image"] is None
     assert r"caf\udce9.png'; rename it" in bad["error"]
-
-
-def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -> None:
-    """A server's JSON may spell half of an emoji."""
-    images = [ImageRow(tmp_path / f"{number}.png") for number in range(2)]
-    with Kept(tmp_path / "kept", {}) as kept:
-        made = Candidates(images, 2, kept)
-        for row, text in enumerate(("A \ud83d star.", "A star.")):
-            made.add(row, [Sampled("A moon."), Sampled(text)])
-        assert "lone surrogate at position 2" in made.problems[0]
-        assert [made.is_scored(row) for row in range(2)] == [False, True]
 
 
 def test_the_weighted_mean_of_several_metrics_chooses(run: Run, photos: Path, tmp_path: Path) -> None:

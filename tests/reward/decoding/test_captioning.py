@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from reward.decoding.captioners import Sampling, Wanted
+from reward.decoding.captioners import Sampling, Written
 from reward.decoding.captioning import CaptioningSummary, caption_images
 from reward.decoding.photos import ImageRow, read_images
 from reward.judges import Usage
@@ -24,18 +24,36 @@ class Captioner:
     name = "model"
 
     def __init__(self) -> None:
-        self.usage, self.is_up, self.asked = Usage(), False, 0
+        self.usage, self.is_up, self.asked, self.half = Usage(), False, 0, False
 
     def check(self) -> str:
         return self.name
 
-    def sample(self, wanted: Iterable[Wanted], sampling: Sampling) -> Iterator[tuple[int, list[Sampled] | str]]:
-        for each in wanted:
-            self.asked += each.count
-            if each.row == 0 and not self.is_up:
-                yield each.row, "the server refused"
+    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Sampling) -> Written:
+        for row, _ in images:
+            self.asked += n
+            if row == 0 and not self.is_up:
+                yield row, "the server refused"
+            elif row == 1 and self.half:
+                yield row, [Sampled("A \ud83d star.")] * n
             else:
-                yield each.row, [Sampled("a" + " red" * length + " star") for length in range(each.count)]
+                yield row, [Sampled("a" + " red" * length + " star") for length in range(n)]
+
+
+def four_images(folder: Path) -> list[ImageRow]:
+    (folder / "images").mkdir()
+    for number in range(4):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / "images" / f"{number}.png")
+    return read_images(folder / "images")
+
+
+def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -> None:
+    """A server's JSON may spell half of an emoji."""
+    captioner = Captioner()
+    captioner.is_up = captioner.half = True
+    summary = caption_images(four_images(tmp_path), captioner, tmp_path / "c.jsonl", metric="length", n=2)  # type: ignore[arg-type]
+    assert (summary.captioned, summary.to_try_again) == (3, 1)
+    assert "lone surrogate at position 2" in next(iter(summary.problems))
 
 
 @pytest.mark.parametrize(("answers", "metric"), [(True, "length"), (False, "unigram"), (False, "length")])
@@ -43,11 +61,7 @@ def test_ctrl_c_while_captions_are_scored(
     answers: bool, metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run goes on, also where the server answers at last, or another metric chooses."""
-    images = tmp_path / "images"
-    images.mkdir()
-    for number in range(4):
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(images / f"{number}.png")
-    rows = [ImageRow(row.path, ("A star.",)) for row in read_images(images)]
+    rows = [ImageRow(row.path, ("A star.",)) for row in four_images(tmp_path)]
     captioner = Captioner()
 
     def run(metric: str) -> CaptioningSummary:

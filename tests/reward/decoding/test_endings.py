@@ -13,7 +13,7 @@ from PIL import Image
 
 from integrations.demo.captioner import write_captions
 from integrations.hf_generate import BestOfN
-from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, Wanted, prompt_inputs
+from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, prompt_inputs
 from reward.decoding.captioning import caption_images
 from reward.decoding.endings import end_tokens, up_to_end
 from reward.decoding.selection import rerank
@@ -32,7 +32,7 @@ def by_captioner(model: Any, processor: Any) -> list[str]:
     captioner = LocalCaptioner("embedded", device="cpu")
     captioner._loaded = model, processor
     sampling = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=12, seed=0)
-    return [each.text for _, captions in captioner.sample([Wanted(0, IMAGE, 0, 6)], sampling) for each in captions]
+    return [each.text for _, captions in captioner.sample([(0, IMAGE)], 6, sampling) for each in captions]
 
 
 def by_best_of_n(model: Any, processor: Any) -> list[str]:
@@ -77,10 +77,10 @@ def test_end_tokens_are_those_of_the_tokenizer_and_the_configs(ids: Any) -> None
 
 def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on() -> None:
     sampling, drawn = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=20, temperature=1.5, chunk=2), list[list[str]]()
-    for have in (0, 6):
+    for _ in range(2):
         torch.manual_seed(0)  # as torch begins in each process
-        parts = embedded().sample([Wanted(0, IMAGE, have, 6)], sampling)
-        drawn.append([caption.text for _, part in parts for caption in part])
+        ((_, captions),) = embedded().sample([(0, IMAGE)], 6, sampling)
+        drawn.append([caption.text for caption in captions])  # type: ignore[union-attr]
     assert len(set(drawn[0])) > 3
     assert drawn[0] != drawn[1]
 
