@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.fragments import file_system
-from integrations.ray_data.stores import explained, explaining, is_down
+from integrations.ray_data.stores import explaining
 from reward.errors import OutputError
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ class OutputFolder:
             try:
                 self.system.put_file(str(local), temporary)
                 self.system.mv(temporary, f"{self.path}/{name}")
-            except Exception as error:
-                if not is_down(error):
-                    with suppress(Exception):  # half a file takes room that may be short
-                        self.system.rm_file(temporary)
+            except Exception:
+                with suppress(Exception):  # half a file takes room that may be short
+                    self.system.rm_file(temporary)
                 raise
 
     def remove(self, names: Iterable[str]) -> None:
@@ -117,11 +116,10 @@ class OutputFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        try:
-            with self.system.open(f"{self.path}/{part}", "rb") as file:
-                record: dict[str, Any] = json.loads(pq.ParquetFile(file).metadata.metadata[b"capreward"])
-                return record
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            if is_down(error):
-                raise OutputError(f"{self.address}/{part} cannot be read: {explained(error)}") from error
-            return None
+        with explaining(f"{self.address}/{part} cannot be read", OutputError):
+            try:
+                with self.system.open(f"{self.path}/{part}", "rb") as file:
+                    record: dict[str, Any] = json.loads(pq.ParquetFile(file).metadata.metadata[b"capreward"])
+                    return record
+            except (pa.ArrowException, ValueError, KeyError, TypeError):
+                return None

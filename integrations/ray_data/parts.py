@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import tempfile
@@ -11,15 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.ray_data.fetching import fetched
 from integrations.ray_data.fragments import Fragment
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.reading import opened, pieces, told
-from integrations.ray_data.stores import explained, is_full
+from integrations.ray_data.stores import explained
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
-from reward.scoring.columns import ColumnPlan
 from reward.scoring.schemas import arrow_type
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
@@ -51,27 +48,6 @@ class Job:
     run: str
     checkpoint: Any
 
-    def root(self, fragment: Fragment) -> str:
-        """Where the relative image paths of a fragment start."""
-        return fragment.folder if self.image_root is None else self.image_root
-
-
-class PictureDigest:
-    """Digest of the image files of rows as they are now; None if no image is a file of this disk."""
-
-    def __init__(self, plan: ColumnPlan, root: str) -> None:
-        self._plan, self._root, self._digest, self._has_files = plan, root, hashlib.sha256(), False
-
-    def add(self, rows: Sequence[Any]) -> None:
-        for row in rows:
-            stamp = self._plan.task(row, root=self._root).stamp
-            self._digest.update(f"{stamp}\n".encode())
-            self._has_files |= bool(stamp)
-
-    @property
-    def value(self) -> str | None:
-        return self._digest.hexdigest()[:16] if self._has_files else None
-
 
 class PartScorer:
     """Scores fragments and writes their parts. A callable class for `Dataset.map_batches`.
@@ -92,7 +68,7 @@ class PartScorer:
             self.fatal = str(error)
 
     def _scorer(self, root: str | None) -> BatchScorer:
-        scorer = BatchScorer(**self.job.scorer, image_root=root, fetch=fetched)
+        scorer = BatchScorer(**self.job.scorer, image_root=root)
         scorer.given.made_for = repr(self.job.checkpoint)
         return scorer
 
@@ -103,8 +79,8 @@ class PartScorer:
             batch: {"fragment": what `Fragment.to_json` gave of each}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part`, `images`
-            and `pictures` (see `PictureDigest`); or `part` and `problem` or `unwritten`; or `fatal`.
+            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part` and
+            `images`; or `part` and `problem` or `unwritten`; or `fatal`.
         """
         return {"record": [json.dumps(self._record(Fragment(**json.loads(line)))) for line in batch["fragment"]]}
 
@@ -120,29 +96,26 @@ class PartScorer:
         except CheckpointError as error:  # it was changed since the run began
             return {"fatal": str(error)}
         except OSError as error:  # an OutputError, or no room for the part while it is made
-            if not isinstance(error, OutputError) and not is_full(error):
-                raise
-            where = "" if isinstance(error, OutputError) else f"no part can be made in {tempfile.gettempdir()}: "
+            where = "" if isinstance(error, OutputError) else f"{part} cannot be made: "
             return {"part": part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
 
     def _write(self, fragment: Fragment, source: Source, part: str) -> dict[str, Any]:
         import pyarrow as pa
 
-        job, root = self.job, self.job.root(fragment)
+        job = self.job
         if strange := {*source.columns} - {*job.columns}:
             raise DataError(
                 f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which the "
                 "output has its columns: add a row that has it to the first file, or leave it out of the data"
             )
-        scorer = self._scorer(root)
+        scorer = self._scorer(fragment.folder if job.image_root is None else job.image_root)
         plan, types = scorer.plan(job.columns), scorer.columns(job.columns).types
-        summary, pictures = SummaryBuilder(), PictureDigest(plan, root)
+        summary = SummaryBuilder()
         added: dict[str, list[Any]] = {name: [] for name in types}
         for piece in ahead(pieces(told(source.rows(plan.names), fragment))):
             for name, values in scorer.score_rows(piece, job.columns, summary).items():
                 added[name] += values
-            pictures.add(piece)
-        record = {**summary.record(), "images": scorer.images_decoded, "pictures": pictures.value}
+        record = {**summary.record(), "images": scorer.images_decoded}
         schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
         rows = rows_with(told(source.records(), fragment), [*types], zip(*added.values(), strict=True))
         with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +17,14 @@ import reward
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_parquet
 from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.parts import Job, PictureDigest
-from integrations.ray_data.reading import opened, pieces, sample_types, told
+from integrations.ray_data.parts import Job
+from integrations.ray_data.reading import sample_types
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
 from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
-from reward.scoring.columns import ColumnPlan
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import AddedColumns
 from reward.scoring.runs import ScoringInterrupted, check_same_run
@@ -63,8 +62,8 @@ def score_files(
 
     A fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is read, scored and written
     by one actor as one part, which appears whole or not at all. After the death of a worker Ray starts another; after
-    the death of this process the same call goes on with the parts that are missing. If files, or images on this disk,
-    were added, changed or removed since, only their parts are made or removed. `_run.json` in the output says what the
+    the death of this process the same call goes on with the parts that are missing. If files were added, changed or
+    removed since, only their parts are made or removed. `_run.json` in the output says what the
     scores depend on. Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores.
 
     Args:
@@ -72,8 +71,8 @@ def score_files(
         scorer, source, weights: as for `score_dataset`; a scorer that is no name must be picklable.
         candidate_column, image_column, references_column, prefix, strip_thinking, batch_size, options: likewise.
         output: folder or address of the parts.
-        image_root: where relative image paths start, perhaps an address; None is the folder of each file. Images whose
-            path is an address are read through fsspec, by the workers.
+        image_root: where relative image paths start, a folder that all workers see; None is the folder of each file.
+            Images in an object store must be inside the files: nothing is downloaded one by one.
         columns: columns of the input to keep; None keeps all. Of Parquet, others are not read.
         workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
@@ -172,7 +171,7 @@ def _plan(
     kept = types.names if run["columns"] is None else list(dict.fromkeys(run["columns"]))
     if probe.given.knows_aspects:  # else only the checkpoint does
         AddedColumns(probe.given, run["prefix"], types.names)
-    plan = probe.plan(types.names)
+    probe.plan(types.names)  # which refuses
     name = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
     from reward.scoring.schemas import without_images  # which loads pyarrow
 
@@ -183,24 +182,9 @@ def _plan(
     sound = [part for part in fragments if part in there] if before is not None else []
     with ThreadPoolExecutor(THREADS) as pool:
         found = dict(zip(sound, pool.map(folder.record_of, sound), strict=True))
-    records = {
-        part: record
-        for part, record in found.items()
-        if record is not None and _has_same_pictures(fragments[part], record, job, plan)
-    }
+    records = {part: record for part, record in found.items() if record is not None}
     folder.remove(sorted(there - set(records)))
     return _Work(folder, job, types, fragments, records)
-
-
-def _has_same_pictures(fragment: Fragment, record: Mapping[str, Any], job: Job, plan: ColumnPlan) -> bool:
-    """Whether no image of a part was replaced since: a file on this disk may be."""
-    if record["pictures"] is None:
-        return True
-    digest = PictureDigest(replace(plan, references=None, group=None, context=()), job.root(fragment))
-    with opened(fragment) as source:
-        for piece in pieces(told(source.rows([str(plan.image)]), fragment)):
-            digest.add(piece)
-    return digest.value == record["pictures"]
 
 
 def _score(work: _Work, made: Generator[dict[str, Any], None, None], progress: bool) -> None:

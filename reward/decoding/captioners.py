@@ -161,7 +161,7 @@ class ServerCaptioner:
     def _ask(
         self, row: int, image: ImageLike, have: list[Sampled], n: int, sampling: Sampling
     ) -> Future[list[Sampled]]:
-        extra = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
+        extra: dict[str, Any] = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
         if sampling.seed is not None:
             extra["seed"] = _seed(sampling.seed, row, len(have))
         return self._judge.sample(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +51,6 @@ class BatchScorer:
         prefix: put before the names of the added columns.
         batch_size: passed to the scorer.
         added_only: return only the added columns, as `datasets.map` and Daft want them.
-        fetch: called with an image that is to be decoded and with `image_root`, gives what to decode in its place; such
-            as `integrations.ray_data.fetching.fetched`, which reads addresses. Whoever writes the data then decides
-            which addresses this machine asks.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision).
 
     Raises:
@@ -84,7 +81,6 @@ class BatchScorer:
         strip_thinking: bool = False,
         batch_size: int | None = None,
         added_only: bool = False,
-        fetch: Callable[[Any, str | os.PathLike[str]], Any] | None = None,
         **options: Any,
     ) -> None:
         self.given = Metrics.of(scorer, source, weights=weights, **options)
@@ -95,7 +91,7 @@ class BatchScorer:
             "strip_thinking": strip_thinking,
         }
         self.image_root, self.prefix, self.batch_size = image_root, prefix, batch_size
-        self.added_only, self.fetch = added_only, fetch
+        self.added_only = added_only
         self.images_decoded = 0
         self._metrics: Metrics | None = None  # loaded
         if self.given.knows_aspects:  # else only the checkpoint does
@@ -154,7 +150,7 @@ class BatchScorer:
         tasks = [plan.task(row, number, root) for number, row in enumerate(rows, start=summary.counts["rows"])]
         first: dict[str, int] = {}  # row of each image; the others of the image come behind it
         tasks.sort(key=lambda each: each.row if each.image_key is None else first.setdefault(each.image_key, each.row))
-        reader = PictureReader.of(added.metrics, root, self.fetch)
+        reader = PictureReader.of(added.metrics, root)
         order = np.argsort([task.row for task in tasks])
         built: dict[str, list[Any]] = {name: [] for name in added.types}
         for chunk, decoded in decoded_chunks([tasks], reader, _CHUNK_ROWS):

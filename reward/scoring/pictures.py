@@ -34,7 +34,6 @@ class PictureReader:
         root: where relative paths start.
         prepare: {id of a scorer: its `preprocess`, or its `preparation`, which is the same without its network}.
         caches: of embeddings; an image that all of them know stays encoded.
-        fetch: see `BatchScorer`.
         is_needed: whether a scorer reads images at all.
         apart: the `preparation` of each scorer, if all have one.
         scorers: those that can read captions before they score them.
@@ -44,16 +43,13 @@ class PictureReader:
     root: str
     prepare: Mapping[int, Callable[[Image.Image], Any]]
     caches: Sequence[TensorCache] = ()
-    fetch: Callable[..., Any] | None = None
     is_needed: bool = True
     apart: Sequence[Callable[[Image.Image], Any]] = ()
     scorers: Sequence[CaptionScorer] = ()
     pins: bool = False
 
     @classmethod
-    def of(
-        cls, metrics: Metrics, root: str | os.PathLike[str], fetch: Callable[..., Any] | None = None
-    ) -> PictureReader:
+    def of(cls, metrics: Metrics, root: str | os.PathLike[str]) -> PictureReader:
         """For metrics that are loaded."""
         readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
         networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
@@ -65,7 +61,6 @@ class PictureReader:
             os.fspath(root),
             {id(each): each.preprocess for each in networks},
             caches if len(caches) == len(readers) else (),
-            fetch,
             bool(readers),
             () if None in apart else apart,  # type: ignore[arg-type]
             [each for each in metrics.parts if isinstance(each, CaptionScorer)],
@@ -80,8 +75,6 @@ class PictureReader:
         """
         if isinstance(image, BoxedImage):
             image = replace(image, root=self.root)
-        elif self.fetch is not None:
-            image = self.fetch(image, self.root)
         if not self.prepare:
             return load_image(image, root=self.root)
         keyed = keyed_image(image, self._is_known, root=self.root)
@@ -117,7 +110,7 @@ class PictureReader:
 
         None if it cannot: where a metric's preparation cannot be split off, or the user's own script defines it.
         """
-        if not self.apart or self.fetch is not None:
+        if not self.apart:
             return None
         prepare = dict(zip(self.prepare, self.apart, strict=True))
         try:

@@ -22,7 +22,6 @@ import yaml
 from datasets.fingerprint import Hasher
 from PIL import Image
 
-from integrations.ray_data import score_files
 from reward import load_scorer
 from reward.decoding.captioners import LocalCaptioner, Sampling
 from reward.decoding.captioning import caption_images
@@ -282,16 +281,3 @@ def test_what_cannot_be_told_is_never_equal() -> None:
 def test_a_revision_of_what_has_none_is_refused(metric: str) -> None:
     with pytest.raises(CapRewardError, match=r"revision='v2' needs a Hub id, but source is 'embedded'"):
         load_scorer(metric, revision="v2")
-
-
-def test_parts_of_ray_are_of_their_photos(tmp_path: Path) -> None:
-    save_greys(tmp_path / "in")
-    write_lines(tmp_path / "in" / "rows.jsonl", [{"image": "1.png", "caption": "a red star"}])
-    run = {"source": "embedded", "workers": 0, "device": "cpu"}
-    score_files(tmp_path / "in" / "rows.jsonl", "clipscore", tmp_path / "out", **run)
-    Image.new("RGB", (9, 9), "green").save(tmp_path / "in" / "1.png")
-    try:
-        again = score_files(tmp_path / "in" / "rows.jsonl", "clipscore", tmp_path / "out", **run)
-    except OutputError:
-        return
-    assert not again.already_done

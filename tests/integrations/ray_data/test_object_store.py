@@ -1,4 +1,4 @@
-"""Shards, images and parts in an S3-like store on the loopback interface."""
+"""Shards and parts in an S3-like store on the loopback interface."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from integrations.ray_data import score_files
-from integrations.ray_data.fetching import fetched
 from reward.errors import DataError, OutputError
-from reward.scoring import BatchScorer
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
 from tests.loopback_http import free_port
 from tests.picture_scorer import PictureScorer
@@ -63,6 +61,9 @@ def read_parts(system: Any, folder: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", ["parquet", "tar"])
 def test_from_bucket_to_bucket(kind: str, bucket: Any, tmp_path: Path) -> None:
     rows = make_rows(tmp_path)
+    if kind == "parquet":  # which holds its images
+        files = [tmp_path / row["image"] for row in rows]
+        rows = [{**row, "image": f.read_bytes() if f.exists() else b"no"} for row, f in zip(rows, files, strict=True)]
     save_rows(rows, tmp_path, kind)
     for name in os.listdir(tmp_path):
         bucket.put_file(str(tmp_path / name), f"captions/in/{name}")
@@ -73,20 +74,8 @@ def test_from_bucket_to_bucket(kind: str, bucket: Any, tmp_path: Path) -> None:
     score_here(str(tmp_path / f"*.{kind}"), PictureScorer(), tmp_path / "out", part_rows=8, **options)
     got, local = read_parts(bucket, "captions/out"), read_folder(tmp_path / "out")
     assert [(row["brightness"], row["words"]) for row in got] == [(row["brightness"], row["words"]) for row in local]
-    if kind != "tar":
-        assert "captions/in/none.png' cannot be read: FileNotFoundError" in got[7]["error"]
     assert score_here(data, PictureScorer(), "s3://captions/out", part_rows=8, **options).already_done
     assert not [name for name in bucket.ls("captions/out") if "_unfinished" in name]
-
-
-def test_images_by_their_addresses(bucket: Any, tmp_path: Path) -> None:
-    rows = make_rows(tmp_path)
-    for number in range(3):
-        bucket.put_file(str(tmp_path / f"{number}.png"), f"captions/images/{number}.png")
-    data = save_rows([{**row, "image": f"s3://captions/images/{row['image']}"} for row in rows], tmp_path, "jsonl")
-    summary = score_here(str(data / "*.jsonl"), PictureScorer(), tmp_path / "out")
-    assert summary.errors == {"candidate": 1, "metric": 1, "image": 1}
-    assert summary.images_decoded == 6  # three in each of two files of twelve rows
 
 
 def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:
@@ -105,12 +94,10 @@ def test_a_store_that_does_not_answer_and_one_without_keys(
     bucket.clear_instance_cache()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(OutputError, match=r"output s3://captions/out cannot be looked at: it does not answer"):
+    with pytest.raises(OutputError, match=r"output s3://captions/out cannot be looked at: .*Error"):
         score_here(data, "length", "s3://captions/out")
-    with pytest.raises(DataError, match=r"s3://captions/in/\*.jsonl cannot be read: it does not answer"):
+    with pytest.raises(DataError, match=r"s3://captions/in/\*.jsonl cannot be read: .*Error"):
         score_here("s3://captions/in/*.jsonl", "length", tmp_path / "out")
-    with pytest.raises(DataError, match=r"image 's3://captions/0.png' cannot be read: it does not answer"):
-        BatchScorer(PictureScorer(), fetch=fetched)({"caption": ["a"], "image": ["s3://captions/0.png"]})
     bucket.clear_instance_cache()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
