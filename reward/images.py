@@ -1,4 +1,4 @@
-"""Reads images (paths, bytes, files, PIL images, arrays, `datasets` dicts) as RGB, and hashes them."""
+"""Reads images (paths, bytes, files, PIL images, arrays, `datasets` dicts) as RGB, hashes and scales them; no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from reward.errors import ImageError
+from reward.image_arrays import image_of_array
 from reward.image_files import image_file
 
 if TYPE_CHECKING:
@@ -26,7 +29,7 @@ _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVI
 _MAX_PIXELS = 64_000_000
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 _EXIF_ORIENTATION = 0x0112
-_CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
+_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
@@ -116,22 +119,6 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
     return file.getvalue()
 
 
-def image_size(data: bytes, *, max_pixels: int = _MAX_PIXELS) -> tuple[int, int]:
-    """Width and height of an encoded image, of which only the header is read.
-
-    Raises:
-        ImageError: unknown bytes, or more than `max_pixels` pixels.
-
-    Example:
-        >>> from PIL import Image
-        >>> image_size(encoded_image(Image.new("RGB", (4, 3))))
-        (4, 3)
-    """
-    with opened_image(BytesIO(data), "image") as opened:
-        _check_size(opened, max_pixels, "image")
-        return opened.size
-
-
 def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> str:
     """Content hash of an image: equal content has an equal key, in whatever object it comes.
 
@@ -217,7 +204,7 @@ def _single(image: Any) -> Any:
     # strings and bytes of numpy are arrays as well
     if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
         return image
-    return _from_array(image)
+    return image_of_array(image)
 
 
 def _encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
@@ -296,7 +283,8 @@ def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
         raise ImageError(f"{name} cannot be decoded: {error}") from error
 
 
-def _check_size(image: Image.Image, max_pixels: int, name: str) -> None:
+def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
+    """Raises ImageError if an opened image, of which nothing need be decoded, has no pixels or too many."""
     width, height = image.size
     if width * height == 0:
         raise ImageError(f"{name} has no pixels: its size is {width} x {height}")
@@ -306,7 +294,7 @@ def _check_size(image: Image.Image, max_pixels: int, name: str) -> None:
 
 def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
     """Decodes an opened PIL image as 8-bit RGB."""
-    _check_size(image, max_pixels, name)
+    check_size(image, max_pixels, name)
     try:
         image.load()
         return _flattened(_upright(image))
@@ -314,43 +302,6 @@ def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
         raise
     except Exception as error:  # broken bytes make Pillow's decoders raise nearly any exception
         raise ImageError(f"{name} cannot be decoded: {error}") from error
-
-
-def _from_array(array: Any) -> Image.Image:
-    """An array of pixels as a PIL image; see `load_image` for shapes and ranges."""
-    import numpy as np
-    from PIL import Image
-
-    try:
-        if hasattr(array, "detach"):  # a torch tensor: perhaps with gradients, on another device, or in bfloat16
-            array = array.detach().cpu()
-            array = array.float() if array.is_floating_point() else array
-        pixels = np.asarray(array)
-    except Exception as error:  # for example tensors on the device "meta"
-        raise ImageError(f"image of type {type(array).__name__} cannot be read as an array: {error}") from error
-    name = f"image array of shape {pixels.shape} and type {pixels.dtype}"
-    if pixels.ndim > 3:
-        raise ImageError(f"{name} is a batch: give one image of it, such as batch[0]")
-    if pixels.size == 0:
-        raise ImageError(f"{name} has no pixels")
-    if pixels.ndim == 3:
-        first, last = pixels.shape[0] in _CHANNELS, pixels.shape[2] in _CHANNELS
-        if first and last:
-            raise ImageError(f"{name} could have its channels first or last: give a PIL image, Image.fromarray(array)")
-        pixels = np.moveaxis(pixels, 0, 2) if first else pixels
-    if pixels.ndim < 2 or (pixels.ndim == 3 and pixels.shape[2] not in _CHANNELS):
-        raise ImageError(f"{name} is not an image: its shape must be (H, W), (H, W, 3) or (3, H, W)")
-    if np.issubdtype(pixels.dtype, np.floating):
-        levels = np.rint(pixels.astype(np.float32) * 255)
-        if not (levels.min() >= 0 and levels.max() <= 255):
-            raise ImageError(
-                f"{name} has values from {pixels.min():.4g} to {pixels.max():.4g}: floats must lie in [0, 1]. Undo a "
-                "normalisation of pixels, or give levels of 0 to 255 as uint8"
-            )
-        pixels = levels.astype(np.uint8)
-    if pixels.dtype != np.uint8:
-        raise ImageError(f"{name} is not an image: its type must be uint8, or float with values in [0, 1]")
-    return Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2:] == (1,) else pixels))
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -379,8 +330,6 @@ def _flattened(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow also opens as 32-bit integers
-        import numpy as np
-
         grey = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
         image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
     if image.has_transparency_data:
@@ -390,3 +339,57 @@ def _flattened(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
     return image.convert("RGB")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Scales RGB images to a square: their sides independently, or the shorter side, and then cuts out the middle.
+
+    Args:
+        size: pixels of a side.
+        crops: whether the shorter side is scaled, as torchvision's `Resize` and `CenterCrop` do.
+        filter: of Pillow, in small letters.
+
+    Example:
+        >>> from PIL import Image
+        >>> Scaling(20)(Image.new("RGB", (40, 30), "white")).shape
+        (3, 20, 20)
+    """
+
+    size: int
+    crops: bool = False
+    filter: str = "bicubic"
+
+    def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Levels (3, size, size), uint8.
+
+        Raises:
+            ImageError: the image is so long and thin that its shorter side cannot be scaled.
+        """
+        from PIL import Image
+
+        wanted = (self.size, self.size)
+        if self.crops:
+            refuse_thin(image)
+            width, height = image.size
+            longer = int(self.size * max(width, height) / min(width, height))
+            wanted = (self.size, longer) if width <= height else (longer, self.size)
+        if image.size != wanted:
+            image = image.resize(wanted, Image.Resampling[self.filter.upper()])
+        if wanted != (self.size, self.size):
+            left, top = (round((side - self.size) / 2) for side in wanted)
+            image = image.crop((left, top, left + self.size, top + self.size))
+        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def refuse_thin(image: Image.Image) -> None:
+    """Refuses an image that is too long and thin to be scaled by its shorter side.
+
+    Raises:
+        ImageError: it is; the message names its size.
+    """
+    if max(image.size) / min(image.size) > _MOST_STRETCH:
+        raise ImageError(
+            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
+            f"factor of {_MOST_STRETCH} at most; crop it"
+        )

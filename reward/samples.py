@@ -66,8 +66,7 @@ class CaptionSample:
     Args:
         candidate: the caption, with at least one visible character.
         image: the image it describes, or None for metrics that need none. Not opened here.
-        references: zero or more captions written by people; None means none. A single string is refused, because Python
-            would read it as a list of one-letter references.
+        references: zero or more captions written by people, see `read_references`; None means none.
         question: what the candidate answers, if it is an answer and not a caption; read by metrics whose spec says so.
         task: what the candidate is, such as `"referring"`; None leaves it to the metric. Read by `harmoniceval` alone.
         columns: {name: cell} of further columns of its row that a metric needs (`MetricSpec.columns`), such as
@@ -124,31 +123,7 @@ class CaptionSample:
         if is_blank(self.candidate):
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
         check_encodable(self.candidate, "candidate")
-        object.__setattr__(self, "references", checked_references(self.references))
-
-
-def checked_references(references: Any) -> tuple[str, ...]:
-    """Checks references and makes them a tuple; None and NaN become an empty tuple.
-
-    Raises:
-        InvalidSampleError: a single string, no list (a dict is none: its keys would be scored), or an item that is
-            blank or not a string.
-    """
-    if type(references) not in (list, tuple):
-        references = or_none(references)
-        if isinstance(references, (str, bytes)):
-            raise InvalidSampleError("references must be a list of strings, got one string; write [reference] instead")
-        references = () if references is None else values_of(references, "references")
-    items = tuple(references)
-    for position, item in enumerate(items):
-        if not isinstance(item, str):
-            raise InvalidSampleError(
-                f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
-            )
-        if is_blank(item):
-            raise InvalidSampleError(f"references[{position}] is empty; leave it out to score without it")
-        check_encodable(item, f"references[{position}]")
-    return items
+        object.__setattr__(self, "references", read_references(self.references))
 
 
 def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
@@ -357,30 +332,31 @@ def one_image(value: Any) -> Any:
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def clean_references(value: Any) -> Any:
-    """The references in a cell, not checked: blank and missing ones are left out; None if none is left.
+def read_references(value: Any) -> tuple[str, ...]:
+    """The references in a cell, as a tuple; blank and missing ones are left out.
 
     A string is one reference, or the list that it writes, see `reward.values.listed`.
 
-    Example:
-        >>> clean_references("A red star."), clean_references(["A red star.", " "]), clean_references([None])
-        (['A red star.'], ['A red star.'], None)
-    """
-    if type(value) is list and all(type(item) is str for item in value):
-        return [item for item in value if not is_blank(item)] or None
-    value = listed(or_none(value))
-    if isinstance(value, str):
-        value = [value]
-    if not is_list(value):
-        return value
-    items = map(or_none, values_of(value, "references"))
-    return [item for item in items if item is not None and not (isinstance(item, str) and is_blank(item))] or None
-
-
-def read_references(value: Any) -> tuple[str, ...]:
-    """The references in a cell, see `clean_references`, as a tuple of strings.
-
     Raises:
-        InvalidSampleError: neither a string nor a list (a dict is none), or an item that is no string.
+        InvalidSampleError: neither a string nor a list (a dict is none: its keys would be scored), or an item that is
+            no string.
+
+    Example:
+        >>> read_references("A red star."), read_references(["A red star.", " ", None]), read_references(None)
+        (('A red star.',), ('A red star.',), ())
     """
-    return checked_references(clean_references(value))
+    if type(value) not in (list, tuple):
+        value = listed(or_none(value))
+        value = [value] if isinstance(value, str) else [] if value is None else values_of(value, "references")
+    found = []
+    for position, item in enumerate(value):
+        if not isinstance(item, str):
+            if or_none(item) is None:
+                continue
+            raise InvalidSampleError(
+                f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
+            )
+        if not is_blank(item):
+            check_encodable(item, f"references[{position}]")
+            found.append(item)
+    return tuple(found)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from reward.images import Scaling
 from reward.metrics.base import MetricSpec
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
-from reward.scaling import Scaling
 
 
 class PreparedScorer(CaptionScorer):

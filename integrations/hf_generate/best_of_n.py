@@ -30,7 +30,7 @@ from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import distinct_share, rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
-from reward.samples import ImageLike, checked_references
+from reward.samples import ImageLike, read_references
 from reward.values import is_list, values_of
 
 
@@ -180,7 +180,7 @@ class BestOfN:
         prompts = len(input_ids) // k  # generate has made k rows of each prompt, side by side
         own_images = _one_a_prompt(images, self.images, prompts, "images")
         own_references = [
-            checked_references(item) for item in _one_a_prompt(references, self.references, prompts, "references")
+            read_references(item) for item in _one_a_prompt(references, self.references, prompts, "references")
         ]
         if self.n > 1 and not config.do_sample:
             config.do_sample = True  # generate has made this config for this call

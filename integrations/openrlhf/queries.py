@@ -8,7 +8,7 @@ from typing import Any
 
 from reward.errors import ImageError, InvalidSampleError
 from reward.rewards.chats import data_url_bytes
-from reward.samples import clean_references
+from reward.samples import read_references
 from reward.values import or_none
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
@@ -64,12 +64,9 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None, dict[s
             f'a label must be JSON such as {{"image": "photos/1.jpg", "references": ["A dog."]}}, got {label!r:.80}; '
             "name its column with --data.label_key"
         )
-    image, references = or_none(value.get("image")), clean_references(value.get("references"))
-    is_list = isinstance(references, list) and all(isinstance(text, str) for text in references)
-    if not (image is None or isinstance(image, str)) or not (references is None or is_list):
-        raise InvalidSampleError(
-            f"a label's image must be a text, and its references a text or a list of texts, got {value!r:.80}"
-        )
+    image, references = or_none(value.get("image")), list(read_references(value.get("references"))) or None
+    if image is not None and not isinstance(image, str):
+        raise InvalidSampleError(f"a label's image must be a text, got {value!r:.80}")
     if image is not None and image.startswith("data:"):
         try:
             return data_url_bytes(image), references, value

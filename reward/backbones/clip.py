@@ -14,7 +14,7 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, Remembered, caption_ids
-from reward.scaling import Scaling, refuse_thin
+from reward.images import Scaling, refuse_thin
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -15,7 +15,7 @@ from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN
 from reward.backbones.pretrained import load_pretrained
 from reward.errors import CheckpointError
-from reward.scaling import refuse_thin
+from reward.images import refuse_thin
 
 TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files
 

@@ -12,7 +12,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
 from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
 from reward.judges.wording import JudgePrompt, fill
-from reward.samples import ImageLike, check_encodable, checked_references, is_blank
+from reward.samples import ImageLike, check_encodable, is_blank, read_references
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,7 +110,7 @@ class JudgePair:
             check_encodable(caption, f"caption {name}")
         if self.image is None:
             raise InvalidSampleError("a comparison needs an image, got None")
-        object.__setattr__(self, "references", checked_references(self.references))
+        object.__setattr__(self, "references", read_references(self.references))
 
 
 class PairwiseJudge:

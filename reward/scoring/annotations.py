@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import clean_references, column_names, find_column, one_image
+from reward.samples import column_names, find_column, one_image, read_references
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
 
@@ -60,7 +60,7 @@ def _by_image(annotations: Source) -> dict[str, dict[str, Any]]:
         if image == "file_name":
             one["file_name"] = row.get(image)
         if texts is not None:
-            one.setdefault("references", []).extend(clean_references(row.get(texts)) or [])
+            one.setdefault("references", []).extend(read_references(row.get(texts)))
     short: dict[str, dict[str, Any]] = {}
     for names, one in images.values():
         for name in _short(names):

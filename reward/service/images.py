@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BytesIO
 
 from reward.errors import ImageError
-from reward.images import image_size
+from reward.images import check_size, opened_image
 from reward.rewards.chats import base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
@@ -40,7 +41,8 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
     else:
         data = _file(text, settings)
     try:
-        image_size(data, max_pixels=settings.max_pixels)
+        with opened_image(BytesIO(data), "image") as opened:
+            check_size(opened, settings.max_pixels, "image")
     except ImageError as error:
         if "too many pixels" in str(error):
             raise ImageRefused(str(error)) from None

@@ -23,11 +23,10 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import load_scorer
-from reward.images import load_image
+from reward.images import Scaling, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vela.scorer import VelaScorer
-from reward.scaling import Scaling
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
 from reward.scoring.several import Metrics

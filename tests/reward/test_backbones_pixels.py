@@ -11,7 +11,7 @@ from torchvision import transforms
 from torchvision.transforms import functional
 
 from reward.backbones.clip import normalized
-from reward.scaling import Scaling
+from reward.images import Scaling
 
 
 @given(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from reward.images import Scaling
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
-from reward.scaling import Scaling
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -21,7 +21,7 @@ from reward.metrics.ngrams import CIDER
 from reward.metrics.ngrams.counting import ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.samples import CaptionSample, checked_references
+from reward.samples import CaptionSample, read_references
 from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class CiderScorer(NgramScorer):
         counts: Counter[tuple[str, ...]] = Counter()
         documents = 0
         left = iter(corpus)
-        while chunk := [checked_references(references) for references in islice(left, _DOCUMENTS_AT_ONCE)]:
+        while chunk := [read_references(references) for references in islice(left, _DOCUMENTS_AT_ONCE)]:
             words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
             for references, times in Counter(tuple(references) for references in chunk if references).items():
                 documents += times

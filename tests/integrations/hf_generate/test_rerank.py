@@ -29,12 +29,11 @@ def test_best_first_ties_by_order_unscorable_last():
     assert rerank([], image=IMAGE, reward=reward) == []
 
 
-def test_references_reach_the_metric_and_bad_ones_are_refused():
+@pytest.mark.parametrize(("references", "read"), [(["x", "y"], ("x", "y")), ("x y", ("x y",))])
+def test_references_reach_the_metric(references, read):
     counts = Letters(lambda sample: float(len(sample.references)))
-    assert rerank(["a"], image=IMAGE, references=["x", "y"], reward=counts) == [0]
-    assert [sample.references for sample in counts.samples] == [("x", "y")]
-    with pytest.raises(InvalidSampleError, match="got one string"):
-        rerank(["a"], image=IMAGE, references="x", reward=counts)
+    assert rerank(["a"], image=IMAGE, references=references, reward=counts) == [0]
+    assert [sample.references for sample in counts.samples] == [read]
 
 
 @pytest.fixture(scope="module")

@@ -187,7 +187,7 @@ def test_what_fails_fails_alone():
         (JudgePair, (3, "b", IMAGE), InvalidSampleError, "caption a must be a string, got int"),
         (JudgePair, ("a", "\ud83d", IMAGE), InvalidSampleError, "caption b is not valid Unicode"),
         (JudgePair, ("a", "b", None), InvalidSampleError, "needs an image, got None"),
-        (JudgePair, ("a", "b", IMAGE, "r"), InvalidSampleError, "references must be a list"),
+        (JudgePair, ("a", "b", IMAGE, 3), InvalidSampleError, "references must be a list"),
         (PairwiseJudge, ("gpt",), TypeError, "must be a Judge .* got str"),
     ],
 )

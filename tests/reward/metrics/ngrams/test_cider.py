@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer, metric_spec
-from reward.errors import CheckpointError, ConfigError, InvalidSampleError
+from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams.cider import CiderScorer
 from reward.scoring import score_dataset
 
@@ -69,8 +69,6 @@ def test_without_a_corpus_nothing_is_scored_or_saved(tmp_path: Path) -> None:
 def test_a_corpus_that_tells_no_words_apart_is_refused(corpus: list[list[str]]) -> None:
     with pytest.raises(ConfigError, match="references of a whole data set"):
         CiderScorer().fit(corpus)
-    with pytest.raises(InvalidSampleError, match=r"\[reference\]"):
-        CiderScorer().fit(["a dog", "a cat"])
 
 
 def test_a_saved_corpus_serves_as_a_reward(scorer: CiderScorer, tmp_path: Path) -> None:
