@@ -96,7 +96,7 @@ class PartScorer:
         except CheckpointError as error:  # it was changed since the run began
             return {"fatal": str(error)}
         except OSError as error:  # an OutputError, or no room for the part while it is made
-            where = "" if isinstance(error, OutputError) else f"{part} cannot be made: "
+            where = "" if isinstance(error, OutputError) else f"cannot write {part}: "
             return {"part": part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
 
     def _write(self, fragment: Fragment, source: Source, part: str) -> dict[str, Any]:

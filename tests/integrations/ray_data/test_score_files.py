@@ -168,7 +168,7 @@ def test_after_room_was_made_the_same_goes_on(
         return real(*arguments, **options)
 
     monkeypatch.setattr(owner, name, write)
-    where = f"cannot write {out}/part-" if full == "output" else "cannot be made: "
+    where = f"cannot write {out}/part-" if full == "output" else "cannot write part-"
     with pytest.raises(OutputError, match=f"{where}.*No space left on device .*run the same again"):
         score_here(data, PictureScorer(), out, part_rows=8)
     before = parts(out)
