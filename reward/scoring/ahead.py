@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from functools import partial
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -74,7 +73,11 @@ def _chunks(
         starting: Future[Any] | None = None
         if packed is not None:
             starting = threads.submit(stack.enter_context, preparing(packed, workers))
-        open_image: Callable[[Any], Future[Any]] = partial(threads.submit, reader.__call__)
+
+        def open_here(image: Any) -> Future[Any]:
+            return threads.submit(reader, image)
+
+        open_image: Callable[[Any], Future[Any]] = open_here
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
             images: dict[str, Future[Any]] = {}
@@ -87,7 +90,7 @@ def _chunks(
                     chunk, size, opened, limit = [], 0, [], most_rows
                     images = {key: images[key]} if key in images else {}
                     if starting is not None:
-                        open_image, starting = _told_apart(open_image, starting.result()), None
+                        open_image, starting = _told_apart(open_here, starting.result()), None
                 if key is not None and key not in images:
                     images[key] = open_image(task.image)
                     opened.append(images[key])
