@@ -154,7 +154,9 @@ class CausalStates:
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
         results: dict[int, torch.Tensor] = {}
-        shared = [prefix for prefix in groups if prefix and self.shares_prefixes]
+        # a prefix of one pair is read together with its suffix, which takes the CPU half the time of two passes
+        fewest = 1 if branches else 2
+        shared = [prefix for prefix, own in groups.items() if prefix and len(own) >= fewest and self.shares_prefixes]
         for wave in token_budget_batches([len(prefix) for prefix in shared], token_budget, max_rows):
             prefixes = [shared[index] for index in wave]
             if not self._encode_wave(pairs, branches, prefixes, groups, results, token_budget, max_rows):
