@@ -195,10 +195,10 @@ def _names(text: str | None) -> list[str]:
 
 def _open(data: str, split: str | None) -> Source:
     from reward.scoring.readers import open_source
-    from reward.training.published import PUBLISHED, load_published
+    from reward.training.published import CAPTIONS, load_captions
 
     name, _, folder = data.partition("=")
-    return open_source(load_published(name, Path(folder)) if folder and name in PUBLISHED else data, split=split)
+    return open_source(load_captions(name, Path(folder)) if folder and name in CAPTIONS else data, split=split)
 
 
 def _asked(judge: str, settings: list[str] | None, *, sees: bool) -> Judge:

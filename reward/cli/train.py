@@ -20,7 +20,7 @@ def train(
         list[str] | None,
         typer.Option(
             help="'scenes' (default), 'longcap-arena', 'polaris', 'nebula', a Hub id, a folder, or NAME=PATH with "
-            "published files, such as longcap-arena=FOLDER; several as NAME:SHARE, see below."
+            "published files, such as longcap-arena=FOLDER; repeat it for several."
         ),
     ] = None,
     init: Annotated[
@@ -72,9 +72,8 @@ def train(
     captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). If ratings and
     pairs come from different data sets, name them in the settings data and pairs.
 
-    Several data sets: --data A --data B:0.3 draws 70 % of the rows of an epoch from A and 30 % from B. An epoch takes
-    A, the first, once; rows of B are repeated if it is smaller. The weighted mean over their parts val stops the
-    training; B may lack one.
+    Several data sets: --data A --data B trains on the rows of both, and on val of either or both it stops. Other shares
+    are made with datasets.interleave_datasets.
 
     --init goes on from a checkpoint, with its tokenizer and adapters. Settings that contradict its architecture are
     refused; without --preset there are none.
@@ -104,7 +103,6 @@ def train(
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
     from reward.training.run import use_cpu
-    from reward.training.shares import parse_data
 
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
@@ -118,8 +116,6 @@ def train(
     runs = {output: settings}
     if len(seeds) > 1:
         runs = {output / f"seed-{each}": replace(settings, seed=each) for each in seeds}
-    shares = parse_data(data or ["scenes"])
-    sources: Any = next(iter(shares)) if list(shares.values()) == [None] else shares
     is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
     options: dict[str, Any] = {"init": init, "command": terminal.command_line()}
     options["on_ready"] = lambda: None if push_to is None else check_push(push_to, private=private)
@@ -130,7 +126,8 @@ def train(
             what = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
             terminal.console(stderr=True).print(f"{folder} {what}")
         try:
-            results.append(run(metric, sources, folder, own, resume=begun if resume is None else resume, **options))
+            options["resume"] = begun if resume is None else resume
+            results.append(run(metric, data or ["scenes"], folder, own, **options))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
                 error.filename = folder  # the error of a full disk itself names no file

@@ -13,9 +13,8 @@ from huggingface_hub import ModelCardData
 from reward.backbones.fit import leaves
 from reward.metrics.base import MetricSpec
 from reward.publishing import HUB_ID
-from reward.training.data import ALIASES
 from reward.training.evaluation import compare_figures
-from reward.training.shares import parse_data
+from reward.training.tables import VALIDATION, hub_id
 
 
 def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
@@ -76,9 +75,8 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
 
 
 def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
-    given = facts["data"] if isinstance(facts["data"], list) else [facts["data"]]
-    named = filter(None, [*parse_data(given), facts["config"]["data"], facts["config"]["pairs"]])
-    data = [ALIASES[name] for name in dict.fromkeys(each.partition("=")[0] for each in named) if name in ALIASES]
+    given = [*_listed(facts["data"]), *facts["config"]["data"], *facts["config"]["pairs"]]
+    data = list(filter(None, (hub_id(name) for name in dict.fromkeys(each.partition("=")[0] for each in given))))
     found = {str(value) for path, value in leaves(facts["config"]["model"]) if path.endswith("backbone") and value}
     hub = sorted(each for each in found if each.count("/") == 1 and each[0] != "." and not Path(each).exists())
     tags = ["image-captioning", "reward-model", spec.name]
@@ -99,13 +97,18 @@ scorer = load_scorer("{spec.name}", "{HUB_ID}")
 
 
 def _course(facts: Mapping[str, Any]) -> str:
-    config, part = facts["config"], facts["config"]["validation_part"]
-    source = (config["pairs"] if config["loss"] == "bce" else config["data"]) or facts["data"]
-    sources = ", ".join(f"`{each}`" for each in (source if isinstance(source, list) else [source]))
+    config = facts["config"]
+    own = (config["pairs"] if config["loss"] == "bce" else config["data"]) or _listed(facts["data"])
+    sources = ", ".join(f"`{each}`" for each in own)
     what = "captions of pairs" if config["loss"] == "bce" else "rated captions (one aspect each)"
     lines = [f"- Data: {sources}; {what}: {', '.join(f'{name} {n}' for name, n in facts['rows'].items())}."]
-    lines.append(f"- Kept: step {facts['best_step']} of {facts['steps']}, the best on `{part}`. Seed {config['seed']}.")
+    kept = f"step {facts['best_step']} of {facts['steps']}, the best on `{VALIDATION}`. Seed {config['seed']}"
+    lines.append(f"- Kept: {kept}.")
     if "init" in facts:
-        words, _ = compare_figures(facts["before"], facts["figures"][part])
-        lines.append(f"- Went on from the checkpoint `{facts['init']['source']}`. On `{part}` {words}.")
+        words, _ = compare_figures(facts["before"], facts["figures"][VALIDATION])
+        lines.append(f"- Went on from the checkpoint `{facts['init']['source']}`. On `{VALIDATION}` {words}.")
     return "\n".join(lines)
+
+
+def _listed(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]

@@ -68,8 +68,8 @@ class TrainingConfig:
             before; `model` and `stages` belong to the whole. Empty trains once. A later table drops a stage with null.
         loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: binary
             cross-entropy on correct and incorrect captions.
-        data: the data set of ratings; None takes the one given to `train`.
-        pairs: the data set of correct and incorrect captions; None takes the one given to `train`.
+        data: the data sets of ratings; empty takes those given to `train`.
+        pairs: the data sets of correct and incorrect captions; empty takes those given to `train`.
         categories: kinds of errors of the pairs; empty takes all kinds in the data.
         sampling: how often each kind of error comes in an epoch: `"balanced"`, all equally often, or `"pool"`, each
             pair once and so each kind as often as the data have it.
@@ -92,10 +92,8 @@ class TrainingConfig:
             and without them; at 1 the validation part has none either.
         max_references: at most this many references per row: in training a random choice anew each epoch, else the
             first ones. None keeps all.
-        group_by_length: whether batches hold judgements of similar length, which saves padding.
         workers: processes that prepare batches beside each training process.
-        train_part, validation_part: names of the parts of the data set to train on and to stop by.
-        test_parts: parts reported in the model card; those the data set lacks are left out.
+        test_parts: parts reported in the model card, beside `train` and `val`; those that the data lack are left out.
         scenes_train, scenes_val, scenes_test: numbers of rated captions (or pairs) in the parts `train`, `val` and
             `test` when the data are the synthetic scenes.
         scenes_seed: seed of the scenes' part `train`; `val` and `test` use the next two.
@@ -112,8 +110,8 @@ class TrainingConfig:
     model: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     loss: str = "mse"
-    data: str | None = None
-    pairs: str | None = None
+    data: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     sampling: str = "balanced"
     learning_rate: float = 1e-4
@@ -132,10 +130,7 @@ class TrainingConfig:
     seed: int = 0
     reference_free_rate: float = 0.0
     max_references: int | None = None
-    group_by_length: bool = True
     workers: int = 0
-    train_part: str = "train"
-    validation_part: str = "val"
     test_parts: tuple[str, ...] = ("dci_val", "dci_test", "test")
     scenes_train: int = 4000
     scenes_val: int = 300
@@ -143,16 +138,14 @@ class TrainingConfig:
     scenes_seed: int = 20_000
 
     def __post_init__(self) -> None:
-        for name in ("test_parts", "categories"):
-            if isinstance(getattr(self, name), list):  # as YAML and JSON give it
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("test_parts", "categories", "data", "pairs"):
+            value = getattr(self, name)
+            if isinstance(value, list):  # as YAML and JSON give it
+                object.__setattr__(self, name, tuple(value))
+            elif isinstance(value, str) and value and name in ("data", "pairs"):
+                object.__setattr__(self, name, (value,))
         for each in dataclasses.fields(self):
             _check(each.name, str(each.type), getattr(self, each.name))
-        if self.train_part == self.validation_part:
-            raise ConfigError(
-                f"training config: train_part and validation_part are both {self.train_part!r}; early stopping needs a "
-                "part that is not trained on"
-            )
         if self.loss == "bce" and self.batch_size % 2:
             raise ConfigError(
                 f"training config: batch_size must be divisible by 2 (two captions per pair), got {self.batch_size}"

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import EvalPrediction
 
 from reward.errors import TrainingError
 from reward.metaeval.classification import roc_auc
 from reward.metaeval.correlation import kendall_tau
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
-from reward.training.data import Judgements
 from reward.training.pairs import CaptionPairs
-from reward.training.rows import Rows, TrainingRows
+from reward.training.ratings import Judgements
+from reward.training.rows import Rows
+from reward.training.tables import VALIDATION
 
 if TYPE_CHECKING:
     from reward.training.trainer import MetricTrainer
@@ -97,41 +97,6 @@ def figures_of(prediction: Any, rows: Rows, spec: MetricSpec) -> dict[str, float
     return agreement(prediction.predictions, targets, aspects, spec.aspects)
 
 
-def joined_figures(
-    prediction: Any, sets: Mapping[str, Rows], shares: Mapping[str, float], spec: MetricSpec
-) -> dict[str, float]:
-    """Figures of several data sets that were predicted one after the other: their means, weighted by the shares.
-
-    Of pairs, `share_loss` is the weighted mean of the data sets' cross-entropies, by which training stops.
-    """
-    figures, first = {}, 0
-    for source, rows in sets.items():
-        mine = slice(first, first + len(rows))
-        first += len(rows)
-        part = EvalPrediction(prediction.predictions[mine], tuple(each[mine] for each in prediction.label_ids))
-        figures[source] = figures_of(part, rows, spec)
-        if isinstance(rows, CaptionPairs):
-            scores = np.clip(np.asarray(part.predictions, dtype=np.float64), 1e-7, 1 - 1e-7)
-            correct = np.asarray(part.label_ids[0]) > 0.5
-            figures[source]["share_loss"] = float(-np.log(np.where(correct, scores, 1 - scores)).mean())
-    return weighted_figures(figures, shares)
-
-
-def weighted_figures(figures: Mapping[str, Mapping[str, float]], shares: Mapping[str, float]) -> dict[str, float]:
-    """Means of what all data sets have, weighted by their shares; `n` is summed.
-
-    Example:
-        >>> weighted_figures({"a": {"tau_c": 0.5, "n": 4}, "b": {"tau_c": 0.0, "n": 6}}, {"a": 0.5, "b": 0.5})
-        {'tau_c': 0.25, 'n': 10}
-    """
-    total = sum(shares[source] for source in figures)
-    common = [name for name in next(iter(figures.values())) if all(name in own for own in figures.values())]
-    return {
-        name: sum(own[name] * (1 if name == "n" else shares[source] / total) for source, own in figures.items())
-        for name in common
-    }
-
-
 def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, float]:
     """The figure that counts before and after a training, in words, and by how much it rose.
 
@@ -146,39 +111,38 @@ def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> 
     return f"{words} was {100 * before[name]:.1f} and is {100 * after[name]:.1f}", rise
 
 
-def evaluate_parts(
-    trainer: MetricTrainer, rows: TrainingRows, config: TrainingConfig, spec: MetricSpec, parts: Sequence[str] = ()
-) -> dict[str, dict[str, float]]:
-    """Figures of the parts named, or of every part that was not trained on; see `TrainingResult.figures`."""
-    figures: dict[str, dict[str, float]] = {}
+def evaluate(trainer: MetricTrainer, rows: Rows, spec: MetricSpec, *, learned: str = "") -> dict[str, float]:
+    """Figures of a network on rows, with their number n.
+
+    Args:
+        trainer: has the network.
+        rows: what is predicted.
+        spec: facts of the metric.
+        learned: refuse a network with constant scores, whose figures would look like those of a difficult task, on
+            what is called so.
+    """
     compute, trainer.compute_metrics = trainer.compute_metrics, None  # it knows the validation part only
-    for part in parts or dict.fromkeys((config.validation_part, *config.test_parts)):
-        for source, held_out in rows.of_part(part).items():
-            views = {rows.label(part, source): held_out}
-            if isinstance(held_out, Judgements) and 0 < config.reference_free_rate < 1:
-                views[f"{rows.label(part, source)} (reference-free)"] = held_out.without_references()
-            for name, view in views.items():
-                output = trainer.predict(view.sorted_by_length())
-                if part == config.validation_part and not parts:
-                    _check_learned(output.predictions, name)
-                figures[name] = {
-                    **figures_of(output, view, spec),
-                    "n": len(view) // view.step,
-                }
+    output = trainer.predict(rows.sorted_by_length())
     trainer.compute_metrics = compute
-    if len(rows.sets) > 1:
-        own = {
-            source: figures[rows.label(config.validation_part, source)]
-            for source in rows.of_part(config.validation_part)
-        }
-        figures = {config.validation_part: weighted_figures(own, rows.shares), **figures}
-    return figures
-
-
-def _check_learned(scores: Any, part: str) -> None:
-    """Refuses a network with constant scores, whose figures would look like those of a difficult task."""
-    if len(scores) > 1 and scores.min() == scores.max():
+    scores = output.predictions
+    if learned and len(scores) > 1 and scores.min() == scores.max():
         raise TrainingError(
-            f"nothing was learned: every caption of the part {part!r} gets the score {scores.min():.6g}. Train longer "
-            "(epochs, max_steps), with a higher learning_rate, or a shorter warm-up (warmup_ratio)"
+            f"nothing was learned: every caption of the part {learned!r} gets the score {scores.min():.6g}. Train "
+            "longer (epochs, max_steps), with a higher learning_rate, or a shorter warm-up (warmup_ratio)"
         )
+    return {**figures_of(output, rows, spec), "n": len(rows) // rows.step}
+
+
+def evaluate_parts(
+    trainer: MetricTrainer, rows: Mapping[str, Rows], config: TrainingConfig, spec: MetricSpec
+) -> dict[str, dict[str, float]]:
+    """Figures of every part that was not trained on, {part: figures}; see `TrainingResult.figures`."""
+    figures: dict[str, dict[str, float]] = {}
+    for part in dict.fromkeys((VALIDATION, *config.test_parts)):
+        held_out = rows.get(part)
+        views = {} if held_out is None else {part: held_out}
+        if isinstance(held_out, Judgements) and 0 < config.reference_free_rate < 1:
+            views[f"{part} (reference-free)"] = held_out.without_references()
+        for name, view in views.items():
+            figures[name] = evaluate(trainer, view, spec, learned=name if part == VALIDATION else "")
+    return figures

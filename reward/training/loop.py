@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints import read_config, resolve_checkpoint
 from reward.errors import ConfigError
@@ -16,9 +17,12 @@ from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
-from reward.training.rows import load_rows
-from reward.training.run import MetricTraining, TrainingResult, begin, finished, first_record, train_once
-from reward.training.shares import make_shares
+from reward.training.rows import Rows, load_rows
+from reward.training.run import MetricTraining, TrainingResult, begin, finished, train_stage
+from reward.training.tables import TRAIN
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 _CARD = "README.md"
 
@@ -41,7 +45,7 @@ def metric_training(spec: MetricSpec) -> MetricTraining:
 
 def train(
     metric: str,
-    data: str | os.PathLike[str] | Mapping[str, float | None],
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     config: TrainingConfig,
     *,
@@ -61,44 +65,114 @@ def train(
 
     Args:
         metric: registry name.
-        data: see `reward.training.data.load_parts`, and for pairs `reward.training.pairs.load_pairs`. Several, as
-            {data set: share, or None for a part of what is left}, are mixed: an epoch takes all rows of the first and,
-            chosen by seed and epoch, as many of the others as make up their shares, repeated where they have fewer. The
-            figures that stop the training are means over the data sets with a validation part, weighted by the shares.
+        data: see `reward.training.tables.load_tables`. The rows of several data sets are taken together; all must have
+            the part `train`, and one the part `val`.
         output: the checkpoint folder, made if absent.
         config: settings; see `TrainingConfig`.
         resume: continue from the last state in `output`; the result is that of an unbroken run. A complete run with
-            these settings is not trained again.
+            these settings is not trained again, and finished stages are kept.
         command: the command that started the run, for the model card.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
             weights; `config.model` may be empty. The result compares the figures before and after.
-        on_ready: called in the main process before the run, or each stage, when its data and network are there.
+        on_ready: called in the main process before the run, or each stage, when data and network are there.
 
     Returns:
         Figures on the validation and test parts, and the folder of the checkpoint.
     """
+    import torch
+
     spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
-    losses = {config.stage(name).loss for name in config.stages} or {config.loss}
-    if unfit := sorted(losses - set(training.LOSSES)):
+    stages = {name: config.stage(name) for name in config.stages} or {"": config}
+    if any(own.precision == "fp16" for own in stages.values()) and not torch.cuda.is_available():
+        raise ConfigError("precision fp16 needs a CUDA device: use bf16 or fp32")
+    if unfit := sorted({own.loss for own in stages.values()} - set(training.LOSSES)):
         raise ConfigError(
             f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(training.LOSSES)}"
         )
-    shares = make_shares(data)
-    options: dict[str, Any] = {"resume": resume, "command": command, "on_ready": on_ready}
+    sources = [os.fspath(each) for each in ([data] if isinstance(data, (str, os.PathLike)) else data)]
+    if not sources or len(set(sources)) < len(sources):
+        raise ConfigError(f"name each data set once, and at least one, got {sources}")
+    output, start = Path(output), None
+    record: dict[str, Any] = {"metric": spec.name, "data": sources[0] if len(sources) == 1 else sources}
+    record["config"] = config.to_dict()
     if init is not None:
         check_loading(init, metric=spec.name)
-        folder = resolve_checkpoint(init, metric=spec.name)
-        settings = training.checkpoint_settings(read_config(folder, metric=spec.name))
+        start = resolve_checkpoint(init, metric=spec.name)
+        settings = training.checkpoint_settings(read_config(start, metric=spec.name))
         if differing := list(_contradictions("model", config.model, settings)):
             raise ConfigError(
                 f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
                 "them out, or train without a checkpoint"
             )
         spec = _trained_spec(spec, settings)
-        options |= {"start": folder, "init": {"source": os.fspath(init), "fingerprint": fingerprint_source(folder)}}
-    run = _train_stages if config.stages else train_once
-    return run(training, spec, shares, Path(output), config, **options)
+        record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
+    process = begin(output, record, resume=resume)
+    if (complete := finished(output)) is not None:
+        return complete
+
+    folders = {name: output / STAGES / name if name else output for name in stages}
+    results = {name: done for name, folder in folders.items() if (done := finished(folder)) is not None}
+    begun = {name for name, folder in folders.items() if read_record(folder) is not None}
+    process.wait_for_everyone()  # until all have looked
+    # The rows of all stages, so that faulty data are reported now, not hours later.
+    rows = {name: load_rows(spec, sources, own) for name, own in stages.items() if name not in results}
+    _warn_of_left_out(rows.values(), {kind for own in stages.values() for kind in own.categories})
+
+    def ready() -> None:
+        on_ready()
+        if config.stages and read_record(output) is None:
+            write_record(output, record)
+
+    known_by = record
+    for name, own in stages.items():
+        folder = folders[name]
+        if name not in results:
+            facts = {**known_by, "config": own.to_dict()}
+            options: dict[str, Any] = {"resume": name in begun, "start": start, "command": command, "ready": ready}
+            results[name] = train_stage(training, spec, rows[name], folder, own, facts, process, **options)
+        start, known_by = folder, {key: record[key] for key in ("metric", "data")}
+        known_by["start"] = f"../{name}"
+    return _join_stages(spec, output, record, results, command, process) if config.stages else results[name]
+
+
+def _warn_of_left_out(stages: Iterable[Mapping[str, Rows]], trained: Collection[str]) -> None:
+    """Warns of kinds of errors in the data to train on that no stage trains."""
+    left: dict[str, int] = {}
+    for rows in stages:
+        left |= getattr(rows[TRAIN], "left_out", {})
+    if lost := {kind: count for kind, count in left.items() if kind not in trained}:
+        warnings.warn(
+            f"the data have pairs of the kinds {', '.join(f'{kind} ({count:,})' for kind, count in lost.items())}, "
+            "which no stage trains: name them in `categories`, or leave out their columns or rows",
+            stacklevel=3,
+        )
+
+
+def _join_stages(
+    spec: MetricSpec,
+    output: Path,
+    record: Mapping[str, Any],
+    stages: Mapping[str, TrainingResult],
+    command: str | None,
+    process: PartialState,
+) -> TrainingResult:
+    """Copies the checkpoint of the last stage to the folder of the run, with a card and a record of all stages."""
+    from reward.training.card import make_card
+
+    last = list(stages.values())[-1]
+    if process.is_main_process:
+        for path in last.folder.iterdir():
+            if path.name not in (RECORD_FILE, _CARD):
+                shutil.copy2(path, output / path.name)
+        told = {**record, "command": command}
+        records = {name: read_record(stage.folder) or {} for name, stage in stages.items()}
+        (output / _CARD).write_text(make_card(spec, {**told, "stages": records}), encoding="utf-8")
+        figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
+        write_record(output, {**told, **figures, "stages": list(stages)})
+    process.wait_for_everyone()
+    before = next(iter(stages.values())).before
+    return TrainingResult(output, last.figures, last.steps, last.best_step, stages, before)
 
 
 def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
@@ -109,76 +183,6 @@ def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
                 yield from _contradictions(f"{name}.{key}", value, held.get(key))
     elif stated != held and (stated or held):
         yield f"{name} is {stated!r}, and of the checkpoint {held!r:.200}"
-
-
-def _train_stages(
-    training: MetricTraining,
-    spec: MetricSpec,
-    data: Mapping[str, float],
-    output: Path,
-    config: TrainingConfig,
-    *,
-    resume: bool,
-    command: str | None,
-    on_ready: Callable[[], None],
-    start: Path | None = None,
-    init: Mapping[str, str] | None = None,
-) -> TrainingResult:
-    """Trains the stages of a configuration one after the other; see `train`."""
-    from reward.training.card import make_card
-
-    record = first_record(spec, data, config, init)
-    process = begin(output, record, resume=resume)
-    if (complete := finished(output)) is not None:
-        return complete
-    results: dict[str, TrainingResult] = {}
-    for name in config.stages:
-        if (done := finished(output / STAGES / name)) is not None:
-            results[name] = done
-        else:
-            load_rows(spec, data, config.stage(name))  # so that faulty data are reported now, not hours later
-
-    def write_first_record() -> None:
-        if read_record(output) is None:
-            write_record(output, record)
-
-    kinds = {kind for name in config.stages for kind in config.stage(name).categories}
-    for name in config.stages:
-        folder = output / STAGES / name
-        if name not in results:
-            begun = read_record(folder) is not None
-            try:
-                results[name] = train_once(
-                    *(training, spec, data, folder, config.stage(name)),
-                    resume=begun,
-                    command=command,
-                    start=start,
-                    init=init,
-                    other_stages=kinds,
-                    on_ready=on_ready,
-                    on_start=write_first_record,
-                )
-            finally:
-                if process.is_main_process:
-                    for empty in (folder, output / STAGES):  # of a stage that did not begin, for a corrected command
-                        if empty.is_dir() and not any(empty.iterdir()):
-                            empty.rmdir()
-        start, init = folder, None
-
-    last = results[name]
-    if process.is_main_process:
-        for path in last.folder.iterdir():
-            if path.name not in (RECORD_FILE, _CARD):
-                shutil.copy2(path, output / path.name)
-        stages = {name: read_record(output / STAGES / name) or {} for name in config.stages}
-        told = {**record, "command": command}
-        (output / _CARD).write_text(make_card(spec, {**told, "stages": stages}), encoding="utf-8")
-        figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
-        write_record(output, {**told, **figures, "stages": list(stages)})
-    process.wait_for_everyone()
-    return TrainingResult(
-        output, last.figures, last.steps, last.best_step, results, next(iter(results.values())).before
-    )
 
 
 def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:

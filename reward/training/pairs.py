@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torch.utils.data import ConcatDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from reward.errors import DataError, InvalidSampleError
 from reward.samples import CaptionSample
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
-from reward.training.data import Judgement, check_columns, image_of, load_parts, scene_parts, with_encoded_images
+from reward.training.ratings import TrainingRow
+from reward.training.tables import TRAIN, VALIDATION, Table, lacking
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-
     from reward.scenes import Scene
     from reward.training.config import TrainingConfig
 
@@ -50,7 +48,7 @@ class ContrastPair:
     incorrect: str
 
 
-class CaptionPairs(TorchDataset[Judgement], ABC):
+class CaptionPairs(TorchDataset[TrainingRow], ABC):
     """Captions of pairs, one per row: row 2k is pair k's correct caption, row 2k + 1 its incorrect one.
 
     A row's `aspect` is the kind of error of its pair, its `target` 1 or 0 for correct or not. What a row holds depends
@@ -88,7 +86,7 @@ class CaptionPairs(TorchDataset[Judgement], ABC):
     def __len__(self) -> int:
         return len(self._order)
 
-    def __getitem__(self, item: int) -> Judgement:
+    def __getitem__(self, item: int) -> TrainingRow:
         number, wrong = divmod(self._order[item], 2)
         key = (number, self.epoch)
         if self._last is None or self._last[0] != key:  # the two rows of a pair are mostly asked for in turn
@@ -111,32 +109,30 @@ class CaptionPairs(TorchDataset[Judgement], ABC):
 
 
 class TablePairs(CaptionPairs):
-    """Pairs of a split. Rows are read when a pair is asked for, and a wrong caption is drawn among those of its kind.
+    """Pairs of splits. Rows are read when a pair is asked for, and a wrong caption is drawn among those of its kind.
 
     Args:
-        rows: the split, with its images left undecoded.
+        tables: the splits, one after the other.
         categories: names of the kinds of errors.
         pairs: (row, place in `categories`) of each pair.
         seed: seed of the draws.
         fresh: whether each epoch draws afresh.
-        root: folder of relative image paths, or None.
     """
 
     def __init__(
         self,
-        rows: Dataset,
+        tables: Sequence[Table],
         categories: Sequence[str],
         pairs: Sequence[tuple[int, int]],
         *,
         seed: int,
         fresh: bool,
-        root: Path | None,
     ) -> None:
         super().__init__(categories, [kind for _, kind in pairs])
-        self._rows, self._pairs, self._root = rows, pairs, root
-        self._seed, self._fresh = seed, fresh
-        self._captions: Sequence[str] = rows["caption"]
-        self._negatives = _Negatives(rows)
+        self._pairs, self._seed, self._fresh = pairs, seed, fresh
+        self._captions = [caption for table in tables for caption in table.rows["caption"]]
+        self._images = _joined([table.images for table in tables])
+        self._negatives = _joined([_Negatives(table) for table in tables])
 
     def lengths(self) -> list[int]:
         return [len(self._captions[row]) for row, _ in self._pairs]
@@ -155,13 +151,13 @@ class TablePairs(CaptionPairs):
             caption = self._captions[place]
             negative = draw_negative(caption, (name, *FAMILIES.get(name, ())), chance, self._negatives[place])
             if negative is not None:
-                return ContrastPair(image_of(self._rows[place], self._root), caption, negative.text)
+                return ContrastPair(self._images[place], caption, negative.text)
             place = rng.randrange(len(self._captions))  # another caption that allows it keeps the kinds balanced
         raise DataError(f"{name!r} could not be made from any of {_TRIES} captions: leave it out of `categories`")
 
 
-def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: Path | None, fresh: bool) -> TablePairs:
-    """Pairs of a split.
+def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: bool) -> TablePairs:
+    """Pairs of splits, one after the other.
 
     Columns: `image` (or `file_name`), `caption` or `correct` (a correct caption), and wrong captions in any of
 
@@ -172,15 +168,14 @@ def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: 
     one is left out. One row gives one pair for each of its kinds of errors.
 
     Args:
-        rows: the split.
-        name: its name, for messages.
+        tables: the splits, named in messages.
         config: the seed, and the categories: names from the columns or of `FAMILIES`; empty means all.
-        root: folder of relative image paths.
         fresh: whether each epoch draws afresh, as in training.
     """
-    rows = _checked(rows, name)
+    tables = [_checked(table) for table in tables]
+    name = tables[0].name
     made = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
-    given, unchanged = _kinds_of_rows(rows, name)
+    given = [kinds for table in tables for kinds in _kinds_of_rows(table)]
     there = [*sorted(set().union(*given)), *made]
     categories = [kind for kind in config.categories or dict.fromkeys(there) if kind in there]
     if not categories:
@@ -189,24 +184,28 @@ def make_table_pairs(rows: Dataset, name: str, config: TrainingConfig, *, root: 
     absent = [kind for kind in config.categories if kind not in categories]
     if absent:
         warnings.warn(f"split {name!r} has no pairs of the categories {', '.join(absent)}", stacklevel=2)
-    if unchanged:
-        warnings.warn(f"split {name!r}: {unchanged} wrong captions are the correct one and are left out", stacklevel=2)
     pairs = [
         (place, kind)
         for place, kinds in enumerate(given)
         for kind, category in enumerate(categories)
         if category in kinds or category in made
     ]
-    source = TablePairs(rows, categories, pairs, seed=config.seed, fresh=fresh, root=root)
+    source = TablePairs(tables, categories, pairs, seed=config.seed, fresh=fresh)
     source.left_out = dict(Counter(kind for kinds in given for kind in kinds if kind not in categories))
     return source
+
+
+def _joined(parts: Any) -> ConcatDataset[Any]:
+    return ConcatDataset(parts)  # its types do not say that any sequences can be joined
 
 
 class _Negatives(Sequence[list[Negative]]):
     """Wrong captions of each row, read when asked for."""
 
-    def __init__(self, rows: Dataset) -> None:
-        self._rows = rows.select_columns([name for name in rows.column_names if name not in ("image", "file_name")])
+    def __init__(self, table: Table) -> None:
+        names = table.rows.column_names
+        wanted = [name for name in names if name in ("incorrect", "category") or name.startswith(_PREFIX)]
+        self._rows = table.rows.select_columns(wanted or ["caption"])
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -221,32 +220,33 @@ class _Negatives(Sequence[list[Negative]]):
         return negatives
 
 
-def _kinds_of_rows(rows: Dataset, name: str) -> tuple[list[set[str]], int]:
-    """Kinds of errors of each row, and the number of wrong captions that equal the correct one."""
-    negatives, kinds, unchanged = _Negatives(rows), [], 0
-    for place, caption in enumerate(rows["caption"]):
+def _kinds_of_rows(table: Table) -> list[set[str]]:
+    """Kinds of errors of each row; warns of wrong captions that equal the correct one."""
+    negatives, kinds, unchanged = _Negatives(table), [], 0
+    for place, caption in enumerate(table.rows["caption"]):
         try:
             CaptionSample(caption)
             of_row = negatives[place]
         except InvalidSampleError as error:
-            raise DataError(f"split {name!r}, row {place}: {error}") from error
+            raise DataError(f"split {table.name!r}, row {place}: {error}") from error
         wrong = [negative.category for negative in of_row if comparable(negative.text) != comparable(caption)]
         unchanged += len(of_row) - len(wrong)
         kinds.append({_FAMILY_OF.get(category, category) for category in wrong})
-    return kinds, unchanged
+    if unchanged:
+        left = f"{unchanged} wrong captions are the correct one and are left out"
+        warnings.warn(f"split {table.name!r}: {left}", stacklevel=3)
+    return kinds
 
 
-def _checked(rows: Dataset, name: str) -> Dataset:
-    if "correct" in rows.column_names and "caption" not in rows.column_names:
-        rows = rows.rename_column("correct", "caption")  # as `corruptions.benchmark.write_pairs` writes them
+def _checked(table: Table) -> Table:
+    there = table.rows.column_names
+    if "correct" in there and "caption" not in there:  # as files of the pairwise benchmark have it
+        table = replace(table, rows=table.rows.rename_column("correct", "caption"))
     needed = {"caption": "caption"}
-    if "incorrect" in rows.column_names:
+    if "incorrect" in there:
         needed["category"] = "category (of the column incorrect)"
-    check_columns(rows, name, needed)
-    wanted = {"caption", "incorrect", "category"}
-    return with_encoded_images(
-        rows, [column for column in rows.column_names if column in wanted or column.startswith(_PREFIX)]
-    )
+    table.check(needed)
+    return table
 
 
 class ScenePairs(CaptionPairs):
@@ -258,7 +258,7 @@ class ScenePairs(CaptionPairs):
     Args:
         part: name of the part.
         count: number of pairs.
-        config: the categories (default: all), the seeds, and the name of the training part.
+        config: the categories (default: all) and the seeds.
     """
 
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
@@ -272,7 +272,7 @@ class ScenePairs(CaptionPairs):
         unknown = [name for name in categories if name not in known]
         if unknown:
             raise DataError(f"the scenes have no errors of the kinds {', '.join(unknown)}; known: {', '.join(known)}")
-        self._fresh = part == config.train_part
+        self._fresh = part == TRAIN
         self._seed = f"{config.scenes_seed} {part}" + (f" {config.seed}" if self._fresh else "")
 
     def lengths(self) -> None:
@@ -310,42 +310,24 @@ class ScenePairs(CaptionPairs):
         return (correct.text, negative.text) if negative else None
 
 
-def load_pairs(
-    source: str | os.PathLike[str], config: TrainingConfig, *, validation: bool = True
-) -> dict[str, CaptionPairs]:
-    """Loads the parts of a data set of pairs.
+def make_pairs(sets: Mapping[str, Mapping[str, Table]], part: str, config: TrainingConfig) -> TablePairs | None:
+    """The pairs of one part of data sets; None if none has it, unless it is the part to stop by.
 
-    The scenes give new pairs in each epoch. In a data set, the part `train` is the split `train.pairs` or, without it,
-    the split `train`; see `make_table_pairs` for its columns.
+    The part of a data set is the split `<part>.pairs` or, without it, the split `<part>`; see `make_table_pairs` for
+    its columns. Every data set must have the part to train on.
 
     Args:
-        source: as for `reward.training.data.load_parts`.
-        config: gives the categories, the names of the parts, seed, and numbers and seed of the scenes.
-        validation: whether the part to stop by must be there.
-
-    Returns:
-        {part: pairs}: the parts to train on and to stop by, and those of `config.test_parts` that are there.
+        sets: {data set: {name: split}}.
+        part: the part's name.
+        config: gives the categories and the seed.
     """
-    names = (config.train_part, config.validation_part, *config.test_parts)
-    if source == "scenes":
-        sizes = scene_parts(config)
-        _check_parts(source, config, sizes, "scenes", validation)
-        return {part: ScenePairs(part, sizes[part], config) for part in names if part in sizes}
-    splits, root = load_parts(source, config)
-    tables = {part: f"{part}.pairs" if f"{part}.pairs" in splits else part for part in names}
-    tables = {part: split for part, split in tables.items() if split in splits}
-    _check_parts(source, config, tables, ", ".join(splits), validation)
-    return {
-        part: make_table_pairs(splits[split], split, config, root=root, fresh=part == config.train_part)
-        for part, split in tables.items()
-    }
-
-
-def _check_parts(
-    source: str | os.PathLike[str], config: TrainingConfig, parts: Container[str], names: str, validation: bool
-) -> None:
-    for part in (config.train_part, *[config.validation_part] * validation):
-        if part not in parts:
-            raise DataError(
-                f"the data set of pairs {str(source)!r} has no part {part!r} (nor {part}.pairs); it has {names}"
-            )
+    found = []
+    for source, splits in sets.items():
+        table = splits.get(f"{part}.pairs", splits.get(part))
+        if table is not None:
+            found.append(table)
+        elif part == TRAIN:
+            raise lacking({source: splits}, part, f"{part} or {part}.pairs")
+    if not found and part == VALIDATION:
+        raise lacking(sets, part, f"{part} or {part}.pairs")
+    return make_table_pairs(found, config, fresh=part == TRAIN) if found else None

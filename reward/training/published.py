@@ -15,7 +15,7 @@ from reward.metaeval.benchmarks.genai_bench import held_out
 from reward.metaeval.benchmarks.registry import load_benchmark
 
 if TYPE_CHECKING:
-    from datasets import DatasetDict
+    from datasets import Dataset, DatasetDict
 
 
 # (part, row) of a data set; a row's `file_name` is the path of its image.
@@ -69,80 +69,90 @@ def _pixelprose(folder: Path) -> Rows:
                 yield _part(key), {"file_name": images / f"{key}.jpg", "caption": text.removeprefix(_PREAMBLE).strip()}
 
 
-def _rated(name: str, low: float, high: float, parts: dict[str, str]) -> Callable[[Path], Rows]:
-    """A benchmark of rated captions, by the loader of `capreward bench`; the mean rating is mapped to [0, 1].
-
-    Args:
-        name: of the benchmark.
-        low, high: ends of its scale.
-        parts: {part: its name there}.
-    """
-
-    def rows(folder: Path) -> Rows:
-        for part, theirs in parts.items():
-            for item in load_benchmark(name, folder, part=theirs).rows.itertuples():
-                ratings = next(iter(item.ratings.values()))
-                score = (sum(ratings) / len(ratings) - low) / (high - low)
-                cells = {"file_name": item.images[0], "cand": item.captions[0], "refs": [*item.references]}
-                yield part, {**cells, "score": score}
-
-    return rows
-
-
-PUBLISHED: dict[str, Callable[[Path], Rows]] = {
+CAPTIONS: dict[str, Callable[[Path], Rows]] = {
     "foil": _foil,
     "textcaps": _textcaps,
     "localized-narratives": _localized_narratives,
     "pixelprose": _pixelprose,
-    "polaris": _rated("polaris", 0, 1, {"train": "train", "val": "validation"}),
-    "nebula": _rated("nebula", 0, 1, {"train": "train", "val": "valid"}),
-    "vicr": _rated("vicr", 1, 5, {"train": "train", "val": "val"}),
-    "evalmuse-40k": _rated("evalmuse-40k", 1, 5, {"train": "train", "val": "val"}),
 }
 
 
-def load_published(name: str, folder: Path) -> DatasetDict:
-    """Reads a data set from its published files.
+def load_captions(name: str, folder: Path) -> DatasetDict:
+    """Reads captions, or pairs of captions, from published files.
 
     Rows whose image file is not there are left out, with a warning that counts them: not every address of PixelProse
     still leads to an image.
 
     Args:
-        name: one of `PUBLISHED`.
+        name: one of `CAPTIONS`.
         folder: holds the files, and the images beside them or in a folder of them.
 
     Returns:
-        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.data.make_judgements`
-        (ratings) or `reward.training.pairs.make_table_pairs` (captions and pairs).
+        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.pairs.make_table_pairs`.
     """
     from datasets import Dataset, DatasetDict
 
-    if name not in PUBLISHED:
-        raise DataError(f"no data set is named {name!r}; there are: {', '.join(PUBLISHED)}")
     parts: dict[str, list[dict[str, Any]]] = {}
     absent: list[Path] = []
     try:
-        rows = list(PUBLISHED[name](folder))
+        for part, row in CAPTIONS[name](folder):
+            image = row["file_name"]
+            if image.is_file():
+                parts.setdefault(part, []).append({**row, "file_name": str(image.absolute())})
+            else:
+                absent.append(image)
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise DataError(f"{name}: {folder} is not in the form that its authors publish: {problem}") from error
-    for part, row in rows:
-        image = row.pop("file_name")
-        if isinstance(image, Path):
-            if not image.is_file():
+    _tell_absent(name, absent, found=bool(parts))
+    return DatasetDict({part: Dataset.from_list(rows) for part, rows in parts.items()})
+
+
+# {benchmark with parts to train on: ends of its scale, its names of `train` and `val`}
+RATED: dict[str, tuple[float, float, tuple[str, str]]] = {
+    "polaris": (0, 1, ("train", "validation")),
+    "nebula": (0, 1, ("train", "valid")),
+    "vicr": (1, 5, ("train", "val")),
+    "evalmuse-40k": (1, 5, ("train", "val")),
+}
+
+
+def load_rated(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any]]]:
+    """Reads rated captions by the benchmark's reader; a caption's mean rating is mapped to [0, 1].
+
+    Args:
+        name: one of `RATED`.
+        data: as for `load_benchmark`.
+
+    Returns:
+        {part: (columns cand, refs and score, images)}. Rows whose image file is not there are left out, with a warning.
+    """
+    from datasets import Dataset
+
+    low, high, names = RATED[name]
+    parts: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {}
+    absent: list[Path] = []
+    for part, theirs in zip(("train", "val"), names, strict=True):
+        for item in load_benchmark(name, data, part=theirs).rows.itertuples():
+            (image,), (ratings,) = item.images, item.ratings.values()
+            if isinstance(image, Path) and not image.is_file():
                 absent.append(image)
                 continue
-            row["file_name"] = str(image.absolute())
-        else:
-            row["image"] = image  # encoded
-        parts.setdefault(part, []).append(row)
-    if absent and not parts:
+            rows, images = parts.setdefault(part, ([], []))
+            score = (sum(ratings) / len(ratings) - low) / (high - low)
+            rows.append({"cand": item.captions[0], "refs": [*item.references], "score": score})
+            images.append(image)
+    _tell_absent(name, absent, found=bool(parts))
+    if parts.get("train") == parts.get("val"):  # a file of one part, as VICR's without `subset`
+        raise DataError(f"{name}: {data} has the same rows to train on and to stop by; give the files of both parts")
+    return {part: (Dataset.from_list(rows), images) for part, (rows, images) in parts.items()}
+
+
+def _tell_absent(name: str, absent: list[Path], *, found: bool) -> None:
+    if absent and not found:
         raise DataError(f"{name}: no image is there, not even {absent[0]}")
-    if "train" in parts and parts["train"] == parts.get("val"):  # a file of one part, as VICR's without `subset`
-        raise DataError(f"{name}: {folder} has the same rows to train on and to stop by; give the files of both parts")
     if absent:
-        warnings.warn(f"{name}: {len(absent):,} rows are left out: no image {absent[0]}, ...", stacklevel=2)
-    return DatasetDict({part: Dataset.from_list(rows) for part, rows in parts.items()})
+        warnings.warn(f"{name}: {len(absent):,} rows are left out: no image {absent[0]}, ...", stacklevel=3)
 
 
 def _image_folder(folder: Path, *names: str) -> Path:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.config import TrainingConfig
-from reward.training.evaluation import compare_figures, evaluate_parts, figures_of, joined_figures
+from reward.training.evaluation import compare_figures, evaluate, evaluate_parts, figures_of
+from reward.training.pairs import CaptionPairs
 from reward.training.record import STAGES, STATES, check_output, is_complete, read_record, write_record
-from reward.training.rows import Joined, TrainingRows, load_rows, make_order
+from reward.training.rows import Rows, make_order
+from reward.training.tables import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -64,9 +65,7 @@ class TrainingResult:
         folder: the checkpoint.
         figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}, or for pairs {part: {"accuracy":
             ..., "accuracy_<category>": ..., "auc": ..., "n": pairs}}. A part that is also scored without references has
-            a second entry `"<part> (reference-free)"`. Of several data sets, parts are called `"<part> of <data set>"`,
-            and the validation part has the means weighted by the shares. After stages, these are the figures of the
-            last one.
+            a second entry `"<part> (reference-free)"`. After stages, these are the figures of the last one.
         steps: optimizer steps taken, in the last stage.
         best_step: step of the checkpoint that was kept.
         stages: {name: outcome of the stage}, in order; empty for a run without stages.
@@ -81,60 +80,50 @@ class TrainingResult:
     before: Mapping[str, float] | None = None
 
 
-def train_once(
+def train_stage(
     training: MetricTraining,
     spec: MetricSpec,
-    data: Mapping[str, float],
+    rows: Mapping[str, Rows],
     output: Path,
     config: TrainingConfig,
+    record: dict[str, Any],
+    process: PartialState,
     *,
     resume: bool,
+    start: Path | None,
     command: str | None,
-    on_ready: Callable[[], None],
-    start: Path | None = None,
-    init: Mapping[str, str] | None = None,
-    other_stages: Collection[str] = (),
-    on_start: Callable[[], None] = lambda: None,
+    ready: Callable[[], None],
 ) -> TrainingResult:
-    """One run without stages, or one stage; see `reward.training.loop.train`.
+    """Trains one network with one configuration; see `reward.training.loop.train`.
 
     Args:
-        data: {data set: share}.
-        on_ready: see `train`.
+        rows: {part: rows}.
+        record: what the run is known by. With `init`, the result is compared with the checkpoint that it names.
+        process: one of those of the run.
+        resume: go on with the run that `output` holds.
         start: checkpoint folder to go on from, instead of a new network.
-        init: where `start` came from, for the record, if not from the stage before.
-        other_stages: kinds of errors that other stages train.
-        on_start: called in the main process before the first step, when data and settings have been checked.
+        command: the command that started the run, for the model card.
+        ready: called before the first step, when data and settings have been checked.
     """
     from transformers import set_seed
 
     from reward.training.card import make_card
     from reward.training.trainer import has_stopped, last_checkpoint
 
-    record = first_record(spec, data, config, init)
-    if init is None and start is not None:
-        record["start"] = os.path.relpath(start, output)  # so that both can be moved together
-    process = begin(output, record, resume=resume)
-    if (complete := finished(output)) is not None:
-        return complete
     began = time.monotonic()
-
-    rows = load_rows(spec, data, config)
-    rows.warn_of_left_out(other_stages)
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
-    model = _make_network(training, config, rows, start)
+    model = _make_network(training, config, rows[TRAIN], start)
     if process.is_main_process:
-        on_ready()
-    trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
-    if process.is_main_process:
-        on_start()
+        ready()
         if not resume:
+            output.mkdir(parents=True, exist_ok=True)
             write_record(output, record)  # not earlier: a command that failed on its settings leaves nothing to resume
+    trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
     state = last_checkpoint(output / STATES) if resume else None
     before = (read_record(output) or {}).get("before") if state is not None else None
-    if init is not None and before is None:
+    if "init" in record and before is None:
         # with which the result is compared: a training that only does harm must not look like a success
-        before = evaluate_parts(trainer, rows, config, spec, (config.validation_part,))[config.validation_part]
+        before = evaluate(trainer, rows[VALIDATION], spec)
         if process.is_main_process:
             write_record(output, {**record, "before": before})
         set_seed(config.seed)  # a resumed run does not evaluate here
@@ -148,17 +137,15 @@ def train_once(
     result = TrainingResult(output, figures, steps, best, before=before)
     if process.is_main_process:
         if before is not None:
-            words, rise = compare_figures(before, figures[config.validation_part])
+            words, rise = compare_figures(before, figures[VALIDATION])
             if rise <= 0:
-                where = f"the part {config.validation_part!r}: {words}"
                 fix = "Train longer, with another learning_rate, or on more data"
-                warnings.warn(f"the training did not help on {where}. {fix}", stacklevel=2)
+                warnings.warn(f"the training did not help on the part {VALIDATION!r}: {words}. {fix}", stacklevel=2)
         facts = {
             **record,
             "command": command,
-            "rows": {part: len(part_rows) for part, part_rows in rows.parts().items()},
-            "epoch": rows.per_epoch(),
-            "pairs": rows.counts(),
+            "rows": {part: len(own) for part, own in rows.items()},
+            "pairs": {part: own.counts() for part, own in rows.items() if isinstance(own, CaptionPairs)},
             "steps": steps,
             "best_step": best,
             "processes": process.num_processes,
@@ -176,9 +163,7 @@ def train_once(
     return result
 
 
-def _make_network(
-    training: MetricTraining, config: TrainingConfig, rows: TrainingRows, start: Path | None
-) -> nn.Module:
+def _make_network(training: MetricTraining, config: TrainingConfig, rows: Rows, start: Path | None) -> nn.Module:
     """The network to train: a new one, or that of a checkpoint folder."""
     if start is None:
         model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
@@ -187,15 +172,6 @@ def _make_network(
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
     return model
-
-
-def first_record(
-    spec: MetricSpec, data: Mapping[str, float], config: TrainingConfig, init: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """What a run is known by, and what must be the same when it is resumed."""
-    names: Any = [f"{source}:{share:g}" for source, share in data.items()] if len(data) > 1 else next(iter(data))
-    record = {"metric": spec.name, "data": names, "config": config.to_dict()}
-    return record if init is None else {**record, "init": init}
 
 
 def finished(folder: Path) -> TrainingResult | None:
@@ -232,7 +208,7 @@ def _make_trainer(
     model: nn.Module,
     collate: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
     spec: MetricSpec,
-    rows: TrainingRows,
+    rows: Mapping[str, Rows],
     states: Path,
     config: TrainingConfig,
 ) -> MetricTrainer:
@@ -242,8 +218,6 @@ def _make_trainer(
     from reward.training.trainer import MetricTrainer
 
     moments = "steps" if config.eval_steps else "epoch"
-    if config.precision == "fp16" and not torch.cuda.is_available():
-        raise ConfigError("precision fp16 needs a CUDA device: use bf16 or fp32")
     args = TrainingArguments(
         output_dir=str(states),
         learning_rate=config.learning_rate,
@@ -269,7 +243,7 @@ def _make_trainer(
         save_total_limit=2,
         load_best_model_at_end=True,
         # The accuracy on some hundred pairs jumps by whole points while the loss still falls.
-        metric_for_best_model="tau_c" if config.loss != "bce" else "loss" if len(rows.sets) == 1 else "share_loss",
+        metric_for_best_model="loss" if config.loss == "bce" else "tau_c",
         greater_is_better=config.loss != "bce",
         restore_callback_states_from_checkpoint=True,  # how much of the patience is used up
         dataloader_num_workers=config.workers,
@@ -284,22 +258,15 @@ def _make_trainer(
     if args.n_gpu > 1:
         raise ConfigError("several GPUs in one process are not supported: start the run with `accelerate launch`")
 
-    held_out = rows.of_part(config.validation_part)
-
-    def compute_metrics(prediction: Any) -> dict[str, float]:
-        if len(rows.sets) == 1:
-            return figures_of(prediction, held_out[next(iter(rows.sets))], spec)
-        return joined_figures(prediction, held_out, rows.shares, spec)
-
     trainer = MetricTrainer(
         model,
-        order=make_order(rows, config, args),
+        order=make_order(rows[TRAIN], config, args),
         loss=config.loss,
         args=args,
         data_collator=collate,
-        train_dataset=rows.train,
-        eval_dataset=Joined([part.sorted_by_length() for part in held_out.values()]),
-        compute_metrics=compute_metrics,
+        train_dataset=rows[TRAIN],
+        eval_dataset=rows[VALIDATION].sorted_by_length(),
+        compute_metrics=lambda prediction: figures_of(prediction, rows[VALIDATION], spec),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
     if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:

@@ -86,27 +86,7 @@ class EpochOrder(Sampler[int]):
         return iter([self._step * drawn[place] + row for place in order for row in range(self._step)])
 
 
-def draw_shares(kinds: Sequence[Sequence[int]], counts: Sequence[int], seed: str) -> list[int]:
-    """Rows of an epoch of several data sets, which are numbered one after the other.
-
-    Args:
-        kinds: of each data set, the kind of each row; within a data set all kinds come equally often.
-        counts: how many rows of each data set; see `balanced_draw` for which.
-        seed: equal seeds give equal draws.
-
-    Example:
-        >>> sorted(draw_shares([[0, 0], [0, 0, 0]], [2, 1], "0"))[:2]
-        [0, 1]
-    """
-    drawn: list[int] = []
-    before = 0
-    for number, (of_set, count) in enumerate(zip(kinds, counts, strict=True)):
-        drawn += [before + place for place in balanced_draw(of_set, f"{seed} {number}", count)]
-        before += len(of_set)
-    return drawn
-
-
-def balanced_draw(kinds: Sequence[int], seed: str, count: int | None = None) -> list[int]:
+def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
     """Places of `kinds`, each kind equally often.
 
     Places of a rare kind are repeated, each once before any is used twice; some places of a frequent kind are left out.
@@ -114,24 +94,22 @@ def balanced_draw(kinds: Sequence[int], seed: str, count: int | None = None) -> 
     Args:
         kinds: N numbers.
         seed: equal seeds give equal draws.
-        count: how many places; None is N.
 
     Returns:
-        The places, in random order; the numbers of places of two kinds differ by at most one.
+        N places, in random order; the numbers of places of two kinds differ by at most one.
 
     Example:
         >>> sorted(balanced_draw([5, 5, 5, 7], "0"))[2:]
         [3, 3]
     """
     rng = random.Random(seed)
-    count = len(kinds) if count is None else count
     places: dict[int, list[int]] = {}
     for place, kind in enumerate(kinds):
         places.setdefault(kind, []).append(place)
-    extra = set(rng.sample(sorted(places), count % len(places))) if places else set()
+    extra = set(rng.sample(sorted(places), len(kinds) % len(places))) if places else set()
     drawn: list[int] = []
     for kind in sorted(places):
-        wanted = count // len(places) + (kind in extra)
+        wanted = len(kinds) // len(places) + (kind in extra)
         while wanted > 0:
             drawn += rng.sample(places[kind], min(wanted, len(places[kind])))
             wanted -= len(places[kind])

@@ -7,23 +7,23 @@ import logging
 import os
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from reward.errors import TrainingError
+from reward.errors import CheckpointError, TrainingError
 from reward.training.sampling import EpochOrder
 
 logger = logging.getLogger(__name__)
 
 _STATE_FILE = "trainer_state.json"  # the Trainer writes it last
-_TRAINED_FILE = "trained.safetensors"
 _LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mse": F.mse_loss,
     "l1": F.l1_loss,
@@ -53,10 +53,9 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
 class MetricTrainer(Trainer):
     """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
-    It differs from its base class in five ways. It has losses on scores, in which every row of a step weighs the same,
-    also in a batch that is not full. The order of the rows is a function of seed and epoch. Checkpoints hold only the
-    trained parameters, because frozen backbones are large and do not change. It tells the data set the epoch, so that
-    random choices about a row can change with it. It warns of pairs whose two captions are one input.
+    It differs from its base class in four ways. It has losses on scores, in which every row of a step weighs the same,
+    also in a batch that is not full. The order of the rows is a function of seed and epoch. It tells the data set the
+    epoch, so that random choices about a row can change with it. It warns of pairs whose two captions are one input.
 
     Args:
         network: what is trained.
@@ -78,7 +77,7 @@ class MetricTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
         self._order, self._loss = order, loss
-        self._pairs, self._twins, self._twins_told = 0, torch.zeros((), dtype=torch.long), 0
+        self._pairs, self._twins, self._told = 0, torch.zeros((), dtype=torch.long), False
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
@@ -104,26 +103,19 @@ class MetricTrainer(Trainer):
     def _count_twins(self, inputs: dict[str, torch.Tensor]) -> None:
         """Counts pairs, of which rows 2k and 2k + 1 are the two captions, that are one input with targets 1 and 0."""
         rows = len(inputs["labels"])
-        same = torch.ones(rows // 2, dtype=torch.bool, device=inputs["labels"].device)
-        for name, values in inputs.items():
-            if name != "labels" and len(values) == rows:
-                same &= (
-                    (values[0::2] == values[1::2]).flatten(1).all(1)
-                    if values.ndim > 1
-                    else values[0::2] == values[1::2]
-                )
+        read = [values for name, values in inputs.items() if name != "labels" and len(values) == rows]
+        same = torch.stack([(values[0::2] == values[1::2]).reshape(rows // 2, -1).all(1) for values in read]).all(0)
         self._pairs += rows // 2
         self._twins = self._twins.to(same.device) + same.sum()  # read when something is logged: a GPU is not waited for
 
     def log(self, *args: Any, **kwargs: Any) -> None:
         super().log(*args, **kwargs)
-        twins = int(self._twins)
-        if twins > 0 and len(str(twins)) > len(str(self._twins_told or "")):  # at first, and at 10, 100, 1,000, ...
-            self._twins_told = twins
+        if not self._told and int(self._twins):
+            self._told = True
             warnings.warn(
-                f"{twins:,} of {self._pairs:,} pairs so far are the same input once their captions are cut to what the "
-                "network reads, and teach it 1 and 0 for that: shorten their captions, leave these pairs out, or give "
-                "the network more text positions",
+                f"{int(self._twins):,} of {self._pairs:,} pairs so far are the same input once their captions are cut "
+                "to what the network reads, and teach it 1 and 0 for that: shorten their captions, leave these pairs "
+                "out, or give the network more text positions",
                 stacklevel=2,
             )
 
@@ -148,49 +140,31 @@ class MetricTrainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
         return self._order
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        if self.args.should_save:
-            from safetensors.torch import save_file
-
-            folder = Path(output_dir or self.args.output_dir)
-            folder.mkdir(parents=True, exist_ok=True)
-            trained = {name: value.detach().cpu().contiguous() for name, value in self._trained().items()}
-            save_file(trained, folder / _TRAINED_FILE, metadata={"format": "pt"})
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        self._load_trained(resume_from_checkpoint)
-
-    def _load_best_model(self) -> None:
-        self._load_trained(self.state.best_model_checkpoint)
-
     def restore_best(self, checkpoint: Path) -> None:
         """Restores the state that `train` ends in, from the last checkpoint of a run that has stopped."""
         self.state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
         best = self.state.best_model_checkpoint
-        self._load_trained(str(checkpoint.parent / Path(best).name if best else checkpoint))
-
-    def _trained(self) -> dict[str, nn.Parameter]:
-        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-
-    def _load_trained(self, folder: str) -> None:
-        from reward.errors import CheckpointError
-        from reward.weight_files import load_tensors, refuse_integers
-
-        saved, trained = load_tensors(Path(folder) / _TRAINED_FILE), self._trained()
-        if saved.keys() != trained.keys() or any(saved[name].shape != trained[name].shape for name in saved):
-            raise CheckpointError(f"{folder} was written by a run with other trained parameters; use the same settings")
-        refuse_integers(saved, where=folder)
-        with torch.no_grad():
-            for name, value in saved.items():
-                trained[name].copy_(value)
+        folder = checkpoint.parent / Path(best).name if best else checkpoint
+        self.model.load_state_dict(load_file(folder / "model.safetensors"))
 
 
 class _Scores(nn.Module):
-    """Returns only scores and logits, and hides `config` from the Trainer, which expects one of transformers."""
+    """Returns only scores and logits, and hides `config` from the Trainer, which expects one of transformers.
+
+    Its state is the trained parameters alone, because frozen backbones are large and do not change.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        return {name: value.detach().contiguous() for name, value in self.named_parameters() if value.requires_grad}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if state_dict.keys() != self.state_dict().keys():
+            raise CheckpointError("the checkpoint is of a run with other trained parameters; use the same settings")
+        return super().load_state_dict({**super().state_dict(), **state_dict})
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         output = self.network(**inputs)

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from reward.metaeval.benchmarks import load_benchmark
+from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.pairs import load_pairs
+from reward.training.rows import load_rows
 from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run
 from tests.rewriting_server import rewriting_server
@@ -67,7 +68,7 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
     assert set(retrieved) <= others
 
     names = ("noun_attribute", "retrieved", "shuffle")
-    parts = load_pairs(folder, TrainingConfig(loss="bce", categories=names, sampling="pool"))
+    parts: Any = load_rows(metric_spec("beitscore"), [str(folder)], TrainingConfig(loss="bce", categories=names))
     assert parts["train"].counts() == dict.fromkeys(names, 6)
     assert parts["val"].counts() == parts["train"].counts()
     assert parts["train"].left_out == {"action": 6}

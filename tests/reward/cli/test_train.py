@@ -66,7 +66,7 @@ def test_several_seeds_and_one_more(tmp_path: Path, run: Run) -> None:
 
 def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> None:
     render(sample_scene(random.Random(0))).save(tmp_path / "scene.png")
-    for folder, parts in (("old", ("train", "val")), ("new:0.5", ("train",))):
+    for folder, parts in (("old", ("train", "val")), ("new", ("train",))):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "scene.png").write_bytes((tmp_path / "scene.png").read_bytes())
         for part in parts:  # `datasets` calls the split of val.jsonl "validation"
@@ -78,11 +78,11 @@ def test_train_on_from_a_checkpoint_with_two_sets(tmp_path: Path, run: Run) -> N
     own = {"epochs": 1, "loss": "l1", "batch_size": 4, "stages": NO_STAGES}
     (tmp_path / "own.json").write_text(json.dumps(own))
     arguments = ("train", "beitscore", "--init", tmp_path / "first", "--config", tmp_path / "own.json")
-    data = ("--data", tmp_path / "old", "--data", f"{tmp_path}/new:0.5:0.5")
+    data = ("--data", tmp_path / "old", "--data", tmp_path / "new")
     out, _ = run(*arguments, *data, "-o", tmp_path / "out")
     assert "val: Kendall's tau-c x 100 was" in out
     record = json.loads((tmp_path / "out" / "training.json").read_text())
-    assert list(record["epoch"].items()) == [(str(tmp_path / "old"), 5), (f"{tmp_path}/new:0.5", 5)]
+    assert (record["data"], record["rows"]) == ([str(tmp_path / "old"), str(tmp_path / "new")], {"train": 10, "val": 5})
     refused = run(*arguments, "--preset", "tiny", *data, "-o", tmp_path / "other", code=1)[1]
     assert "model.config.hidden_size is 96, and of the checkpoint 16" in " ".join(refused.split())
 

@@ -14,11 +14,13 @@ from transformers import TrainingArguments
 
 from reward.errors import DataError
 from reward.images import load_image
+from reward.registry import metric_spec
 from reward.scenes.pairs import CATEGORIES
 from reward.training.config import TrainingConfig, make_config
-from reward.training.pairs import FAMILIES, CaptionPairs, TablePairs, load_pairs, make_table_pairs
-from reward.training.rows import TrainingRows, make_order
+from reward.training.pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
+from reward.training.rows import load_rows, make_order
 from reward.training.sampling import EpochOrder, balanced_draw
+from reward.training.tables import tables_of
 from tests.reward.training.small_runs import pair_rows
 
 
@@ -27,7 +29,14 @@ def config(**changes: Any) -> TrainingConfig:
 
 
 def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
-    return make_table_pairs(rows, "train", config(categories=list(categories)), root=None, fresh=fresh)
+    tables = list(tables_of({"train": rows}, None).values())
+    return make_table_pairs(tables, config(categories=list(categories)), fresh=fresh)
+
+
+def load_pairs(source: str | Path, settings: TrainingConfig) -> dict[str, CaptionPairs]:
+    found = load_rows(metric_spec("beitscore"), [str(source)], settings)
+    assert all(isinstance(rows, CaptionPairs) for rows in found.values())
+    return found  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("name", ["caption", "correct"])  # the latter in files of the pairwise benchmark
@@ -110,7 +119,7 @@ def test_parts_are_found_and_missing_or_empty_ones_named(tmp_path: Path) -> None
     parts = load_pairs(tmp_path / "a", config(categories=["count"]))
     assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 2}
     DatasetDict({"train": pair_rows()}).save_to_disk(tmp_path / "b")
-    with pytest.raises(DataError, match=r"no part 'val' \(nor val\.pairs\); it has train"):
+    with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
         load_pairs(tmp_path / "b", config())
 
 
@@ -184,10 +193,25 @@ def sampling_order(kinds: list[int], sampling: str) -> list[int]:
     names = [f"kind {kind}" for kind in kinds]
     rows = Dataset.from_dict({"file_name": ["a.png"], "caption": ["A."]}).select([0] * len(kinds))
     rows = rows.add_column("incorrect", ["B."] * len(kinds)).add_column("category", names)
-    settings = config(sampling=sampling, categories=sorted(set(names)), group_by_length=False)
-    pairs = make_table_pairs(rows, "train", settings, root=None, fresh=True)
-    loaded = TrainingRows({"": {"train": pairs}}, {"": 1.0}, "train")
-    return list(make_order(loaded, settings, TrainingArguments(per_device_train_batch_size=8, use_cpu=True)))
+    pairs = table(rows, *sorted(set(names)))
+    return list(make_order(pairs, config(sampling=sampling), TrainingArguments(use_cpu=True)))
+
+
+def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path: Path) -> None:
+    one, other = pair_rows(2), pair_rows(3, incorrect=None, category=None, incorrect_action=[["A."], [], ["B.", "C."]])
+    for name, rows in (("one", one), ("other", other)):
+        DatasetDict({"train": rows, "val": rows}).save_to_disk(tmp_path / name)
+    sources = [str(tmp_path / name) for name in ("one", "other")]
+    pairs = load_rows(metric_spec("beitscore"), sources, config(categories=["count", "action"]))["train"]
+    assert isinstance(pairs, TablePairs)
+    assert pairs.counts() == {"count": 2, "action": 2}
+    assert [pairs[2 * k + 1]["sample"].candidate for k in (0, 2)] == [
+        "There are 1 red stars. A cat looks at them.",
+        "A.",
+    ]
+    assert load_image(pairs[6]["sample"].image).getpixel((0, 0)) == (80, 0, 90)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="pairs of the scenes are drawn anew each epoch"):
+        load_rows(metric_spec("beitscore"), ["scenes", sources[0]], config())
 
 
 def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:

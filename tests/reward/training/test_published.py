@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,14 +14,26 @@ from datasets import Dataset
 from PIL import Image
 
 from reward.errors import DataError
+from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
-from reward.training.data import load_parts, make_judgements
-from reward.training.pairs import load_pairs
+from reward.training.pairs import TablePairs
+from reward.training.ratings import Judgements, make_judgements
+from reward.training.rows import load_rows
+from reward.training.tables import load_tables
 from tests.json_lines import write_lines
 
 RATINGS = TrainingConfig(reference_free_rate=1.0, scenes_test=0, test_parts=())
 PAIRS = TrainingConfig(loss="bce", test_parts=())
+
+
+BEITSCORE = metric_spec("beitscore")
+
+
+def rated(source: str, part: str) -> Judgements:
+    found = make_judgements({source: load_tables(source, RATINGS)}, part, BEITSCORE, RATINGS)
+    assert found is not None
+    return found
 
 
 def pictures(folder: Path, *names: str) -> None:
@@ -45,9 +58,8 @@ def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path: Path) -> 
     images = [{"id": number, "file_name": name} for number, name in names.items()]
     write_json(tmp_path / "foilv1.0_train_2017.json", {"annotations": annotations, "images": images})
     with pytest.warns(UserWarning, match="foil: 1 rows are left out: no image "):
-        parts = load_pairs(f"foil={tmp_path}", PAIRS)
-    assert {part: len(rows) for part, rows in parts.items()}.keys() == {"train", "val"}
-    counts = {part: rows.counts()["foil"] for part, rows in parts.items()}
+        parts = load_rows(BEITSCORE, [f"foil={tmp_path}"], PAIRS)
+    counts = {part: rows.kinds.count(0) for part, rows in parts.items()}
     assert sum(counts.values()) == 59
     assert 1 <= counts["val"] <= 8
     right, wrong = (parts["train"][row]["sample"] for row in (0, 1))
@@ -72,10 +84,12 @@ def test_captions_of_three_data_sets(tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": keys, "caption": captions}), prose / "00000.parquet")
     expected = {f"textcaps={texts}": "A sign of train.", f"localized-narratives={narratives}": "In this image a dog."}
     for source, first in {**expected, f"pixelprose={prose}": "A dog."}.items():
-        splits, root = load_parts(source, PAIRS)
+        splits = load_tables(source, PAIRS)
         assert set(splits) == {"train", "val"}
-        assert (splits["train"][0]["caption"], root) == (first, None)
-        assert load_pairs(source, PAIRS)["val"].counts().keys() == {"repeat", "shuffle"}
+        assert splits["train"].rows[0]["caption"] == first
+        assert isinstance(load_rows(BEITSCORE, [source], PAIRS)["val"], TablePairs)
+    both = load_rows(BEITSCORE, [*expected], PAIRS)["train"]
+    assert {both[row]["sample"].candidate for row in range(0, len(both), 2)} == set(expected.values())
 
 
 def test_ratings_of_the_benchmarks_are_mapped_to_one_scale(tmp_path: Path) -> None:
@@ -87,34 +101,32 @@ def test_ratings_of_the_benchmarks_are_mapped_to_one_scale(tmp_path: Path) -> No
     for part in ("train", "validation"):
         row = {"imgid": ["0.jpg"], "cand": [f"A dog of {part}."], "refs": [["A."]], "human_score": [0.25]}
         Dataset.from_dict(row).to_parquet(tmp_path / f"{part}.parquet")
-    spec = metric_spec("beitscore")
     for name, train in {"vicr": {0.125}, "evalmuse-40k": {0.75}, "polaris": {0.25}}.items():
-        splits, root = load_parts(f"{name}={tmp_path}", RATINGS)
-        assert set(splits) == {"train", "val"}
-        judgements = make_judgements(splits, "train", spec, RATINGS, root=root)
-        assert {judgements[row]["target"] for row in range(len(judgements))} == train
-        assert judgements[0]["sample"].image is not None
-    splits, _ = load_parts(f"evalmuse-40k={tmp_path}", RATINGS)
-    assert (len(splits["train"]) + len(splits["val"]), len(splits["val"]) > 0) == (60, True)
+        parts = {part: rated(f"{name}={tmp_path}", part) for part in ("train", "val")}
+        assert {row["target"] for row in parts["train"]} == train
+        assert parts["train"][0]["sample"].image is not None
+        mean = load_benchmark(name, tmp_path, part="train").rows.ratings.map(lambda each: np.mean(each["overall"]))
+        assert len(mean) == len(parts["train"])  # a caption has one number, the mean of its ratings, as in `bench`
+    sizes = [len(rated(f"evalmuse-40k={tmp_path}", part)) for part in ("train", "val")]
+    assert (sum(sizes), min(sizes) > 0) == (60, True)
 
 
 def test_columns_and_parts_as_the_hub_names_them(tmp_path: Path) -> None:
     row = {"img": [Image.new("RGB", (8, 8))], "refs": [["A."]], "cand": ["A dog."], "human_score": [0.5]}
     for part in ("train", "validation"):
         Dataset.from_dict(row).to_parquet(tmp_path / "data" / f"{part}-00000-of-00001.parquet")
-    splits, root = load_parts(tmp_path, RATINGS)
-    judgements = make_judgements(splits, "val", metric_spec("beitscore"), RATINGS, root=root)
-    assert judgements[0]["target"] == 0.5
-    assert judgements[0]["sample"].image is not None
+    [row] = rated(str(tmp_path), "val")
+    assert row["target"] == 0.5
+    assert row["sample"].image is not None
 
 
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"holds no foilv1\.0_train_2017\.json"):
-        load_parts(f"foil={tmp_path}", PAIRS)
+        load_tables(f"foil={tmp_path}", PAIRS)
     (tmp_path / "vicr.csv").write_text("image,caption,ratings\nx/0.jpg,A dog.,1\n")
     pictures(tmp_path / "images", "0.jpg")
     with pytest.raises(DataError, match="the same rows to train on and to stop by"):
-        load_parts(f"vicr={tmp_path}", RATINGS)
+        load_tables(f"vicr={tmp_path}", RATINGS)
     (tmp_path / "images" / "0.jpg").unlink()
     with pytest.raises(DataError, match=r"vicr: no image is there, not even .*0\.jpg"):
-        load_parts(f"vicr={tmp_path}", RATINGS)
+        load_tables(f"vicr={tmp_path}", RATINGS)

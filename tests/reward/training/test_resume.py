@@ -107,7 +107,7 @@ from reward.training.loop import train
 from tests.reward.training.small_runs import small_config
 
 if __name__ == "__main__":
-    data = {"scenes": None, sys.argv[2]: 0.25}
+    data = ["scenes", sys.argv[2]]
     debug_launcher(train, ("vela", data, sys.argv[1], small_config(batch_size=3)), num_processes=2)
 """
 
@@ -121,11 +121,11 @@ def test_two_processes_train_like_one_with_twice_the_batch(tmp_path: Path) -> No
     command = [sys.executable, script, tmp_path / "two", extra]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    train("vela", {"scenes": None, extra: 0.25}, tmp_path / "one", small_config(batch_size=6))
+    train("vela", ["scenes", extra], tmp_path / "one", small_config(batch_size=6))
     two, one = record(tmp_path / "two"), record(tmp_path / "one")
     assert (two["processes"], one["processes"]) == (2, 1)
     assert two["steps"] == one["steps"]
-    assert (two["figures"]["val"]["n"], two["figures"]["val of scenes"]["n"]) == (36, 24)
+    assert (two["data"], two["rows"]) == (["scenes", extra], {"train": 48, "val": 36})
     assert two["figures"]["val"]["mse"] == pytest.approx(one["figures"]["val"]["mse"], abs=1e-4)
     large, small = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert all(torch.allclose(large[name], small[name], atol=1e-3) for name in large)

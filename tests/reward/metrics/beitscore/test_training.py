@@ -15,7 +15,7 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, BeitScoreNetwork, load_model, make_model
 from reward.metrics.beitscore.training import save_model as save
 from reward.training.config import make_config
-from reward.training.pairs import CaptionPairs, load_pairs
+from reward.training.pairs import CaptionPairs, ScenePairs
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config as model_config
 from tests.reward.metrics.beitscore.tiny_beitscore import make_model as random_model
 from tests.reward.metrics.beitscore.tiny_beitscore import train_spm
@@ -25,7 +25,7 @@ from tests.reward.training.small_runs import small_beitscore
 @pytest.fixture(scope="module")
 def pairs() -> CaptionPairs:
     config = make_config({"loss": "bce", "scenes_train": 60, "scenes_val": 2})
-    return load_pairs("scenes", config)["train"]
+    return ScenePairs("train", 60, config)
 
 
 @pytest.fixture

@@ -1,0 +1,177 @@
+"""The splits of a data set to train on: a folder, a data set of the Hub, published files, or the synthetic scenes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reward.errors import DataError
+from reward.metaeval.benchmarks.registry import benchmark_spec
+from reward.samples import column_names, one_image
+from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+    from reward.training.config import TrainingConfig
+
+TRAIN, VALIDATION = "train", "val"  # parts to train on and to stop by
+_ARENA = "longcap-arena"  # read by `datasets`, not as a benchmark: its images are larger than memory
+
+
+@dataclass(frozen=True)
+class Table:
+    """One split.
+
+    Args:
+        name: in messages.
+        rows: its columns.
+        images: the image of each row, encoded or as a path, read when it is asked for.
+    """
+
+    name: str
+    rows: Dataset
+    images: Sequence[Any]
+
+    def check(self, columns: Mapping[str, str]) -> None:
+        """Refuses a split without rows, columns {name: what messages call it} or images, which would stop it later."""
+        there = self.rows.column_names
+        missing = [words for column, words in columns.items() if column not in there]
+        if not len(self.images):
+            missing.append("image (or file_name)")
+        if not len(self.rows):
+            raise DataError(f"split {self.name!r} is empty")
+        if missing:
+            raise DataError(f"split {self.name!r} lacks the columns {', '.join(missing)}; it has {', '.join(there)}")
+        if isinstance(self.images, _Images):
+            self.images.check_files(self.name)
+
+
+class _Images(Sequence[Any]):
+    """The images of a split of `datasets`, left encoded: `reward.images` decodes them in the worker."""
+
+    def __init__(self, rows: Dataset, root: Path | None) -> None:
+        from datasets import Image
+
+        self._columns = [name for name in dict.fromkeys(("image", *column_names("image"))) if name in rows.column_names]
+        self._rows, self._root = rows.select_columns(self._columns), root
+        for name in self._columns:
+            if isinstance(rows.features[name], Image):
+                self._rows = self._rows.cast_column(name, Image(decode=False))
+
+    def __len__(self) -> int:
+        return len(self._rows) if self._columns else 0
+
+    def __getitem__(self, place: Any) -> Any:  # a row, not a slice
+        return self._whole(next((value for value in self._rows[place].values() if value is not None), None))
+
+    def check_files(self, name: str) -> None:
+        """Refuses a path without a file, on which the training would stop hours later."""
+        column = self._columns[0]
+        if self._root is None or getattr(self._rows.features[column], "dtype", "") != "string":
+            return
+        for number, value in enumerate(self._rows[column]):
+            if value is not None and not self._whole(value).is_file():
+                raise DataError(
+                    f"split {name!r}, row {number}: {column} names {value!r}, and there is no {self._whole(value)}"
+                )
+
+    def _whole(self, image: Any) -> Any:
+        image = one_image(image)
+        return self._root / image if isinstance(image, str) and self._root is not None else image
+
+
+def load_tables(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
+    """Loads the splits of a data set, {name: split}.
+
+    Args:
+        source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
+            `datasets.load_dataset`, a Hub id, or the name of a published data set, `NAME` or `NAME=PATH`, see
+            `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
+        config: numbers and seed of the scenes.
+    """
+    if source == "scenes":
+        from reward.scenes import make_dataset
+
+        sizes = scene_parts(config)
+        made = {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items())}
+        return tables_of(made, None)
+    name, _, path = str(source).partition("=")
+    if name in RATED and (path or not Path(name).exists()):
+        return {part: Table(part, *found) for part, found in load_rated(name, path or None).items()}
+    if path and name in CAPTIONS:
+        return tables_of(load_captions(name, Path(path)), None)
+    if path and name == _ARENA:  # a copy of what the Hub has
+        source = path
+        if not Path(path).is_dir():
+            raise DataError(f"{name}: {path!r} is not a folder. {_way_out(name)}")
+    folder = Path(source)
+    splits = _load(folder, str(source))
+    other = next((split for split in ("validation", "valid") if split in splits), None)
+    if other and VALIDATION not in splits:
+        splits[VALIDATION] = splits.pop(other)
+    return tables_of(splits, folder if folder.is_dir() else None)
+
+
+def tables_of(splits: Mapping[str, Dataset], root: Path | None) -> dict[str, Table]:
+    """The splits, whose relative image paths start in `root`."""
+    tables = {}
+    for name, rows in splits.items():
+        images = _Images(rows, root)
+        others = [column for column in rows.column_names if column not in images._columns]
+        tables[name] = Table(name, rows.select_columns(others), images)
+    return tables
+
+
+def _load(folder: Path, source: str) -> DatasetDict:
+    from datasets import DatasetDict, load_dataset, load_from_disk
+
+    if folder.is_file():
+        raise DataError(
+            f"{source} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
+            "save_to_disk, or one with files such as train.jsonl and val.jsonl"
+        )
+    if source.startswith((".", "~", "/")) and not folder.exists():
+        raise DataError(f"the data set folder {source!r} does not exist")
+    try:
+        if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
+            loaded = load_from_disk(source)
+        else:
+            loaded = load_dataset(source if folder.is_dir() else hub_id(source) or source)
+    except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
+        raise DataError(
+            f"cannot load the data set {source!r}: {type(error).__name__}: {error}\n{_way_out(source)}"
+        ) from error
+    if not isinstance(loaded, DatasetDict):
+        raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
+    return loaded
+
+
+def hub_id(name: str) -> str | None:
+    """The data set of the Hub that a short name stands for."""
+    return benchmark_spec(name).hub if name in (_ARENA, *RATED) else None
+
+
+def lacking(sets: Mapping[str, Mapping[str, Any]], part: str, expected: str) -> DataError:
+    """The error for data sets of which none has a part that is needed."""
+    there = ", ".join(split for splits in sets.values() for split in splits)
+    what = f"data set {', '.join(map(repr, sets))} has no" if len(sets) == 1 else f"data sets {', '.join(sets)} have no"
+    return DataError(f"the {what} part {part!r}: expected {expected}; there are {there or 'no splits'}")
+
+
+def _way_out(source: str) -> str:
+    """What to give instead of a data set that cannot be loaded."""
+    if hub := hub_id(source):
+        copy = f"hf download {hub} --repo-type dataset --local-dir FOLDER"
+        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {source}=FOLDER."
+    names = ", ".join([_ARENA, *RATED, *CAPTIONS])
+    return f"Give 'scenes', a folder, a Hub id (with a network or a filled cache), or NAME=PATH with one of {names}."
+
+
+def scene_parts(config: TrainingConfig) -> dict[str, int]:
+    """{part: number of rows} of the synthetic scenes; `train`, `val` and, unless it is empty, `test`."""
+    sizes = {"train": config.scenes_train, "val": config.scenes_val, "test": config.scenes_test}
+    return {part: size for part, size in sizes.items() if size}
