@@ -194,7 +194,10 @@ def _with_files(
     names = []
     for text in columns:
         name, _, pattern = text.partition("=")
-        if files := sorted(glob(pattern)) if pattern else []:
+        files = sorted(glob(pattern)) if pattern else []
+        if pattern and not files and not any(text in each.columns for each, _ in benchmarks):
+            raise typer.BadParameter(f"there is no file {pattern}", param_hint="--score-column")
+        if files:
             benchmarks = [(add_scores(each, name, [*map(Path, files)]), data) for each, data in benchmarks]
         names.append(name if files else text)
     return benchmarks, names

@@ -103,6 +103,7 @@ def test_published_scores_come_from_the_text_files_of_fleur(tmp_path: Path, run:
             add_scores(benchmark, name, [tmp_path / "bad.txt"])
     line = ("bench", "-b", f"pascal-50s={tmp_path / 'data'}", "--score-column", f"our score={tmp_path}/*.txt")
     (tmp_path / "bad.txt").unlink()
+    assert f"there is no file {tmp_path}/no*.txt" in run(*line[:-1], f"our score={tmp_path}/no*.txt", code=2)[1]
     assert "no pair of the category 'HM' of Pascal-50S has both its scores" in run(*line, code=1)[1]
 
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from datasets import Dataset, Image
 
 from reward.errors import DataError
 from reward.images import load_image
-from reward.metaeval.benchmarks import load_benchmark
+from reward.metaeval import evaluate, load_benchmark
 from reward.scenes import make_dataset
 from tests.loopback_hub import LoopbackHub
 from tests.pictures import png
@@ -146,6 +147,8 @@ def test_vicr_has_parts(tmp_path: Path, name: str) -> None:
         (tmp_path / "3.jpg", "3.jpg", ("a bird",), (2,)),
     ]
     assert [item.ratings["overall"] for item in items("vicr", data, part="train")] == [(1, 2)]
+    means = evaluate(load_benchmark("vicr", data), np.array([1.0, 0.0]), resamples=2)
+    assert means.counts == {"overall": 2}  # one mean a caption
     with pytest.raises(DataError, match="holds nothing to score"):
         load_benchmark("vicr", data, part="val")
     (tmp_path / name).write_text("image,caption,ratings\n1.jpg,a dog,4\n")  # without a subset every row counts
