@@ -146,14 +146,13 @@ def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: s
         CheckpointError: some are integers or truth values; the message names them.
     """
     floats = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
-    wrong = {key: kind for file in files for key, kind in _stored_integers(file)}
+    wrong: dict[str, str] = {}
+    for file in files:
+        if file.suffix == ".safetensors":
+            wrong |= {key: kind for key, kind in read_header(file).types.items() if not kind.startswith(("F", "BF"))}
+        else:
+            wrong |= {key: str(each.dtype) for key, each in load_tensors(file).items() if not each.is_floating_point()}
     _refuse_types({key: kind for key, kind in wrong.items() if key.rpartition(".")[2] in floats}, where)
-
-
-def _stored_integers(file: Path) -> list[tuple[str, str]]:
-    if file.suffix != ".safetensors":
-        return [(key, str(value.dtype)) for key, value in load_tensors(file).items() if not value.is_floating_point()]
-    return [(key, kind) for key, kind in read_header(file).types.items() if not kind.startswith(("F", "BF"))]
 
 
 def _refuse_types(wrong: Mapping[str, str], where: str) -> None:

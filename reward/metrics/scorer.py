@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,7 +25,6 @@ from reward.score_table import ScoreTable
 if TYPE_CHECKING:
     import torch
     from PIL import Image
-    from torch import nn
 
     from reward.caches import TensorCache
 
@@ -225,9 +225,8 @@ class CaptionScorer(TakesData):
         results = _Results(self.spec.name, len(samples), len(self.spec.aspects))
         images = _Images(self, batch_size)
         contexts = [self._context(sample) for sample in samples] if contexts is None else contexts
-        groups = group_samples(
-            samples, use_images=self.reads_images, use_references=self.reads_references, contexts=contexts
-        )
+        reads = {"use_images": self.reads_images, "use_references": self.reads_references}
+        groups = group_samples(samples, contexts=contexts, **reads)
         groups.sort(key=lambda group: group.image_key or "")  # so that the features of an image can be dropped early
         with self._mode(), _progress(self.spec.name, len(samples), progress) as advance:
             for window in self._windows(groups, batch_size):
@@ -235,15 +234,15 @@ class CaptionScorer(TakesData):
                     group.error = group.error or self._lack(group)
                 if self.reads_images:
                     images.encode(window)
-                results.refuse([group for group in window if group.error is not None])
                 readable = [group for group in window if group.error is None]
+                refused = [group for group in window if group.error is not None]
+                results.refused |= {row: str(group.error) for group in refused for row in chain(*group.rows.values())}
                 if readable:
                     results.add(readable, self.score_groups(readable, batch_size))
                 advance(sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
         errors = dict(sorted((results.refused | results.failed).items()))
-        aliases = self.spec.aliases
-        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=aliases)
+        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         return windows(groups, self.window_size)
@@ -265,8 +264,7 @@ class CaptionScorer(TakesData):
         return None
 
     def _mode(self) -> AbstractContextManager[None]:
-        """The state in which the metric scores."""
-        return nullcontext()
+        return nullcontext()  # the state in which the metric scores
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
         """Warns once for all samples; `failed` are those that the metric itself could not score."""
@@ -280,9 +278,8 @@ class _Images:
     def __init__(self, scorer: CaptionScorer, batch_size: int | None) -> None:
         self.scorer = scorer
         self.step = min(scorer.images_per_pass, batch_size or scorer.images_per_pass)
-        self.features: dict[str, Any] = {}
+        self.features, self.waiting = dict[str, Any](), dict[str, Any]()
         self.errors: dict[str, str] = {}
-        self.waiting: dict[str, Any] = {}
 
     def encode(self, groups: list[Group]) -> None:
         """Sets `features` of the groups, or `error` if the image cannot be read."""
@@ -290,17 +287,14 @@ class _Images:
             for group in groups:
                 group.features = group.image
             return
-        for group in groups:
-            if group.error is None and group.image_key is not None:
-                self._read(group.image_key, group.image)
+        keyed = [(group, group.image_key) for group in groups if group.error is None and group.image_key is not None]
+        for group, key in keyed:
+            self._read(key, group.image)
         self._encode_waiting()
-        for group in groups:
-            if group.error is None and group.image_key is not None:
-                group.error = self.errors.get(group.image_key)
-                group.features = self.features.get(group.image_key)
+        for group, key in keyed:
+            group.error, group.features = self.errors.get(key), self.features.get(key)
         # only groups with the last image can continue in the next window
-        last = groups[-1].image_key
-        self.features = {key: self.features[key] for key in (last,) if key in self.features}
+        self.features = {key: kept for key, kept in self.features.items() if key == groups[-1].image_key}
 
     def _read(self, key: str, image: Any) -> None:
         if key in self.features or key in self.waiting or key in self.errors:
@@ -322,9 +316,8 @@ class _Images:
             else:
                 prepared[key] = ready
         self.waiting = {}
-        if not prepared:
-            return
-        self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
+        if prepared:
+            self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
         if cache := self.scorer.caches.get("images"):
             for key in prepared:
                 cache.save(key, {"features": self.features[key]})
@@ -355,18 +348,13 @@ class _Results:
         self.refused: dict[int, str] = {}
         self.failed: dict[int, str] = {}
 
-    def refuse(self, groups: list[Group]) -> None:
-        for group in groups:
-            self.refused.update({row: str(group.error) for rows in group.rows.values() for row in rows})
-
     def add(self, groups: list[Group], result: CandidateScores) -> None:
         scores = np.asarray(result.scores, dtype=np.float64)
         shape = sum(len(group.rows) for group in groups), self.scores.shape[1]
         if scores.shape != shape:
             raise ValueError(f"score_groups of metric {self.metric!r} must give scores {shape}, got {scores.shape}")
-        for index, rows in enumerate(rows for group in groups for rows in group.rows.values()):
-            is_finite = np.isfinite(scores[index])
-            reason = result.errors.get(index)
+        for index, rows in enumerate(chain(*(group.rows.values() for group in groups))):
+            is_finite, reason = np.isfinite(scores[index]), result.errors.get(index)
             if reason is None:
                 self.scores[rows] = np.where(is_finite, scores[index], np.nan)
                 if not is_finite.all():
@@ -381,24 +369,21 @@ class NetworkScorer(CaptionScorer):
 
     model: Any
 
-    def _mode(self) -> AbstractContextManager[None]:
-        return scoring_mode(self.model, self.model.device)
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        """Without gradients, without the caller's autocast, in eval mode; the network's own mode is restored after."""
+        import torch
+
+        from reward.backbones.language import evaluating  # on use, since metrics of words need no torch
+
+        off = torch.autocast(self.model.device.type, enabled=False)
+        with evaluating(self.model), torch.inference_mode(), off:
+            yield
 
 
 def is_on_gpu(scorer: Any) -> bool:
     """Whether a scorer runs a network of its own on a GPU."""
     return isinstance(scorer, NetworkScorer) and scorer.model.device.type != "cpu"
-
-
-@contextmanager
-def scoring_mode(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Runs a network without gradients, without the caller's autocast, in eval mode, and restores its mode after."""
-    import torch
-
-    from reward.backbones.language import evaluating  # on use, since metrics of words need no torch
-
-    with evaluating(model), torch.inference_mode(), torch.autocast(device.type, enabled=False):
-        yield
 
 
 @contextmanager
