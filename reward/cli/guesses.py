@@ -40,6 +40,7 @@ _DATA = ("--data", "--input", "--file", "--images", "--dataset", "-d", "-i")
 _CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
 _SEVERAL = ("weights", "devices", "columns", "words", "rewrite")  # options of one text that holds several, with commas
 _MOVED = {
+    "judge": "score DATA -m METRIC=MODEL",
     "battle": "arena --judge MODEL -o FILE",
     "caparena-auto": "arena --auto caparena_auto_600.json --judge MODEL -o FILE",
     "pairs-benchmark": "corrupt --benchmark",
@@ -82,34 +83,10 @@ def instead_of_command(args: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        if args[:1] == ["judge"]:
-            error.message += f" Write capreward score {_as_score(args[1:])}"
-        elif args[0] in _MOVED:
+        if args[0] in _MOVED:
             error.message += f" Write capreward {_MOVED[args[0]]} (capreward {_MOVED[args[0]].split()[0]} --help)"
         error.ctx = None
         raise
-
-
-def _as_score(args: Sequence[str]) -> str:
-    """The arguments of `capreward judge`, which is gone, as those of `score`."""
-    kept, taken, settings = list[str](), dict[str, str](), list[str]()
-    own = {"-m": "metric", "--metric": "metric", "-j": "judge", "--judge": "judge", "--server": "server"}
-    names = {"--explain": "explanation", "--criterion": "criteria", "--no-references": "use_references=false"}
-    same = "-o --output -w --weights --overwrite -q --quiet --cache --device --dtype --prefix --split --image-root"
-    words = iter([part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg])])
-    for word in words:
-        if word in own:
-            taken[own[word]] = next(words, "")
-        elif not word.startswith("-") or word in same.split() or word.endswith(("-column", "-thinking")):
-            kept.append(word)
-        elif word in ("--no-references", "--pad-images"):
-            settings.append(names.get(word, "pad_images=true"))
-        else:
-            settings.append(f"{names.get(word, word.strip('-').replace('-', '_'))}={next(words, '')}")
-    server = "https://api.openai.com/v1" if taken.get("server") == "openai" else taken.get("server")
-    judge = "#".join(filter(None, (server, taken.get("judge", "MODEL"))))
-    line = [*kept[:1], "-m", f"{taken.get('metric', 'METRIC')}={judge}", *kept[1:]]
-    return shlex.join([*line, *(word for setting in settings for word in ("--set", setting))])
 
 
 def _check_once(option: Any, values: list[str]) -> None:

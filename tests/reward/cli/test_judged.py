@@ -122,16 +122,6 @@ def test_questions_boxes_and_tasks_come_from_columns(run: Run, tmp_path: Path) -
         assert "needs a column with the question" in run(*line, "--set", "task=documents", code=1)[1]
 
 
-def test_what_was_judge_is_answered_with_the_line_to_type(run: Run) -> None:
-    line = "judge data.jsonl --metric fleur --judge M --server http://x/v1 --explain after --no-references -o s.jsonl"
-    told = "capreward score data.jsonl -m 'fleur=http://x/v1#M' -o s.jsonl"
-    _, err = run(*line.split(), code=2)
-    assert err.endswith(f"Write {told} --set explanation=after --set use_references=false")
-    _, err = run("judge", "d.jsonl", "-m", "fleur", "-j", "gpt", "--server=openai", code=2)
-    assert err.endswith("Write capreward score d.jsonl -m 'fleur=https://api.openai.com/v1#gpt'")
-    assert "Write capreward corrupt --benchmark" in run("pairs-benchmark", "d.jsonl", code=2)[1]
-
-
 def test_options_on_the_command_line_are_part_of_a_kept_score(run: Run, tmp_path: Path) -> None:
     folder = save_yes_judge(tmp_path / "yes")
     Image.new("RGB", (16, 16), "red").save(tmp_path / "a.png")
