@@ -10,7 +10,7 @@ import pytest
 
 from integrations.ms_swift import CaptionORM
 from reward.errors import InvalidSampleError
-from tests.integrations.frameworks import GREY, ROOT, WHITE, PictureMetric, options
+from tests.integrations.frameworks import GREY, WHITE, PictureMetric, options
 
 
 def cell(image: Any) -> list[dict[str, Any]]:
@@ -94,4 +94,3 @@ def test_the_options_of_the_docs_are_ms_swifts() -> None:
     names = {option.removeprefix("--") for option in options("ms-swift")} - inherited
     assert [name for name in sorted(names) if f"{name}:" not in source] == []
     assert len(names) > 8
-    assert ROOT.is_dir()
