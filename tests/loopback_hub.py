@@ -97,7 +97,10 @@ class LoopbackHub:
 
     def point_client(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
         """Sends the Hub client of this process here until the test ends, with a cache that no other test has filled."""
+        import datasets
+
         monkeypatch.setattr(constants, "ENDPOINT", self.endpoint)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", self.endpoint)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
         template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)

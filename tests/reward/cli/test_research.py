@@ -182,7 +182,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 def online(filled: LoopbackHub, models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Points all clients at the Hub and the server of this process; gives the server's address."""
     filled.point_client(monkeypatch, models / "hub-cache")
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", filled.endpoint)
     judge = research_files.Server(*strict_llava("12345"))
     judge.models = ("gpt-4o-2024-08-06", "Qwen/Qwen3-30B-A3B-Instruct-2507")
     with serving(judge.reply) as address:
