@@ -89,7 +89,7 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
 
 
 def run_bash(block: Block, page: Path) -> str:
-    """Commands of capreward run in this process, which has torch loaded, unless the block starts something beside them."""
+    """Commands of capreward run in this process, which has torch loaded, unless the block starts others beside them."""
     if "trap " in block.code:
         return run_in_a_shell(block.code, block, page)
     parts = re.finditer(r".*<<'END'\n(?:.*\n)*?END$|.+", block.code.replace("\\\n", " "), re.MULTILINE)

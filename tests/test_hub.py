@@ -142,17 +142,18 @@ def test_one_command_from_hub_to_hub(
     assert rewards == pytest.approx(scores.mean(1))
     rows.select_columns(["image", "cand", "refs"]).to_parquet("rows.parquet")
     app(["score", "rows.parquet", "--metric", "tester/vela-arena", "--output", "scored.jsonl"], standalone_mode=False)
-    assert [json.loads(line)["reward"] for line in open("scored.jsonl")] == pytest.approx(rewards)
+    scored = [json.loads(line) for line in Path("scored.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in scored] == pytest.approx(rewards)
 
     capsys.readouterr()
-    bench = ["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--part", "TestB", "--resamples", "50", "--json"]
-    app([*bench, "--metric", "vela=tester/vela-arena", "--metric", "length"], standalone_mode=False)
+    bench = ["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--part", "TestB", "--metric", "length"]
+    app([*bench, "--metric", "vela=tester/vela-arena", "--resamples", "50", "--json"], standalone_mode=False)
     table = json.loads(capsys.readouterr().out)
     assert [(each["name"], each["part"], each["items"]) for each in table["benchmarks"]] == [
         ("longcap-arena", "TestA", SCENES),
         ("longcap-arena", "TestB", SCENES),
     ]
-    vela, length = table["benchmarks"][0]["rows"]
+    length, vela = table["benchmarks"][0]["rows"]
     assert (vela["source"], vela["scored"], vela["errors"]) == ("tester/vela-arena", SCENES, 0)
     own = pushed.score(samples_of(rated)).scores
     for place, (aspect, short) in enumerate(ASPECTS.items()):

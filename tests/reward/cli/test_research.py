@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import datasets.config
 import pytest
 
 from tests.loopback_http import serving
