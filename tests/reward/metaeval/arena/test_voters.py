@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.arena.battles import Battle, check_battle
@@ -91,16 +90,3 @@ def test_a_metric_scores_the_captions_and_not_those_by_people(tmp_path: Path) ->
     assert "empty" in voter.problem
     with pytest.raises(DataError, match="all battles are of the source 'human'"):
         by_metric(read[1:2], MetricSource("length"), UNKNOWN, images=tmp_path)
-
-
-def test_a_metric_that_looks_needs_the_folder_of_the_images(tmp_path: Path) -> None:
-    read = battles({"ref": "A dog is running."}, {"img": "2.png"})
-    with pytest.raises(DataError, match="give their folder with --images"):
-        by_metric(read, MetricSource("vela"), np.ones(2), images=tmp_path)
-    for name in ("1.png", "2.png"):
-        Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / name)
-    with pytest.raises(DataError, match="metric 'unigram' needs references"):
-        by_metric(read[1:], MetricSource("unigram"), UNKNOWN, images=tmp_path)
-    voter = by_metric(read, MetricSource("unigram"), np.array([1, np.nan]), images=tmp_path)
-    np.testing.assert_array_equal(voter.points, [1, np.nan])  # one battle has no reference
-    assert voter.errors == 2

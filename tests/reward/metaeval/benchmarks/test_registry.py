@@ -13,7 +13,6 @@ import pytest
 from reward.errors import DataError
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
-from reward.metaeval.benchmarks.jsonl import in_common_form
 from tests.reward.metaeval.small_benchmarks import make_benchmark, write_lines
 
 EXTERNAL = [name for name in list_benchmarks() if benchmark_spec(name).checked != "own"]
@@ -107,13 +106,6 @@ def test_packed_files_and_byte_order_marks(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(DataError, match="cannot read"):
             load_benchmark("ratings", path)
-
-
-def test_a_file_in_a_published_form_is_not_in_the_common_one(tmp_path: Path) -> None:
-    for row in (*ROWS.values(), {"anything": 1}):
-        assert in_common_form(write_lines(tmp_path / "a.jsonl", row))
-    for name in ("cand", "mt", "caption", "correct", "candidates", "caption_0"):
-        assert not in_common_form(write_lines(tmp_path / "a.jsonl", {"image": "a.jpg", name: "A dog."}))
 
 
 @pytest.mark.parametrize(
