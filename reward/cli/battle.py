@@ -38,9 +38,6 @@ class JudgingOptions:
         Path | None,
         typer.Option(help="Let the models meet the baselines of CapArena-Auto: the authors' caparena_auto_600.json."),
     ] = None
-    references: Annotated[
-        Path | None, typer.Option(help="With captions: a file of captions by people, which the judge may rely on.")
-    ] = None
     one_order: Annotated[
         bool | None,
         typer.Option(
@@ -125,13 +122,9 @@ class JudgingOptions:
         from reward.metaeval.arena.battles import make_battles, read_captions
 
         if self.auto is None and len(files) == 1:
-            message = "is for captions; a file of battles has its references in `ref`"
-            options.refuse({"references": self.references}, message)
             return read_battles(files[0])
         captions = {name: read_captions(path) for name, path in options.named_files([*files], "BATTLES").items()}
         if self.auto is None:
-            references = None if self.references is None else read_captions(self.references)
-            return make_battles(captions, references, seed=seed)
-        options.refuse({"references": self.references}, "is not for --auto, which has its own")
+            return make_battles(captions, seed=seed)
         items = read_auto(self.auto)
         return [battle for model, own in captions.items() for battle in make_auto_battles(items, own, model, seed=seed)]

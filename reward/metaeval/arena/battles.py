@@ -122,18 +122,15 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     return captions
 
 
-def make_battles(
-    captions: Mapping[str, Mapping[str, str]], references: Mapping[str, str] | None = None, *, seed: int = 0
-) -> list[Battle]:
+def make_battles(captions: Mapping[str, Mapping[str, str]], *, seed: int = 0) -> list[Battle]:
     """Pairs up the captions of models: every two models meet on every image, in an order drawn at random.
 
     Args:
         captions: {model: {image: caption}} of two models or more, all for the same images.
-        references: {image: caption written by a person}.
         seed: of the order; the order of a pair depends on it, the image and the models only.
 
     Raises:
-        DataError: fewer than two models, images that one model lacks, or no reference for an image.
+        DataError: fewer than two models, or images that one model lacks.
 
     Example:
         >>> [battle["img"] for battle in make_battles({"x": {"1.jpg": "A dog."}, "y": {"1.jpg": "A cat."}})]
@@ -145,10 +142,8 @@ def make_battles(
     for other in others:
         for one, two in ((first, other), (other, first)):
             check_same_images(captions[one], captions[two], f"captions of {one!r}", f"captions of {two!r}")
-    if references is not None:
-        check_same_images(captions[first], references, f"captions of {first!r}", "references")
     return [
-        make_battle(image, {name: captions[name][image] for name in pair}, (references or {}).get(image), seed)
+        make_battle(image, {name: captions[name][image] for name in pair}, None, seed)
         for image in captions[first]
         for pair in combinations(captions, 2)
     ]

@@ -117,7 +117,6 @@ def run_line(run: Run, line: str, code: int) -> str:
         ("arena absent.json", 1, "error: there is no file"),
         ("arena battles.json --one-order", 2, "--one-order: goes with --judge"),
         ("arena one.json two.json -j no/model", 2, "--output: is missing: where are the verdicts to be kept?"),
-        (f"arena battles.json {JUDGED} --references one.json", 2, "is for captions; a file of battles has its"),
         (f"arena one.json {JUDGED} --auto battles.json", 1, "battles.json must hold {image: "),
         (f"arena one.json ./../here/one.json {JUDGED}", 2, "two files are named 'one'"),
         (f"arena one.json two.json {JUDGED} --judge-set cache=x", 1, "a model on this machine has no setting 'cache'"),
