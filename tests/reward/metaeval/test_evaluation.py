@@ -123,15 +123,15 @@ def test_replicates_are_the_values_of_explicit_resamples_of_images(rows, seed, s
 def test_intervals_cover_where_images_occur_in_any_mixture_of_categories():
     rng = np.random.default_rng(0)
     truth, covered = 0.7, {"mean": 0, "overall": 0}
-    for trial in range(50):
+    for trial in range(30):
         image, category = np.nonzero(rng.random((40, 6)) < 0.5)  # 64 mixtures: hardly two images have the same one
         easy = rng.beta(1.4, 0.6, 40)  # an image is as easy in all its categories; 0.7 on average
         right = rng.random(len(image)) < easy[image]
         benchmark = pairs([0] * len(image), [f"kind {k}" for k in category], [str(k) for k in image])
-        found = evaluate(benchmark, np.stack([right, ~right], axis=1), resamples=120, seed=trial)
+        found = evaluate(benchmark, np.stack([right, ~right], axis=1), resamples=80, seed=trial)
         for name in covered:
             covered[name] += found.estimates[name].low <= truth <= found.estimates[name].high
-    assert min(covered.values()) >= 42
+    assert min(covered.values()) >= 25
 
 
 def test_degenerate_scores() -> None:
