@@ -174,13 +174,13 @@ def _make_benchmark(
 ) -> None:
     from reward.scoring.writers import refuse_address
     from reward.training.corruptions.benchmark import make_pairs_benchmark
-    from reward.training.corruptions.datasets import CaptionRows
+    from reward.training.corruptions.datasets import CaptionRows, caption_and_image
     from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, load_prompts
 
     refuse_address(output)
     prompts = load_prompts(prompt or BENCHMARK_PROMPTS)
-    rows = CaptionRows(source, columns["caption_column"], columns["image_column"], columns["image_root"])
-    rows.check()
+    found = caption_and_image(source, columns["caption_column"], columns["image_column"])
+    rows = CaptionRows(source, *found, columns["image_root"])
     categories = rewrite or tuple(prompts.changes)
     settings: dict[str, Any] = {"prompts": prompts, "beyond": beyond, "progress": not run.quiet}
     built = make_pairs_benchmark(rows.captions, list(rows.images()), judge, output, categories=categories, **settings)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import random
-import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -25,8 +24,8 @@ from reward.image_files import image_file
 from reward.images import encoded_image, image_key
 from reward.samples import find_column, is_blank, one_image
 from reward.scoring.image_root import image_root
+from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
-from reward.scoring.runs import ScoringInterrupted
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.writers import check_output_name, write_atomically
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
@@ -124,130 +123,112 @@ def make_corrupted(
     output, prompts = Path(output), prompts or load_prompts()
     _check_kinds(words, rewrites if judge else (), prompts, retriever)
     check_output_name(output, ".parquet")
-    rows = CaptionRows(source, caption_column, image_column, image_root)
+    columns = caption_and_image(source, caption_column, image_column)
     run = {
-        **{"data": source.fingerprint(), "columns": rows.columns, "words": sorted(words), "seed": seed},
+        **{"data": source.fingerprint(), "columns": columns, "words": sorted(words), "seed": seed},
         "rewrites": [judge.name, prompts.digest, sorted(rewrites)] if judge else None,
         "retrieved": [retriever.name, retriever.per_band] if retriever else None,
     }
     if (done := _finished(output, run)) is not None and not overwrite:
         return done
-    rows.check()
+    rows = CaptionRows(source, *columns, image_root)
     output.parent.mkdir(parents=True, exist_ok=True)
-    made: list[Sequence[Sequence[Negative]]] = []
-    kinds = list(words)
-    dropped = rows.dropped
+    saved = {what: output.with_name(f".{output.name}.{what}") for what in ("embeddings", "answers")}
+    made: dict[tuple[str, ...], Sequence[Sequence[Negative]]] = {}  # {kinds of errors: wrong captions of each row}
     if words:
-        made.append(_by_words(rows.captions, words, seed))
+        made[tuple(words)] = _by_words(rows.captions, words, seed)
     if retriever is not None:
-        saved = output.with_name(f".{output.name}.embeddings")
-        if overwrite:
-            shutil.rmtree(saved, ignore_errors=True)
-        keys, queries = _embeddings(rows, retriever, saved, progress)
+        keys, queries = _embeddings(rows, retriever, saved["embeddings"], overwrite, progress)
         found = retrieve_negatives(*(rows.captions, rows.image_ids, keys, queries), cap=retriever.per_band, seed=seed)
-        made.append(found)
-        kinds += [f"retrieved_{band}" for band in BANDS]
+        made[tuple(f"retrieved_{band}" for band in BANDS)] = found
     if judge is not None:
-        written = rewrite_captions(
-            rows.captions,
-            judge,
-            output.with_name(f".{output.name}.answers"),
-            categories=rewrites,
-            prompts=prompts,
-            overwrite=overwrite,
-            progress=progress,
-        )
+        how: dict[str, Any] = {"categories": rewrites, "prompts": prompts, "overwrite": overwrite, "progress": progress}
+        written = rewrite_captions(rows.captions, judge, saved["answers"], **how)
+        made[tuple(rewrites)] = written.negatives
         for category, reasons in written.counts.items():
-            for reason in reasons.keys() - {"kept"}:
-                dropped[f"{category}: {reason}"] += reasons[reason]
-        made.append(written.negatives)
-        kinds += list(rewrites)
-    counts = _write(output, rows, made, kinds, run)
-    if retriever is not None:
-        shutil.rmtree(saved, ignore_errors=True)
-    return Corrupted(output, len(rows.captions), counts, dict(dropped))
+            rows.dropped.update(
+                {f"{category}: {reason}": count for reason, count in reasons.items() if reason != "kept"}
+            )
+    counts = _write(output, rows, made, run)
+    saved["embeddings"].unlink(missing_ok=True)
+    return Corrupted(output, len(rows.captions), counts, dict(rows.dropped))
+
+
+def caption_and_image(source: Source, caption: str | None, image: str | None) -> list[str]:
+    """The columns of the caption and of the image: those given, else those that `capreward score` would take."""
+    found = [
+        find_column(role, source.columns, name, option=f"--{role}-column", needed_by="making wrong captions")
+        for role, name in (("candidate", caption), ("image", image))
+    ]
+    return [str(name) for name in found]  # without the column, `find_column` raised
 
 
 class CaptionRows:
-    """The rows of a source that have a caption and an image that opens; images are read when asked for.
+    """The rows of a source that have a caption and an image that opens, as its header shows.
 
     Args:
         source: the data.
-        caption, image: names of the columns; None takes those that `capreward score` would.
+        caption, image: names of the columns.
         root: folder in which relative image paths start; None is that of the data.
 
     Attributes:
-        columns: of the caption and of the image.
         captions: of the rows that are left.
         image_ids: of each, equal for equal images.
+        given: columns of wrong captions that the data hold.
         dropped: {reason: number of rows that are left out}.
     """
 
-    def __init__(
-        self, source: Source, caption: str | None, image: str | None, root: str | os.PathLike[str] | None
-    ) -> None:
-        given = {"candidate": caption, "image": image}
-        found = [
-            find_column(role, source.columns, name, option=f"--{role}-column", needed_by="making wrong captions")
-            for role, name in given.items()
-        ]
-        self.columns = [str(name) for name in found]  # without the column, `find_column` raised
-        self._caption, self._image = self.columns
-        self._source, self._root = source, image_root(source, self._image, root)
+    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None) -> None:
+        there = source.columns
+        self.given = [name for name in there if name in _KEPT and set(_KEPT) <= set(there)]
+        self.given += [name for name in there if name.startswith("incorrect_")]
+        self._source, self._image, self._root = source, image, image_root(source, image, root)
         self.captions: list[str] = []
         self.image_ids: list[str] = []
         self.dropped: Counter[str] = Counter()
         self._places: set[int] = set()
-
-    def check(self) -> None:
-        """Reads captions, and the headers of the images."""
-        for place, row in enumerate(self._source.rows(self.columns)):
-            problem = self._problem(row)
-            if problem is None and not isinstance(row, BadRow):
-                value = self.opened(row)
-                self.captions.append(row[self._caption])
-                self.image_ids.append(str(value) if isinstance(value, Path) else image_key(value))
-                self._places.add(place)
+        for place, row in enumerate(source.rows([caption, image])):
+            if isinstance(row, BadRow):
+                self.dropped["row cannot be read"] += 1
+            elif not isinstance(row.get(caption), str) or is_blank(row[caption]):
+                self.dropped["no caption"] += 1
+            elif (name := self._name(row)) is None:
+                self.dropped["image cannot be read"] += 1
             else:
-                self.dropped[str(problem)] += 1
+                self.captions.append(row[caption])
+                self.image_ids.append(name)
+                self._places.add(place)
         if not self.captions:
             reasons = "; ".join(f"{reason}: {count} rows" for reason, count in self.dropped.items())
-            raise DataError(f"{self._source.name} has no caption with an image ({reasons or 'no rows'})")
+            raise DataError(f"{source.name} has no caption with an image ({reasons or 'no rows'})")
 
-    def _problem(self, row: dict[str, Any] | BadRow) -> str | None:
-        if isinstance(row, BadRow):
-            return "row cannot be read"
-        if not isinstance(row.get(self._caption), str) or is_blank(row[self._caption]):
-            return "no caption"
+    def _name(self, row: dict[str, Any]) -> str | None:
+        """What equal images share; None if the image does not open."""
         try:
-            value = self.opened(row)
+            value = self._opened(row)
             with Image.open(value if isinstance(value, Path) else BytesIO(encoded_image(value))) as opened:
-                return None if min(opened.size) else "image cannot be read"  # the header alone: it is quick
+                if not min(opened.size):
+                    return None
         except (OSError, ImageError, InvalidSampleError):
-            return "image cannot be read"
+            return None
+        return str(value) if isinstance(value, Path) else image_key(value)
 
-    def images(self) -> Iterator[Any]:
-        """The images, in order."""
-        return (self.opened(row) for row in self.records([self._image]))
-
-    def opened(self, row: dict[str, Any]) -> Any:
+    def _opened(self, row: dict[str, Any]) -> Any:
         """The image of a row: its path, or the image itself where the data hold it."""
         value = one_image(row.get(self._image))
         if isinstance(value, dict) and value.get("bytes") is None:
             value = value.get("path")
         return Path(image_file(self._root / value)) if isinstance(value, str) else value
 
-    def records(self, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """Columns of the rows, in order."""
-        for place, row in enumerate(self._source.rows(columns)):
-            if place in self._places and not isinstance(row, BadRow):
-                yield row
+    def images(self) -> Iterator[Any]:
+        """The image of each row, read again."""
+        return (image for image, _ in self.records([]))
 
-    def kept(self) -> list[str]:
-        """Columns of the source that the output takes over: the image, and wrong captions."""
-        there = self._source.columns
-        given = [name for name in there if name in _KEPT and set(_KEPT) <= set(there)]
-        return [self._image, *given, *(name for name in there if name.startswith("incorrect_"))]
+    def records(self, columns: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The image of each row and columns of it, read again."""
+        for place, row in enumerate(self._source.rows([self._image, *columns])):
+            if place in self._places and not isinstance(row, BadRow):
+                yield self._opened(row), row
 
 
 def _check_kinds(
@@ -289,79 +270,62 @@ def _by_words(captions: Sequence[str], kinds: Collection[str], seed: int) -> lis
 
 
 def _embeddings(
-    rows: CaptionRows, retriever: Retriever, folder: Path, progress: bool
+    rows: CaptionRows, retriever: Retriever, path: Path, overwrite: bool, progress: bool
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Embeddings (N, D) of the captions and of the image of each, by chunks that are saved as they are made."""
-    folder.mkdir(exist_ok=True)
-    images, found = rows.images(), []
-    starts = range(0, len(rows.captions), _CHUNK)
-    with progress_bar(progress, done=0, total=len(rows.captions), doing="embedding") as advance:
-        for start in starts:
-            captions = rows.captions[start : start + _CHUNK]
-            shown = list(islice(images, len(captions)))
-            rows_read = json.dumps([retriever.name, captions, rows.image_ids[start : start + _CHUNK]])
-            file = folder / f"{hashlib.sha256(rows_read.encode()).hexdigest()[:16]}-{start}.npz"
-            try:
-                with np.load(file) as saved:
-                    found.append((saved["captions"], saved["images"]))
-            except (OSError, ValueError, KeyError):
-                try:
-                    pair = clip_embeddings(retriever.towers, captions, shown)
-                except KeyboardInterrupt:
-                    raise ScoringInterrupted(start, folder, "embeddings") from None
-                write_atomically(file, partial(_save, arrays=pair))
-                found.append(pair)
-            advance(len(captions), 0)
-    keys, queries = zip(*found, strict=True)
-    return np.concatenate(keys), np.concatenate(queries)
-
-
-def _save(path: Path, arrays: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, captions=arrays[0], images=arrays[1])
+    """Embeddings (N, D) of the captions and of the image of each, in chunks that are kept as they are made."""
+    images, found, size = rows.images(), [], len(rows.captions)
+    with (
+        Kept(path, {"what": "embeddings of captions and images"}, overwrite=overwrite, what="embeddings") as kept,
+        progress_bar(progress, done=0, total=size, doing="embedding") as advance,
+    ):
+        done = {each["key"]: each["vectors"] for each in kept}
+        for start in range(0, size, _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            shown = list(islice(images, len(rows.captions[chunk])))
+            read = json.dumps([retriever.name, rows.captions[chunk], rows.image_ids[chunk]])
+            key = hashlib.sha256(read.encode()).hexdigest()
+            if key not in done:
+                pair = clip_embeddings(retriever.towers, rows.captions[chunk], shown)
+                done[key] = base64.b64encode(np.stack(pair).astype("<f4").tobytes()).decode()
+                kept.add([{"key": key, "vectors": done[key]}])
+            found.append(np.frombuffer(base64.b64decode(done[key]), "<f4").reshape(2, len(shown), -1))
+            advance(len(shown), 0)
+    keys, queries = np.concatenate(found, axis=1)
+    return keys, queries
 
 
 def _write(
-    output: Path,
-    rows: CaptionRows,
-    made: Sequence[Sequence[Sequence[Negative]]],
-    kinds: Sequence[str],
-    run: dict[str, Any],
+    output: Path, rows: CaptionRows, made: dict[tuple[str, ...], Sequence[Sequence[Negative]]], run: dict[str, Any]
 ) -> dict[str, int]:
     """Writes the rows; returns how many wrong captions of each kind there are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    kinds, given = [kind for those in made for kind in those], rows.given
     counts: Counter[str] = Counter(dict.fromkeys(kinds, 0))
-    image, *given = rows.kept()
     encoded = not isinstance(next(rows.images()), Path)
-    held = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     texts = pa.list_(pa.string())
-    types = {"image": held} if encoded else {"file_name": pa.string()}
-    types |= {"caption": pa.string()} | {name: pa.string() if name in _KEPT else texts for name in given}
-    types |= {f"incorrect_{kind}": texts for kind in kinds}
+    shown = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})} if encoded else {"file_name": pa.string()}
+    types = shown | {"caption": pa.string()} | {name: pa.string() if name in _KEPT else texts for name in given}
+    schema = pa.schema(types | {f"incorrect_{kind}": texts for kind in kinds})
 
-    def built(row: dict[str, Any], place: int) -> dict[str, Any]:
-        caption, value = rows.captions[place], rows.opened(row)
-        new: dict[str, Any] = {"caption": caption, **{name: row.get(name) for name in given}}
-        for name in given:
-            if name not in _KEPT:
-                new[name] = [new[name]] if isinstance(new[name], str) else new[name]
-        for kind in kinds:
-            new[f"incorrect_{kind}"] = list(new.get(f"incorrect_{kind}") or [])
-        for negative in (negative for lists in made for negative in lists[place]):
+    def built(place: int, image: Any, row: dict[str, Any]) -> dict[str, Any]:
+        caption = rows.captions[place]
+        new = {name: row.get(name) for name in given}
+        new |= {name: [text] for name, text in new.items() if isinstance(text, str) and name not in _KEPT}
+        new |= {f"incorrect_{kind}": list(new.get(f"incorrect_{kind}") or []) for kind in kinds}
+        for negative in (negative for lists in made.values() for negative in lists[place]):
             name = f"incorrect_{negative.category}"
             if comparable(negative.text) != comparable(caption) and negative.text not in (row.get(name) or ()):
                 new[name].append(negative.text)
                 counts[negative.category] += 1
         if encoded:
-            return {"image": {"bytes": encoded_image(value), "path": None}, **new}
-        return {"file_name": os.path.relpath(value, output.parent), **new}
+            return {"image": {"bytes": encoded_image(image), "path": None}, "caption": caption, **new}
+        return {"file_name": os.path.relpath(image, output.parent), "caption": caption, **new}
 
     def write(path: Path) -> None:
-        schema = pa.schema(types)
         with pq.ParquetWriter(path, schema) as writer:
-            records = (built(row, place) for place, row in enumerate(rows.records([image, *given])))
+            records = (built(place, *record) for place, record in enumerate(rows.records(given)))
             while some := list(islice(records, _ROWS)):
                 writer.write_table(pa.Table.from_pylist(some, schema))
             facts = {"run": run, "rows": len(rows.captions), "counts": counts}
