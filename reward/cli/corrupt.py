@@ -114,79 +114,38 @@ def corrupt(
         options.refuse({"spm": spm}, "goes with --retrieve")
     if benchmark and judge is None:
         raise typer.BadParameter("goes with --judge, which rewrites the captions", param_hint="--benchmark")
-    source = _open(data, columns.split)
-    made: dict[str, Any] = {"rewrite": _names(rewrite), "prompt": prompt, "caption_column": candidate_column}
-    made |= {"image_column": columns.image_column, "image_root": columns.image_root}
-    asked = None if judge is None else _asked(judge, judge_set, sees=benchmark)
-    try:
-        if benchmark:
-            _make_benchmark(source, output, asked, beyond=beyond, run=run, **made)
-        else:
-            retriever = None if retrieve is None else _retriever(retrieve, spm, device, per_band)
-            more: dict[str, Any] = {"words": words, "retriever": retriever, "seed": seed}
-            _make_rows(source, output, asked, run=run, **made, **more)
-    finally:
-        print_usage(quiet=run.quiet)
-
-
-def _make_rows(
-    source: Source,
-    output: Path,
-    judge: Any,
-    *,
-    run: options.RunOptions,
-    rewrite: list[str],
-    prompt: Path | None,
-    words: str | None,
-    **made: Any,
-) -> None:
-    from reward.training.corruptions.datasets import PAPER_REWRITES, make_corrupted
-    from reward.training.corruptions.prompts import load_prompts
-    from reward.training.corruptions.sampler import WORD_LEVEL
-
-    corrupted = make_corrupted(
-        source,
-        output,
-        words=WORD_LEVEL if words == "all" else _names(words),
-        judge=judge,
-        rewrites=rewrite or PAPER_REWRITES,
-        prompts=load_prompts(prompt),
-        overwrite=run.overwrite,
-        progress=not run.quiet,
-        **made,
-    )
-    if corrupted.already_done:
-        print_done(corrupted.output, "data and settings", "made")
-    none_made = None if sum(corrupted.counts.values()) else "no wrong caption could be made"
-    _report(corrupted.counts, corrupted.dropped, f"{corrupted.rows:,} captions -> {output}", none_made, run.quiet)
-
-
-def _make_benchmark(
-    source: Source,
-    output: Path,
-    judge: Any,
-    *,
-    beyond: int,
-    run: options.RunOptions,
-    rewrite: list[str],
-    prompt: Path | None,
-    **columns: Any,
-) -> None:
     from reward.scoring.writers import refuse_address
     from reward.training.corruptions.benchmark import make_pairs_benchmark
-    from reward.training.corruptions.datasets import CaptionRows, caption_and_image
+    from reward.training.corruptions.datasets import PAPER_REWRITES, CaptionRows, caption_and_image, make_corrupted
     from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, load_prompts
+    from reward.training.corruptions.sampler import WORD_LEVEL
 
-    refuse_address(output)
-    prompts = load_prompts(prompt or BENCHMARK_PROMPTS)
-    found = caption_and_image(source, columns["caption_column"], columns["image_column"])
-    rows = CaptionRows(source, *found, columns["image_root"])
-    categories = rewrite or tuple(prompts.changes)
-    settings: dict[str, Any] = {"prompts": prompts, "beyond": beyond, "progress": not run.quiet}
-    built = make_pairs_benchmark(rows.captions, list(rows.images()), judge, output, categories=categories, **settings)
-    count = sum(built.kept.values())
-    none_kept = None if count else "no pair was kept, so nothing was written"
-    _report(built.kept, built.dropped, f"{count:,} pairs -> {output}", none_kept, run.quiet)
+    source, kinds = _open(data, columns.split), _names(rewrite)
+    asked: Any = None if judge is None else _asked(judge, judge_set, sees=benchmark)
+    prompts = load_prompts(prompt or (BENCHMARK_PROMPTS if benchmark else None))
+    how: dict[str, Any] = {"prompts": prompts, "progress": not run.quiet}
+    try:
+        if benchmark:
+            refuse_address(output)
+            found = caption_and_image(source, candidate_column, columns.image_column)
+            rows = CaptionRows(source, *found, columns.image_root)
+            how |= {"categories": kinds, "beyond": beyond}
+            built = make_pairs_benchmark(rows.captions, list(rows.images()), asked, output, **how)
+            counts, dropped, nothing = built.kept, built.dropped, "no pair was kept, so nothing was written"
+            done = f"{sum(counts.values()):,} pairs -> {output}"
+        else:
+            how |= {"words": WORD_LEVEL if words == "all" else _names(words), "rewrites": kinds or PAPER_REWRITES}
+            how |= {"retriever": None if retrieve is None else _retriever(retrieve, spm, device, per_band)}
+            how |= {"caption_column": candidate_column, "image_column": columns.image_column, "seed": seed}
+            how |= {"image_root": columns.image_root, "overwrite": run.overwrite}
+            made = make_corrupted(source, output, judge=asked, **how)
+            if made.already_done:
+                print_done(made.output, "data and settings", "made")
+            counts, dropped, nothing = made.counts, made.dropped, "no wrong caption could be made"
+            done = f"{made.rows:,} captions -> {output}"
+        _report(counts, dropped, done, None if sum(counts.values()) else nothing, run.quiet)
+    finally:
+        print_usage(quiet=run.quiet)
 
 
 def _names(text: str | None) -> list[str]:

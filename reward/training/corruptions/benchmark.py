@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
-from reward.errors import ImageError, OutputError
-from reward.images import encoded_image, image_key, load_image
+from reward.errors import OutputError
+from reward.images import encoded_image, image_key
 from reward.metaeval.benchmarks.longcapvlcp import PAIRS_FILE
 from reward.scoring.writers import write_atomically, write_text
 from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, RewritePrompts, load_prompts
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from reward.judges import Judge
     from reward.samples import ImageLike
 
-# The categories of LongCapVLCP in the BEiTScore paper. Pairs built here share its form, not its sources or size.
-LONGCAPVLCP_CATEGORIES = ("actant swap", "action", "counting", "noun/adjective", "spatial relation", "scene text")
 _ANYWHERE = "scene text"  # the only errors that may be before CLIP's last token
 
 
@@ -48,7 +46,7 @@ def make_pairs_benchmark(
     judge: Judge,
     folder: str | os.PathLike[str],
     *,
-    categories: Collection[str] = LONGCAPVLCP_CATEGORIES,
+    categories: Collection[str] = (),
     prompts: RewritePrompts | None = None,
     beyond: int = CLIP_TOKENS,
     progress: bool = False,
@@ -61,10 +59,10 @@ def make_pairs_benchmark(
 
     Args:
         captions: N correct captions.
-        images: the image of each.
+        images: the image of each, which can be read.
         judge: a vision-language model; another one than wrote the data that a metric was trained on.
         folder: gets `pairs.jsonl` and the images.
-        categories: of `prompts`.
+        categories: of `prompts`; none takes all.
         prompts: None takes `BENCHMARK_PROMPTS`, whose categories are LongCapVLCP's.
         beyond: first token of CLIP at which captions may differ; errors of scene text may be anywhere.
         progress: whether to show a bar on stderr.
@@ -74,21 +72,20 @@ def make_pairs_benchmark(
 
     Raises:
         OutputError: the folder holds pairs already, or cannot be written.
-        ConfigError, JudgeError, ImageError: see `rewrite_captions`.
+        ConfigError, JudgeError: see `rewrite_captions`.
 
     Source: BEiTScore, sections 4.1 and B, whose pairs all differ after CLIP token 77, except those of scene text.
     """
     folder, prompts = Path(folder), prompts or load_prompts(BENCHMARK_PROMPTS)
     if (folder / PAIRS_FILE).exists():
         raise OutputError(f"{folder / PAIRS_FILE} exists already; name another folder")
-    lengths = [clip_length(caption) if _readable(image) else 0 for caption, image in zip(captions, images, strict=True)]
+    lengths = list(map(clip_length, captions))
     pairs: list[tuple[int, dict[str, Any]]] = []
     dropped: Counter[str] = Counter()
-    for category in categories:
+    for category in categories or prompts.changes:
         least = 0 if category == _ANYWHERE else beyond
         asked = [place for place, length in enumerate(lengths) if length > least]
-        dropped["image cannot be read"] += lengths.count(0)
-        dropped[f"caption ends before token {least}"] += len(lengths) - lengths.count(0) - len(asked)
+        dropped[f"caption ends before token {least}"] += len(lengths) - len(asked)
         found = rewrite_captions(
             [captions[place] for place in asked],
             judge,
@@ -129,11 +126,3 @@ def _copy(image: ImageLike, folder: Path) -> str:
         (folder / "images").mkdir(exist_ok=True)
         write_atomically(folder / name, partial(Path.write_bytes, data=data))
     return name
-
-
-def _readable(image: ImageLike) -> bool:
-    try:
-        load_image(image)
-    except ImageError:
-        return False
-    return True

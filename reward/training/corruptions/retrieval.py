@@ -117,17 +117,6 @@ def clip_embeddings(
 
     Returns:
         Embeddings (N, D) of the captions and (M, D) of the images.
-
-    Example:
-        >>> from open_clip import SimpleTokenizer
-        >>> from reward.backbones.clip import OpenClipTowers, make_bpe_tokenizer
-        >>> from reward.backbones.clip_config import build_clip
-        >>> vision = {"image_size": 8, "layers": 1, "width": 64, "patch_size": 8}
-        >>> text = {"context_length": 9, "width": 8, "heads": 1, "layers": 1}
-        >>> clip = build_clip({"embed_dim": 4, "vision_cfg": vision, "text_cfg": text})  # or load_clip("org/name")
-        >>> towers = OpenClipTowers(clip, make_bpe_tokenizer(SimpleTokenizer(context_length=9)))
-        >>> clip_embeddings(towers, ["a star", "a ring"])[0].shape
-        (2, 4)
     """
     import torch
 

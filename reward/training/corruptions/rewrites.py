@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reward.errors import ConfigError, InvalidSampleError, JudgeError
+from reward.errors import ConfigError, JudgeError
 from reward.images import image_key
-from reward.samples import check_encodable, is_blank, without_thinking
+from reward.samples import CaptionSample, is_blank, without_thinking
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
@@ -94,17 +94,11 @@ def rewrite_captions(
     """
     prompts = prompts or load_prompts()
     wanted = list(prompts.changes) if categories is None else list(dict.fromkeys(categories))
-    unknown = [name for name in wanted if name not in prompts.changes]
-    if unknown or isinstance(categories, str):
-        raise ConfigError(f"categories must be some of {list(prompts.changes)}, got {categories!r}")
-    for row, caption in enumerate(captions):
-        if not isinstance(caption, str) or is_blank(caption):
-            raise InvalidSampleError(f"captions[{row}] must be a string that shows something, got {caption!r:.80}")
-        check_encodable(caption, f"captions[{row}]")
+    if unknown := [name for name in wanted if name not in prompts.changes]:
+        raise ConfigError(f"unknown categories {', '.join(unknown)}; known: {', '.join(prompts.changes)}")
     shown: Sequence[ImageLike | None] = [None] * len(captions) if images is None else images
-    if len(shown) != len(captions):
-        raise ConfigError(f"{len(captions)} captions but {len(shown)} images; give one per caption")
-    keys = [_key(caption, image) for caption, image in zip(captions, shown, strict=True)]
+    # Making a sample of each refuses a caption that says nothing.
+    keys = [_key(CaptionSample(text).candidate, image) for text, image in zip(captions, shown, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
     failures: list[str] = []
     with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as saved:
@@ -130,12 +124,17 @@ def rewrite_captions(
                 failures += reasons.values()
                 advance(len(part), len(reasons))
     if failures:
-        warnings.warn(
-            f"{len(failures)} rewrites have no answer, and are asked for again by the next run; the first: "
-            f"{failures[0]}",
-            stacklevel=2,
-        )
-    return _judged(captions, keys, wanted, answers)
+        again = "rewrites have no answer, and are asked for again by the next run; the first"
+        warnings.warn(f"{len(failures)} {again}: {failures[0]}", stacklevel=2)
+    counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
+    negatives: list[list[Negative]] = [[] for _ in captions]
+    for own, caption, key in zip(negatives, captions, keys, strict=True):
+        for category in wanted:
+            line = answers.get((key, category))
+            text, reason = (None, "failed") if line is None else read_answer(caption, line["answer"], cut=line["cut"])
+            counts[category][reason or "kept"] += 1
+            own += [] if text is None else [Negative(text, category)]
+    return Rewrites(negatives, counts)
 
 
 def _ask(
@@ -153,26 +152,6 @@ def _ask(
     return answers, failures
 
 
-def _judged(
-    captions: Sequence[str], keys: Sequence[str], wanted: Sequence[str], answers: dict[tuple[str, str], dict[str, Any]]
-) -> Rewrites:
-    counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
-    lists: list[list[Negative]] = []
-    for caption, key in zip(captions, keys, strict=True):
-        negatives = []
-        for category in wanted:
-            line = answers.get((key, category))
-            if line is None:
-                counts[category]["failed"] += 1
-                continue
-            text, reason = read_answer(caption, line["answer"], truncated=line["cut"])
-            counts[category][reason or "kept"] += 1
-            if text is not None:
-                negatives.append(Negative(text, category))
-        lists.append(negatives)
-    return Rewrites(lists, counts)
-
-
 def _key(caption: str, image: ImageLike | None) -> str:
     text = caption if image is None else f"{caption}\0{image_key(image)}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -183,7 +162,7 @@ def _length_limit(captions: Sequence[str]) -> int:
     return 64 + max(len(caption.encode()) for caption in captions) // 2
 
 
-def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[str | None, str]:
+def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | None, str]:
     """Reads the rewritten caption out of an answer.
 
     Thoughts between `<think>` tags, code fences, and JSON or quotes around the whole are removed. An answer is dropped
@@ -198,7 +177,7 @@ def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[
     Args:
         caption: the caption that was to be rewritten.
         answer: what the model wrote.
-        truncated: whether it was cut.
+        cut: whether the length limit cut it.
 
     Returns:
         (text, "") or (None, reason).
@@ -210,7 +189,7 @@ def read_answer(caption: str, answer: str, *, truncated: bool = False) -> tuple[
         (None, 'unchanged')
     """
     text = _unwrapped(answer)
-    if truncated:
+    if cut:
         return None, "cut"
     if is_blank(text):
         return None, "empty"

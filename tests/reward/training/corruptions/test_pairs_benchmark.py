@@ -51,7 +51,6 @@ def test_tokens_are_counted_as_open_clip_writes_them() -> None:
         (LONG, "", {}, "no incorrect caption"),
         (LONG, LONG.replace(" the ", "  the "), {}, "no incorrect caption"),
         ("A dog.", "A cat.", {}, "caption ends before token 77"),
-        (LONG, LATE, {"images": ["nowhere.png"]}, "image cannot be read"),
         (LONG, EARLY, {"beyond": 4}, None),
         (LONG, EARLY, {"categories": ["scene text"]}, None),
     ],
@@ -59,9 +58,8 @@ def test_tokens_are_counted_as_open_clip_writes_them() -> None:
 def test_what_is_dropped_is_counted_by_reason(
     caption: str, answer: str, options: dict[str, Any], reason: str | None, tmp_path: Path
 ) -> None:
-    images, options = options.get("images", [RED]), {"categories": ["action"], **options}
-    options.pop("images", None)
-    built = make(tmp_path / "made", images, answer, caption, **options)
+    options = {"categories": ["action"], **options}
+    built = make(tmp_path / "made", [RED], answer, caption, **options)
     if reason is None:
         assert (built.kept, built.dropped) == (dict.fromkeys(options["categories"], 1), {})
     else:

@@ -16,7 +16,6 @@ from reward.errors import CheckpointError, ConfigError, InvalidSampleError, Judg
 from reward.judges import Answer, Question, ScriptedJudge
 from reward.judges.language_model import load_language_model
 from reward.scenes.pairs import CATEGORIES
-from reward.scoring.kept import Kept
 from reward.training.corruptions.prompts import load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
@@ -57,22 +56,19 @@ def path(tmp_path):
 
 
 def test_rewrites_are_negatives_by_category(path):
+    prompts, judge = load_prompts(), RecordingJudge("")
+    rewrite_captions(["A red star."], judge, path)
+    assert set(prompts.changes) == {*CATEGORIES, "noun_attribute"}  # the paper's own has both in one
+    assert {question.system for question in judge.asked} == {prompts.system}
+    for question, change in zip(judge.asked, prompts.changes.values(), strict=True):
+        assert question.text.startswith(change)
+    path.unlink()
     found = rewrite_captions(["A red star.", "A ring."], Blue(), path, categories=["attribute", "noun"])
     assert found.negatives == [[Negative("A blue star.", "attribute"), Negative("A blue star.", "noun")], []]
     assert found.counts == {name: {"kept": 1, "unchanged": 1} for name in ("attribute", "noun")}
 
 
-def test_every_category_of_the_scenes_is_asked_with_its_own_words(path):
-    judge, prompts = RecordingJudge(""), load_prompts()
-    rewrite_captions(["A red star."], judge, path)
-    assert set(prompts.changes) == {*CATEGORIES, "noun_attribute"}  # the paper's own has both in one
-    assert len({question.text for question in judge.asked}) == len(prompts.changes)
-    assert {question.system for question in judge.asked} == {prompts.system}
-    for question, change in zip(judge.asked, prompts.changes.values(), strict=True):
-        assert question.text.startswith(change)
-
-
-@pytest.mark.parametrize("interrupted_after", [0, 1, 2])
+@pytest.mark.parametrize("interrupted_after", [0, 2])
 def test_an_interrupted_run_goes_on_and_asks_nothing_twice(path, tmp_path, interrupted_after):
     def rewrite(judge, file=path):
         return rewrite_captions(CAPTIONS, judge, file, categories=["attribute", "noun"]).negatives
@@ -84,15 +80,9 @@ def test_an_interrupted_run_goes_on_and_asks_nothing_twice(path, tmp_path, inter
         assert rewrite(judge) == rewrite(Blue(), tmp_path / "b.sqlite")
         assert judge.usage.answered == asked
     assert judge.lengths == []
-
-
-def test_captions_and_categories_can_be_added(path):
-    rewrite_captions(CAPTIONS[:3], Blue(), path, categories=["noun"])
-    judge = Blue()
-    found = rewrite_captions([*reversed(CAPTIONS[:5]), CAPTIONS[0]], judge, path, categories=["noun", "count"])
-    assert judge.usage.answered == 2 + 5
-    both = [Negative(CAPTIONS[0].replace("red", "blue"), name) for name in ("noun", "count")]
-    assert found.negatives[4] == found.negatives[5] == both
+    more = Blue()  # captions and categories can be added
+    rewrite_captions([*CAPTIONS, "A new red star."], more, path, categories=["noun", "count"])
+    assert more.usage.answered == 1 + 41
 
 
 def test_answers_of_other_prompts_or_judge_is_refused(path, tmp_path):
@@ -151,8 +141,8 @@ def test_length_limit_grows_with_the_caption(path):
 @pytest.mark.parametrize(
     ("captions", "categories", "error", "message"),
     [
-        *((["A star.", bad], None, InvalidSampleError, r"captions\[1\]") for bad in (" ", None, "half \ud83d")),
-        *((["A star."], categories, ConfigError, "spatial") for categories in (["nouns"], "noun")),
+        *((["A star.", bad], None, InvalidSampleError, "candidate") for bad in (" ", None, "half \ud83d")),
+        (["A star."], ["nouns"], ConfigError, "unknown categories nouns; known: spatial"),
     ],
 )
 def test_bad_captions_and_unknown_categories_are_named(path, captions, categories, error, message):
@@ -161,7 +151,7 @@ def test_bad_captions_and_unknown_categories_are_named(path, captions, categorie
 
 
 @given(st.text(min_size=1).filter(str.strip))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_caption_cannot_break_out_of_its_place(caption):
     prompts = load_prompts()
     start, end = prompts.fill("noun", "\ue000").split('"\ue000"')
@@ -214,7 +204,7 @@ def test_ways_to_answer(answer):
 def test_answers_that_are_no_negatives(answer, reason):
     assert read_answer(CAPTION, answer) == (None, reason)
     assert read_answer("Two dogs.", "I'm sorry.") == (None, "unlike")
-    assert read_answer(CAPTION, EDITED, truncated=True) == (None, "cut")
+    assert read_answer(CAPTION, EDITED, cut=True) == (None, "cut")
 
 
 ESCAPED = "A \\u003cb\\u003e sign \\u005bblue\\u005d lies."
@@ -288,17 +278,6 @@ def test_writes_what_the_model_writes(folder):
     assert answers[0].text != answers[1].text
 
 
-def test_rewrites_with_it(folder, tmp_path):
-    """A random model writes no captions: all its answers are dropped, counted, and kept."""
-    judge = load_language_model(folder, device="cpu")
-    found = rewrite_captions(["A red star."], judge, tmp_path / "a.sqlite", categories=["noun"])
-    assert found.negatives == [[]]
-    assert found.counts["noun"] == {"cut": 1}
-    prompts = load_prompts().digest
-    with Kept(tmp_path / "a.sqlite", {"judge": str(folder), "prompts": prompts}) as kept:
-        assert [line["category"] for line in kept] == ["noun"]
-
-
 def test_images_missing_weights_and_folders_without_model_are_refused(folder, tmp_path):
     with pytest.raises(JudgeError, match="reads no images"):
         load_language_model(folder, device="cpu").generate([Question("What is it?", image=Image.new("RGB", (8, 8)))])
@@ -308,5 +287,3 @@ def test_images_missing_weights_and_folders_without_model_are_refused(folder, tm
     save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks 1 weights .*\(model\.norm\.weight\)"):
         load_language_model(tmp_path / "broken")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        load_language_model(tmp_path)
