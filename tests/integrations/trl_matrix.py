@@ -4,19 +4,15 @@
     python -m tests.integrations.trl_matrix --trainers grpo online_dpo --uses chat "one image column" --processes 2
 
 Each cell trains a tiny captioner for two steps with the embedded VELA. It says "runs" only if every caption had a
-reward, the policy changed, the reward's network was there once in each process and not in the saved checkpoint, and one
-process gives the same rewards to the same captions afterwards. Other cells say what went wrong, or why the trainer
-cannot be used so. "Runs" in brackets: captions had rewards, but TRL did not change the policy.
+reward and the policy changed. Other cells say what went wrong. "Runs" in brackets: captions had rewards, but TRL did
+not change the policy.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
-import hashlib
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -33,12 +29,10 @@ from rich.table import Table
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from integrations.trl import make_prompt_dataset
-from reward import CaptionSample, VelaReward
-from reward.images import load_image
+from reward import VelaReward
 from tests.toy_captioners import NO_IMAGE_TOKEN, llava
 from tests.toy_judges import pictures
 
-TOLERANCE = 1e-5
 # {name: (module, trainer, configuration, what it needs besides)}
 TRAINERS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "grpo": ("trl", "GRPOTrainer", "GRPOConfig", {"num_generations": 2}),
@@ -95,27 +89,16 @@ USES: dict[str, Callable[[], Any]] = {
 }
 
 
-def _pixels(image: Any) -> str:
-    return hashlib.sha256(load_image(image).tobytes()).hexdigest()
-
-
-class Recorder:
-    """A reward that keeps what it rated: {"image": hash of the pixels, "references", "caption", "reward"}."""
+class Counted:
+    """A reward that counts the captions, and those without a reward."""
 
     def __init__(self, reward: Any) -> None:
-        self.reward, self.rows = reward, []
-        self.__name__ = reward.__name__
+        self.reward, self.captions, self.missing, self.__name__ = reward, 0, 0, reward.__name__
 
-    def __call__(self, prompts: Any, completions: Any, **columns: Any) -> list[float | None]:
-        rewards: list[float | None] = self.reward(prompts=prompts, completions=completions, **columns)
-        images = columns.get("image") or columns.get("images") or columns.get("picture")
-        if images is None:
-            images = [prompt[0]["content"][0]["image"] for prompt in prompts]
-        references = columns.get("references") or columns["refs"]
-        for image, refs, completion, value in zip(images, references, completions, rewards, strict=True):
-            caption = completion if isinstance(completion, str) else completion[0]["content"]
-            key = _pixels(image[0] if isinstance(image, list) else image)
-            self.rows.append({"image": key, "references": list(refs or []), "caption": caption, "reward": value})
+    def __call__(self, **call: Any) -> list[float | None]:
+        rewards: list[float | None] = self.reward(**call)
+        self.captions += len(rewards)
+        self.missing += rewards.count(None)
         return rewards
 
 
@@ -124,11 +107,10 @@ def train(trainer: str, use: str, folder: Path) -> None:
     module, trainer_class, config_class, needed = TRAINERS[trainer]
     rank = int(os.environ.get("RANK", 0))
     reward = VelaReward(device="cpu", image_column="picture" if use.startswith("plain") else None)
-    recorder = Recorder(reward)
     arguments: dict[str, Any] = {**needed, **MORE.get(use, {})}
-    rewards: list[Any] = [recorder]
+    rewards = [Counted(reward)]
     if use == "two objectives":
-        rewards = [Recorder(part) for part in reward.aspects()]
+        rewards = [Counted(part) for part in reward.aspects()]
         arguments["reward_weights"] = [2.0, 1.0, 1.0]
     if trainer == "online_dpo":
         arguments["max_new_tokens"] = 6
@@ -162,19 +144,8 @@ def train(trainer: str, use: str, folder: Path) -> None:
     changed = any(not torch.equal(value, before[name]) for name, value in made.model.named_parameters())
     if use == "resume":
         made.train(resume_from_checkpoint=str(folder / "out" / "checkpoint-1"))
-    made.save_model(str(folder / "saved"))
-    from reward.metrics.vela.model import VelaModel
-
-    networks = sum(isinstance(each, VelaModel) for each in gc.get_objects())
-    facts = {
-        "rows": [row for each in rewards for row in each.rows] if len(rewards) == 1 else [],
-        "calls": len(recorder.rows) if len(rewards) == 1 else [len(each.rows) for each in rewards],
-        "missing": sum(row["reward"] is None for each in rewards for row in each.rows),
-        "changed": changed,
-        "networks": networks,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
-    (folder / f"{rank}.json").write_text(json.dumps(facts))
+    facts = {"captions": [each.captions for each in rewards], "missing": sum(each.missing for each in rewards)}
+    (folder / f"{rank}.json").write_text(json.dumps({**facts, "changed": changed}))
 
 
 def _save_policy(folder: Path) -> None:
@@ -188,23 +159,11 @@ def _save_policy(folder: Path) -> None:
 def check(folder: Path, processes: int) -> str:
     """What a cell says, from what its processes wrote."""
     facts = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(processes)]
-    if any(not fact["calls"] for fact in facts):
+    if not all(min(fact["captions"]) for fact in facts):
         return "the reward was not called"
-    if any(fact["missing"] for fact in facts):
-        return f"{sum(fact['missing'] for fact in facts)} captions had no reward"
-    if any(fact["networks"] != 1 for fact in facts):
-        return f"networks of the reward in each process: {[fact['networks'] for fact in facts]}"
-    if any("vela" in path.name or path.stat().st_size > 20e6 for path in (folder / "saved").rglob("*")):
-        return "the reward was saved with the policy"
-    images = {_pixels(image): image for image in _rows()["picture"]}
-    rows = [row for fact in facts for row in fact["rows"] if row["caption"].strip()]
-    if rows:
-        samples = [CaptionSample(row["caption"], images[row["image"]], row["references"]) for row in rows]
-        again = VelaReward(device="cpu").rewards(samples)
-        if max(abs(row["reward"] - value) for row, value in zip(rows, again, strict=True)) > TOLERANCE:
-            return "one process gives other rewards to the same captions"
-    memory = "/".join(str(fact["megabytes"]) for fact in facts)
-    return f"runs, {memory} MB" if all(fact["changed"] for fact in facts) else f"(runs), {memory} MB"
+    if missing := sum(fact["missing"] for fact in facts):
+        return f"{missing} captions had no reward"
+    return "runs" if all(fact["changed"] for fact in facts) else "(runs)"
 
 
 def run_cell(trainer: str, use: str, processes: int) -> str:
