@@ -51,9 +51,6 @@ def normalise_weights(
 def parse_weights(text: str) -> dict[str, float]:
     """Parses the weights of a command line or an environment variable.
 
-    Raises:
-        WeightsError: the text is not of the form NAME=NUMBER,NAME=NUMBER, or names an aspect twice.
-
     Example:
         >>> parse_weights("desc=1, rel=0.5")
         {'desc': 1.0, 'rel': 0.5}
@@ -72,11 +69,7 @@ def parse_weights(text: str) -> dict[str, float]:
 
 
 def checked_weight(weight: Any, what: str) -> float:
-    """A weight as a float.
-
-    Raises:
-        WeightsError: it is not a finite number; the message starts with `what`.
-    """
+    """A weight as a float."""
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
         raise WeightsError(f"{what} must be a finite number, got {weight!r:.80}")
     return float(weight)
@@ -84,9 +77,6 @@ def checked_weight(weight: Any, what: str) -> float:
 
 def sum_to_one(weights: Sequence[float] | np.ndarray) -> np.ndarray:
     """Weights divided by their sum.
-
-    Raises:
-        WeightsError: the sum is not a positive number.
 
     Example:
         >>> sum_to_one([3, 1]).tolist()

@@ -77,11 +77,7 @@ def resolve_checkpoint(
 
 
 def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
-    """The folder that a source names; None if it may be a Hub id.
-
-    Raises:
-        CheckpointError: it names a file, or a folder that does not exist; or `revision` is given for a folder.
-    """
+    """The folder that a source names; None if it may be a Hub id."""
     text = os.fspath(source)
     folder = Path(text)
     if folder.is_dir():
@@ -99,11 +95,7 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
 
 
 def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
-    """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of.
-
-    Raises:
-        CheckpointError: as for `resolve_checkpoint`.
-    """
+    """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
     folder = local_folder(source, metric="the", revision=revision)
     files = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
     return folder or hub_folder(os.fspath(source), "the", revision, files)
@@ -111,9 +103,6 @@ def config_folder(source: str | os.PathLike[str], revision: str | None = None) -
 
 def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
     """Refuses a revision of what has none: only what is on the Hub has branches, tags and commits.
-
-    Raises:
-        CheckpointError: there is one, for `"embedded"`, an address or a local folder.
 
     Example:
         >>> check_revision("embedded", "v2")
@@ -147,9 +136,6 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
         source: a folder, a Hub id, or for `kind="clip"` what `reward.backbones.load_clip` takes. `"embedded"` passes.
         metric: name of the metric, which a folder of this library must name in its config.json.
         kind: see `reward.metrics.base.MetricSpec`.
-
-    Raises:
-        CheckpointError: a path that is not there, a folder that holds something else, or no possible Hub id.
 
     Example:
         >>> check_source("my-vela", metric="vela", kind="checkpoint")
@@ -200,11 +186,7 @@ def hub_folder(
     files: Sequence[str] = HUB_FILES,
     without: Sequence[str] = NOT_HUB_FILES,
 ) -> Path:
-    """The folder of the Hub's cache with some files of a repository, downloaded if they are not there.
-
-    Raises:
-        CheckpointError: the Hub refuses, or cannot be reached and not all of them are there.
-    """
+    """The folder of the Hub's cache with some files of a repository, downloaded if they are not there."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalEntryNotFoundError
 
@@ -236,11 +218,7 @@ def named_metric(folder: str | os.PathLike[str]) -> str | None:
 
 
 def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any]:
-    """Reads the `config.json` of a checkpoint folder and checks that it belongs to the metric.
-
-    Raises:
-        CheckpointError: no such file, not a JSON object, or a checkpoint of another metric.
-    """
+    """Reads the `config.json` of a checkpoint folder and checks that it belongs to the metric."""
     path = Path(folder) / CONFIG_FILE
     if not path.exists():
         raise CheckpointError(f"{str(folder)!r} is not a {metric} checkpoint: it has no {CONFIG_FILE}")
@@ -278,9 +256,6 @@ def save_checkpoint(
         tensors: {key: tensor}, on any device.
         card: text of the model card.
         write_tokenizer: writes the tokenizer's files, none below the folder that it is given.
-
-    Raises:
-        CheckpointError: the config lacks `"metric"`, or the folder cannot be written.
     """
     from safetensors.torch import save_file
 

@@ -28,12 +28,7 @@ def http_library() -> Any:
 
 
 def whole_reply(response: Any, seconds: float) -> Any:
-    """A streamed response of `httpx`, read to its end and unpacked.
-
-    Raises:
-        UnusableReply: it is larger than `LARGEST_REPLY` bytes.
-        GarbledReply: it has not ended after so many seconds.
-    """
+    """A streamed response of `httpx`, read to its end and unpacked."""
     until, content = monotonic() + seconds, bytearray()
     try:
         for part in response.iter_bytes():

@@ -101,9 +101,6 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
     Args:
         image, root: as for `load_image`.
 
-    Raises:
-        ImageError: the image cannot be read. Encoded bytes are not decoded here.
-
     Example:
         >>> from PIL import Image
         >>> encoded_image(Image.new("RGB", (2, 2)))[1:4]
@@ -132,9 +129,6 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
 
     Returns:
         64 hexadecimal digits (SHA-256).
-
-    Raises:
-        ImageError: the image cannot be read.
 
     Example:
         >>> from PIL import Image
@@ -165,9 +159,6 @@ def keyed_image(
     Args:
         image, root: as for `load_image`.
         known: says of a key whether the image's pixels are not needed.
-
-    Raises:
-        ImageError: the image cannot be read.
 
     Example:
         >>> from PIL import Image
@@ -361,11 +352,7 @@ class Scaling:
     filter: str = "bicubic"
 
     def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Levels (3, size, size), uint8.
-
-        Raises:
-            ImageError: the image is so long and thin that its shorter side cannot be scaled.
-        """
+        """Levels (3, size, size), uint8."""
         from PIL import Image
 
         wanted = (self.size, self.size)
@@ -383,11 +370,7 @@ class Scaling:
 
 
 def refuse_thin(image: Image.Image) -> None:
-    """Refuses an image that is too long and thin to be scaled by its shorter side.
-
-    Raises:
-        ImageError: it is; the message names its size.
-    """
+    """Refuses an image that is too long and thin to be scaled by its shorter side."""
     if max(image.size) / min(image.size) > _MOST_STRETCH:
         raise ImageError(
             f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "

@@ -13,11 +13,7 @@ from reward.samples import check_encodable, is_blank
 
 
 def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name: str, other: str) -> None:
-    """Refuses images that are missing among the others.
-
-    Raises:
-        DataError: some are missing; the message counts them and names examples.
-    """
+    """Refuses images that are missing among the others."""
     missing = [image for image in images if image not in among]
     if missing:
         examples = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -27,11 +23,7 @@ def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name:
 
 
 def check_text(value: Any, what: str, *, blank: bool) -> None:
-    """Refuses what is not text; `blank` says whether text without a visible character is allowed.
-
-    Raises:
-        DataError: `what` says of which value.
-    """
+    """Refuses what is not text; `blank` says whether text without a visible character is allowed."""
     if not isinstance(value, str):
         raise DataError(f"{what} must be a text, got {type(value).__name__}: {value!r:.80}")
     if not blank and is_blank(value):

@@ -19,9 +19,6 @@ def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
         extra: the extra of this distribution that installs it, such as `"ngrams"`.
         purpose: what needs the module, for the message.
 
-    Raises:
-        MissingExtraError: the module cannot be imported.
-
     Example:
         >>> require("json", extra="report").loads("[1]")
         [1]

@@ -17,9 +17,6 @@ def check_push(repo_id: str, *, private: bool = False) -> None:
     Args:
         repo_id: `"ORG/NAME"`, a user or an organisation and a name.
         private: whether the repository must not be public.
-
-    Raises:
-        CheckpointError: the Hub refuses or cannot be reached, or the repository is public and should be private.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
@@ -58,9 +55,6 @@ def push_checkpoint(
 
     Returns:
         Web address of the commit.
-
-    Raises:
-        CheckpointError: the Hub refuses or cannot be reached.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError

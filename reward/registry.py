@@ -151,9 +151,6 @@ def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> st
             that a metric reads (`MetricSpec.model_types`); or with an open_clip_config.json, for `clipscore`; or the
             address of a reward service that serves one metric.
         revision: of a Hub id.
-
-    Raises:
-        CheckpointError: there is no such checkpoint, or it says nothing of the kind.
     """
     text = os.fspath(source)
     if is_address(text):
@@ -364,10 +361,6 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
     Args:
         source: as for `load_scorer`.
         metric: name of the metric; None is a judge without a metric.
-
-    Raises:
-        ConfigError: `source` is neither a string nor a path.
-        CheckpointError: `source` is no folder of the metric and no possible Hub id, see `check_source`.
     """
     if not isinstance(source, (str, os.PathLike)):
         is_judge = metric is not None and _find(metric)[0].sources == "judge"

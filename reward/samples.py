@@ -127,12 +127,7 @@ class CaptionSample:
 
 
 def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
-    """Checks the arguments of a scorer.
-
-    Raises:
-        InvalidSampleError: an item is not a CaptionSample.
-        ValueError: see `check_batch_size`.
-    """
+    """Checks the arguments of a scorer."""
     check_batch_size(batch_size)
     for row, sample in enumerate(samples):
         if not isinstance(sample, CaptionSample):
@@ -140,11 +135,7 @@ def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None
 
 
 def check_batch_size(batch_size: Any) -> None:
-    """Checks a batch size; None leaves it to the metric.
-
-    Raises:
-        ValueError: it is not a whole number of at least 1.
-    """
+    """Checks a batch size; None leaves it to the metric."""
     is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
     if batch_size is not None and not (is_whole and batch_size >= 1):
         raise ValueError(f"batch_size must be at least 1, a whole number or None, got {batch_size!r}")
@@ -258,9 +249,6 @@ def find_column(
     Returns:
         Its name; None where there is none and nobody needs it.
 
-    Raises:
-        DataError: the column given is not there, one that is needed is not there, or several could be meant.
-
     Example:
         >>> find_column("image", ["File_Name", "refs"], option="image_column=")
         'File_Name'
@@ -306,9 +294,6 @@ def named(columns: Sequence[str], most: int = 30) -> str:
 
 def one_image(value: Any) -> Any:
     """The image in a cell: the cell itself, or the only one of a list; None where there is none. A number is a name.
-
-    Raises:
-        InvalidSampleError: a list of several images, since a caption is judged against one.
 
     Example:
         >>> one_image(["a.png", None]), one_image("a.png"), one_image([]), one_image(391895)

@@ -58,9 +58,6 @@ def values_of(value: Any, name: str) -> list[Any]:
     Args:
         name: what messages call it.
 
-    Raises:
-        InvalidSampleError: it is no list.
-
     Example:
         >>> values_of(("A star.", "A red star."), "references")
         ['A star.', 'A red star.']
@@ -84,9 +81,6 @@ holds the list
 
 def listed(value: Any) -> Any:
     """A cell; a list or mapping that a table without types holds as text is read: as JSON, Python or numpy write it.
-
-    Raises:
-        InvalidSampleError: the text is a list of texts in quotes, but cannot be read.
 
     Example:
         >>> listed('["A star."]'), listed("['A star.', 'It is red.']"), listed("['A star.' None]"), listed("[A star]")

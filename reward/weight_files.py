@@ -23,11 +23,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """The header of a safetensors file, in the file's order. No weights are read.
-
-    Raises:
-        CheckpointError: the file is missing or damaged.
-    """
+    """The header of a safetensors file, in the file's order. No weights are read."""
     with _opened(path, "np") as file:
         parts = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118  # it is no dict
         shapes = {key: tuple(part.get_shape()) for key, part in parts.items()}
@@ -119,9 +115,6 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
 def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
     """Refuses weights that are not stored as floats, as those of a quantised model: read as floats they are wrong.
 
-    Raises:
-        CheckpointError: some are integers or truth values; the message names them.
-
     Example:
         >>> import torch
         >>> refuse_integers({"bias": torch.zeros(2, dtype=torch.int8)}, where="'model.safetensors'")
@@ -141,9 +134,6 @@ def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: s
         files: `.safetensors` or PyTorch files. Of the former, the header is read only.
         module: the network.
         where: the source of the tensors, for messages.
-
-    Raises:
-        CheckpointError: some are integers or truth values; the message names them.
     """
     floats = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
     wrong: dict[str, str] = {}

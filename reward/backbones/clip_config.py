@@ -20,9 +20,6 @@ def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
 
     Args:
         model_cfg: `{"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"?}` as in open_clip's configuration files.
-
-    Raises:
-        CheckpointError: not such a configuration, or its text tower would be downloaded.
     """
     from open_clip import CLIP
 
@@ -71,9 +68,6 @@ def load_open_clip(source: str) -> OpenClipTowers:
 
     Args:
         source: a folder, a Hub id with or without `hf-hub:`, or ARCHITECTURE:TAG.
-
-    Raises:
-        CheckpointError: there is no such model, its weights do not fit, or it needs to run code.
     """
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg

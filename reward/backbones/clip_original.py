@@ -37,9 +37,6 @@ def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
     Args:
         source: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
         activation: see `reward.backbones.load_clip`.
-
-    Raises:
-        CheckpointError: it has another layout, its weights do not fit, or its activation is not known.
     """
     file = Path(source)
     with foreign_errors(repr(str(file))):

@@ -156,9 +156,6 @@ def load_transformers_clip(source: str | os.PathLike[str]) -> TransformersTowers
 
     Args:
         source: a folder that `save_pretrained` wrote, with its processor, or a Hub id.
-
-    Raises:
-        CheckpointError: it is no such model, or its files do not fit each other.
     """
     from transformers import AutoModel, AutoProcessor
 

@@ -112,9 +112,6 @@ def check_fit(
     Returns:
         The network, on the device "meta".
 
-    Raises:
-        CheckpointError: the network cannot be built, or a weight is missing, left over or of another shape.
-
     Example:
         >>> check_fit(lambda: nn.Linear(1_000_000, 1, bias=False), {"weight": (1, 8)}, where="config.json")
         Traceback (most recent call last):

@@ -154,9 +154,6 @@ def default_token_budget(device: torch.device) -> int:
 def check_token_budget(budget: int | None) -> None:
     """A budget of tokens is a whole number of at least 1, or None; called before a network is loaded.
 
-    Raises:
-        ConfigError: it is another number, or none.
-
     Example:
         >>> check_token_budget("8192")
         Traceback (most recent call last):
@@ -177,9 +174,6 @@ def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | N
 
     Returns:
         Lists of indices into `lengths`, longest items first: if memory runs out, it does so in the first batch.
-
-    Raises:
-        ValueError: `budget` or `max_items` is below 1.
 
     Example:
         >>> token_budget_batches([3, 9, 4, 2], budget=9)

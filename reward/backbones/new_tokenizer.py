@@ -20,9 +20,6 @@ def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizer
         texts: captions to learn from.
         vocab_size: largest number of tokens, control tokens included.
 
-    Raises:
-        ConfigError: `vocab_size` below 300.
-
     Example:
         >>> tokenizer = make_tokenizer(["a red star", "a red ring"], 300)
         >>> tokenizer.decode(tokenizer("a red ring")["input_ids"])

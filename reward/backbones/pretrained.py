@@ -73,9 +73,6 @@ def load_network(
         strict: whether weights that the network does not have are refused.
         apart: how the names of weights begin that may be in the source or in the network alone: those of another head.
         options: further arguments of `from_pretrained`.
-
-    Raises:
-        CheckpointError: the source needs to run code and is not trusted, or its files do not fit each other.
     """
     from transformers import AutoConfig, PreTrainedConfig
 
@@ -211,11 +208,7 @@ def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:
 
 
 def read_tokenizer(folder: str | os.PathLike[str]) -> Any:
-    """Reads the tokenizer of a checkpoint folder: `tokenizer.json` and `tokenizer_config.json`.
-
-    Raises:
-        CheckpointError: `tokenizer.json` is missing, or one of the files is broken.
-    """
+    """Reads the tokenizer of a checkpoint folder: `tokenizer.json` and `tokenizer_config.json`."""
     from transformers import PreTrainedTokenizerFast
 
     path = Path(folder) / "tokenizer.json"
@@ -240,9 +233,6 @@ def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
 def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
     """The floating-point dtype of a name; a dtype and None stay as they are.
 
-    Raises:
-        ConfigError: no such dtype.
-
     Example:
         >>> parse_dtype("bfloat16")
         torch.bfloat16
@@ -255,9 +245,6 @@ def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 def usable_device(device: torch.device | str | None) -> torch.device:
     """The device of a name; None is the GPU if there is one. Call it before anything is loaded.
-
-    Raises:
-        ConfigError: this machine has no such device.
 
     Example:
         >>> usable_device("gpu9")
