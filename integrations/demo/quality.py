@@ -12,7 +12,7 @@ from PIL import Image
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, best_of, write_captions
 from reward.decoding.selection import rank, rate_candidates
-from reward.metaeval import Interval, bootstrap_weights, mean_difference, mean_interval
+from reward.metaeval import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.report import plain
 from reward.samples import is_blank
 from reward.scenes import Oracle, Scene
@@ -70,7 +70,7 @@ def compare_systems(
     }
     differences = {
         f"{first} - {second}": {
-            measure: mean_difference(values, systems[second][measure], weights)
+            measure: mean_interval(values - systems[second][measure], weights)
             for measure, values in systems[first].items()
         }
         for first, second in pairs

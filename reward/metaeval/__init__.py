@@ -19,7 +19,7 @@ from reward.metaeval.agreement import Comparison, compare_metrics, compare_with_
 from reward.metaeval.bench import BenchTable, run_bench
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.own_ratings import load_ratings
-from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval
+from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.classification import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
@@ -47,7 +47,6 @@ __all__ = [
     "load_benchmark",
     "load_ratings",
     "markdown_table",
-    "mean_difference",
     "mean_interval",
     "pearson",
     "roc_auc",

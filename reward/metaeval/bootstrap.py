@@ -28,8 +28,17 @@ class Interval:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Interval:
-        """95 % percentile interval from an estimate followed by its bootstrap replicates, (1 + R,)."""
-        return percentile_interval(values[0], values[1:])
+        """95 % interval between the percentiles of an estimate's bootstrap replicates, which follow it: (1 + R,).
+
+        Replicates that are NaN are left out: the statistic cannot be computed on those resamples. If all are NaN, so
+        are the ends of the interval. Infinite ones are not averaged.
+        """
+        tail, replicates = (1 - LEVEL) / 2, values[1:][~np.isnan(values[1:])]
+        if not len(replicates):
+            return cls(float(values[0]), np.nan, np.nan)
+        method: Literal["linear", "inverted_cdf"] = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
+        low, high = np.quantile(replicates, [tail, 1 - tail], method=method)
+        return cls(float(values[0]), float(low), float(high))
 
     @property
     def excludes_zero(self) -> bool:
@@ -110,11 +119,6 @@ def resampled(
     return np.array(values, dtype=np.float64)
 
 
-def whole_first(weights: np.ndarray) -> np.ndarray:
-    """Weights (R, K) after one row of ones, on which a statistic is the estimate itself: (1 + R, K)."""
-    return np.concatenate([np.ones_like(weights[:1]), weights])
-
-
 def with_mean(values: Mapping[str, np.ndarray], averaged: Sequence[str]) -> dict[str, np.ndarray]:
     """Puts the column "mean" behind the columns that it averages, before the others.
 
@@ -137,21 +141,6 @@ def with_mean(values: Mapping[str, np.ndarray], averaged: Sequence[str]) -> dict
     return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
 
 
-def percentile_interval(value: float, replicates: np.ndarray) -> Interval:
-    """95 % interval between the percentiles of bootstrap replicates (R,) of a statistic whose value is `value`.
-
-    Replicates that are NaN are left out: the statistic cannot be computed on those resamples. If all are NaN, so are
-    the ends of the interval. Infinite ones are not averaged.
-    """
-    tail = (1 - LEVEL) / 2
-    replicates = replicates[~np.isnan(replicates)]
-    if not len(replicates):
-        return Interval(float(value), np.nan, np.nan)
-    method: Literal["linear", "inverted_cdf"] = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
-    low, high = np.quantile(replicates, [tail, 1 - tail], method=method)
-    return Interval(float(value), float(low), float(high))
-
-
 def p_value(values: np.ndarray) -> float:
     """Two-sided p of a difference and its replicates (1 + R,): how often resamples have it on the other side of 0.
 
@@ -169,23 +158,16 @@ def p_value(values: np.ndarray) -> float:
 
 
 def mean_interval(values: np.ndarray, weights: np.ndarray) -> Interval:
-    """Mean of values (N,), with its interval; `weights` from `bootstrap_weights`."""
-    values = np.asarray(values, dtype=np.float64)
-    return percentile_interval(float(values.mean()), resampled_mean(values, weights))
+    """Mean of values (N,), with its interval; `weights` from `bootstrap_weights`.
 
-
-def mean_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> Interval:
-    """Mean of the first minus mean of the second, with the interval of the paired difference.
-
-    Args:
-        first, second: values (N,) of two systems for the same samples.
-        weights: (R, N), see `bootstrap_weights`.
+    Of two systems on the same samples, `values` are the differences.
 
     Example:
-        >>> mean_difference(np.array([0.5, 0.9]), np.array([0.4, 0.6]), bootstrap_weights(2)).value.__round__(2)
+        >>> mean_interval(np.array([0.5, 0.9]) - np.array([0.4, 0.6]), bootstrap_weights(2)).value.__round__(2)
         0.2
     """
-    return mean_interval(np.subtract(first, second), weights)
+    values = np.asarray(values, dtype=np.float64)
+    return Interval.of(np.append(values.mean(), resampled_mean(values, weights)))
 
 
 def resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ import pandas as pd
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, score_row
 from reward.metaeval.benchmarks.items import Benchmark
-from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_difference, mean_interval
+from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.report import Grid, page_html, percent, picture_card, versions
 from reward.registry import MetricSource
 from reward.scoring.writers import write_text
@@ -92,7 +92,7 @@ def compare_captioners(
             [images[0] for images in shown[0]["images"]],
             np.array([[texts[0] for texts in side["captions"]] for side in shown]),
             scores,
-            mean_difference(scores[0], scores[1], weights),
+            mean_interval(scores[0] - scores[1], weights),
             mean_interval((np.sign(scores[0] - scores[1]) + 1) / 2, weights),
             note,
         )

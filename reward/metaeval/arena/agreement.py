@@ -21,7 +21,7 @@ from reward.metaeval.arena.ratings import (
 )
 from reward.metaeval.arena.voters import PEOPLE
 from reward.metaeval.benchmarks.items import OVERALL
-from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, resampled_mean, whole_first
+from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, resampled_mean
 
 SPEARMAN, KENDALL = "spearman", "kendall"
 
@@ -148,7 +148,8 @@ def _without_human(battles: pd.DataFrame) -> pd.Series[bool]:
 def _drawn(battles: pd.DataFrame, resamples: int, seed: int) -> np.ndarray:
     """How often each resample of whole images holds each battle, after a row of ones: (1 + R, N)."""
     images = battles["img"].tolist()
-    return whole_first(bootstrap_weights(len(battles), resamples=resamples, seed=seed, clusters=images))
+    drawn = bootstrap_weights(len(battles), resamples=resamples, seed=seed, clusters=images)
+    return np.vstack([np.ones(len(battles)), drawn])
 
 
 def _rankings(battles: pd.DataFrame, voter: str, drawn: np.ndarray, resamples: int, seed: int) -> dict[str, np.ndarray]:

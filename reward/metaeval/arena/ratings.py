@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from reward.errors import DataError
-from reward.metaeval.bootstrap import RESAMPLES, bootstrap_weights, percentile_interval
+from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights
 
 BRADLEY_TERRY, ELO = "bradley-terry", "elo"
 _STEPS, _TOLERANCE = 200, 1e-9
@@ -66,7 +66,7 @@ def rate_models(
     found = {BRADLEY_TERRY: (fitted[0], resampled), ELO: (np.median(elo, axis=0), elo)}
     ratings = {}
     for method, (values, replicates) in found.items():
-        ranges = [percentile_interval(value, column) for value, column in zip(values, replicates.T, strict=True)]
+        ranges = [Interval.of(column) for column in np.vstack([values, replicates]).T]
         table = pd.DataFrame(ranges, index=models).rename(columns={"value": "rating"})
         table.loc[~np.isfinite(values), ["low", "high"]] = np.nan
         order = np.lexsort([models, -values.round(6)])  # NaN last, equal ones in order of their names
