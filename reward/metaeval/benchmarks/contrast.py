@@ -1,4 +1,4 @@
-"""JSON files of pairs of captions, one of them better: Pascal-50S, SugarCrepe, VALSE, FOIL and nocaps-FOIL."""
+"""JSON files of pairs of captions, one of them better: Pascal-50S, SugarCrepe, VALSE, two of foils, LongCapVLCP."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from reward.errors import DataError
 from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import MissingFileError, find_file
 from reward.metaeval.benchmarks.items import Entry
+from reward.metaeval.benchmarks.jsonl import read_lines
 
 FOILS, COCO_CAPTIONS, NOCAPS = "foilv1.0_test_2017.json", "captions_val2014.json", "nocaps-val-foil.json"
 REFERENCES = {"4-ref": 4, "1-ref": 1}  # of FOIL, by part
@@ -19,6 +21,7 @@ VALSE = (
     *("action-replacement", "actant-swap", *COREFERENCE, "foil-it"),
 )
 ALL, WITHOUT = "all", "without coreference"
+PAIRS_FILE = "pairs.jsonl"  # of LongCapVLCP
 VALID = 2  # of three annotators of VALSE, how many must have taken the caption, and not the foil, for the right one
 
 
@@ -100,6 +103,14 @@ def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
     for each in data["annotations"]:
         if each["foil"]:
             yield each["image_id"], names[each["image_id"]], originals[each["id"]], each["caption"]
+
+
+def load_longcapvlcp(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """Long captions beside others with one error, mostly beyond CLIP's context."""
+    for where, row in read_lines(find_file(data, PAIRS_FILE)):
+        if row["correct"] == row["incorrect"]:
+            raise DataError(f"{where}: correct and incorrect caption are the same")
+        yield _pair(row["image"], row["correct"], row["incorrect"], category=row["category"])
 
 
 def _pair(image: str, correct: str, incorrect: str, **facts: Any) -> Entry:

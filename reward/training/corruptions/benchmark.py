@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import OutputError
 from reward.images import encoded_image, image_key
-from reward.metaeval.benchmarks.longcapvlcp import PAIRS_FILE
+from reward.metaeval.benchmarks.contrast import PAIRS_FILE
 from reward.scoring.writers import write_atomically, write_text
 from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import rewrite_captions
