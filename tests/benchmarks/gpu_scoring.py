@@ -1,0 +1,227 @@
+"""Metrics at their papers' sizes with random weights: data files, captions a second, other libraries. See `gpu`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from os import getpid
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from reward import CaptionSample, load_scorer
+from reward.metrics.clipscore.scorer import ClipScorer, SiglipScorer
+from reward.metrics.vlmreward.scorer import VlmRewardScorer
+from reward.scenes import make_dataset
+from reward.scoring import score_dataset
+from tests import paper_sizes, toy_judges
+from tests.benchmarks import bench_offline, bench_sizes
+from tests.fake_cuda import GIB
+
+NetworkT = TypeVar("NetworkT")
+Row = dict[str, object]
+BF16 = torch.bfloat16
+GROUPS, IMAGES, WORDS, SECONDS = (1, 4, 8), 4, 140, 15
+
+
+class Card:
+    """A card with the interface of `tests.fake_cuda.FakeDevice`, for `tests.paper_sizes`."""
+
+    name = "cuda"
+
+    def build(self, make: Callable[[], NetworkT], dtype: torch.dtype = torch.float32) -> NetworkT:
+        """A network with random weights, made on the card."""
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            with torch.device(self.name):
+                return make()
+        finally:
+            torch.set_default_dtype(default)
+
+
+@contextmanager
+def measured() -> Iterator[dict[str, float]]:
+    """Context that fills in its `seconds`, and on a card the `GiB` at most."""
+    found: dict[str, float] = {}
+    card = torch.cuda.is_available()
+    if card:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    yield found
+    if card:
+        torch.cuda.synchronize()
+        found["GiB"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
+    found["seconds"] = time.perf_counter() - begin
+
+
+def fastest(work: Callable[[], Any], times: int = 3) -> dict[str, float]:
+    """The fastest of some calls, after one that warms up."""
+    work()
+    calls = []
+    for _ in range(times):
+        with measured() as found:
+            work()
+        calls.append(found)
+    return min(calls, key=lambda call: call["seconds"])
+
+
+def scorers(small: bool) -> dict[str, Callable[[], Any]]:
+    """What makes each metric's scorer, at its paper's size in bfloat16, or small."""
+    if small:
+        return {name: lambda name=name: load_scorer(name, device="cpu") for name in ("beitscore", "clipscore", "vela")}
+    made: dict[str, Callable[[], Any]] = {
+        name: lambda make=make: make(Card()) for name, make in bench_sizes.SCORERS.items()
+    }
+    for name, length in (("clipscore", 77), ("longclipscore", 248)):
+        made[name] = lambda length=length: ClipScorer(paper_sizes.clip_towers(Card(), BF16, context_length=length))
+    return made | {"bertscore": lambda: paper_sizes.bert(Card(), BF16)}
+
+
+def paper_rows(count: int, images: int = IMAGES) -> list[CaptionSample]:
+    """So many captions of each image, with five references of its own."""
+    colors = [(40 * number % 256, 30 * number % 256, 90) for number in range(images)]
+    rows = []
+    for number, color in enumerate(colors):
+        for row in paper_sizes.captions_of_one_image(count, words=WORDS, color=color):  # type: ignore[arg-type]
+            rows.append(CaptionSample(row.candidate, row.image, [text[7 * number :] for text in row.references]))
+    return rows
+
+
+def files(small: bool, folder: Path, size: tuple[int, int] = (640, 480)) -> Iterator[Row]:
+    """The engine of `capreward score` over Parquet with pictures inside, beside the bare scorer on decoded pictures."""
+    made = scorers(small)
+    for name in ("beitscore", "clipscore", "longclipscore", "vela")[: 2 if small else None]:
+        if name in made:
+            yield from _file(name, made[name](), folder, size, small)
+
+
+def _file(name: str, scorer: Any, folder: Path, size: tuple[int, int], small: bool) -> Iterator[Row]:
+    data = folder / "data.parquet"
+    bench_offline.write_rows(data, rows=32 if small else 1000, group=8, size=size)
+    few = bench_offline.samples_of(data, 1000)
+    rate = len(few) / fastest(lambda: scorer.score(few), 2)["seconds"]
+    rows = 128 if small else max(2048, min(20_000, round(SECONDS * rate / 1024) * 1024))
+    bench_offline.write_rows(data, rows=rows, group=8, size=size)
+    for workers in (1,) if small else (None, 0) if name == "beitscore" else (None,):
+        found = score_dataset(data, scorer, folder / "out.parquet", workers=workers, overwrite=True)
+        bare = (rate + len(few) / fastest(lambda: scorer.score(few), 1)["seconds"]) / 2
+        cells = {
+            "metric": name,
+            "pictures": f"{size[0]} x {size[1]}",
+            "workers": "default" if workers is None else workers,
+        }
+        share = f"{100 * rows / found.seconds / bare:.1f}"
+        yield cells | {"rows": rows, "rows/s": f"{rows / found.seconds:.1f}", "of bare, %": share}
+
+
+def large_files(small: bool, folder: Path) -> Iterator[Row]:
+    """The same with pictures of a camera."""
+    yield from files(small, folder, (400, 300) if small else (4000, 3000))
+
+
+def captions(small: bool, folder: Path) -> Iterator[Row]:
+    """Captions a second and memory, and of one call for four images the kernels' part."""
+    for name, make in scorers(small).items():
+        scorer = make()
+        for count in GROUPS[: 1 if small else None]:
+            yield {"metric": name, "captions an image": count} | _call(scorer, paper_rows(count))
+
+
+def _call(scorer: Any, rows: Sequence[CaptionSample]) -> Row:
+    best = fastest(lambda: scorer.score(rows))
+    kind = ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU
+    with profile(activities=[kind]) as profiled:
+        scorer.score(rows)
+    kernels = sum(event.self_device_time_total for event in profiled.key_averages()) / 1000
+    seconds = best["seconds"]
+    cells: Row = {"captions/s": f"{len(rows) / seconds:.1f}", "ms": f"{1000 * seconds:.0f}"}
+    return cells | {"ms of kernels": f"{kernels:.0f}", "GiB": best.get("GiB", "")}
+
+
+def scores(small: bool, folder: Path) -> Iterator[Row]:
+    """Scores beside those of the CPU in float32; with --small bfloat16 alone, on the CPU."""
+    rows = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(16, 977)]
+    for name in ("vela", "beitscore", "clipscore"):
+        expected = load_scorer(name, device="cpu", dtype="float32").score(rows).scores
+        cells: Row = {"metric": name}
+        for dtype in ("bfloat16",) if small else ("float32", "bfloat16"):
+            found = load_scorer(name, device="cpu" if small else Card.name, dtype=dtype).score(rows).scores
+            cells[f"{dtype}, largest difference"] = f"{np.nanmax(np.abs(found - expected)):.1e}"
+        yield cells
+
+
+def libraries(small: bool, folder: Path) -> Iterator[Row]:
+    """A SigLIP of transformers and a reward model with a head, beside a loop over captions in their own library."""
+    device, rows = "cpu" if small else Card.name, paper_rows(2 if small else 8)
+    if not small:
+        towers = paper_sizes.siglip_towers(Card(), torch.float32, 256_000)
+        towers.sigmoid = (100.0, -10.0)
+        clip, read = towers.clip, towers.image_processor
+
+        def siglip(row: CaptionSample) -> float:
+            image = clip.get_image_features(**read(row.image, return_tensors="pt").to(device))
+            text = clip.get_text_features(input_ids=towers.tokenize([row.candidate])[0].to(device))
+            each = [getattr(output, "pooler_output", output)[0].float() for output in (image, text)]
+            return float(torch.sigmoid(100.0 * torch.cosine_similarity(*each, dim=0) - 10.0))
+
+        yield _beside("siglipscore", SiglipScorer(towers, source="random"), siglip, rows)
+    model, processor = toy_judges.llava() if small else paper_sizes.judge_parts(Card(), BF16, layers=12)
+    head = nn.Linear(model.config.text_config.hidden_size, 1).to(device)
+    scorer = VlmRewardScorer(model, processor, head)
+
+    def reward(row: CaptionSample) -> float:
+        text = scorer.writer.chat([("user", scorer.prompt), ("assistant", row.candidate.strip())], with_image=True)
+        inputs = processor(text=[text], images=[row.image], return_tensors="pt", add_special_tokens=False).to(device)
+        return float(head(model(**inputs, output_hidden_states=True).hidden_states[-1][0, -1].float()))
+
+    yield _beside("vlmreward", scorer, reward, rows)
+
+
+def _beside(name: str, scorer: Any, by_hand: Callable[[CaptionSample], float], rows: Sequence[CaptionSample]) -> Row:
+    with torch.inference_mode():
+        theirs = fastest(lambda: [by_hand(row) for row in rows], 1)["seconds"]
+        difference = np.abs(scorer.score(rows).scores[:, 0] - [by_hand(row) for row in rows]).max()
+    ours = fastest(lambda: scorer.score(rows))["seconds"]
+    cells = {"metric": name, "captions/s": f"{len(rows) / ours:.1f}", "one by one": f"{len(rows) / theirs:.1f}"}
+    return cells | {"times": f"{theirs / ours:.1f}", "largest difference": f"{difference:.1e}"}
+
+
+def py_spy(small: bool, folder: Path) -> Iterator[Row]:
+    """Where the process is while BEiTScore scores a file: functions by their share of samples, with py-spy."""
+    if shutil.which("py-spy") is None:
+        raise RuntimeError("py-spy is not installed")
+    scorer, data, found = scorers(small)["beitscore"](), folder / "data.parquet", folder / "stacks"
+    bench_offline.write_rows(data, rows=256 if small else 6144, group=8)
+    words = [
+        "py-spy",
+        "record",
+        "-p",
+        str(getpid()),
+        "-d",
+        "8",
+        "-f",
+        "raw",
+        "-o",
+        str(found),
+        "--threads",
+        "--nonblocking",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL):
+        score_dataset(data, scorer, folder / "out.parquet", overwrite=True)
+    counts = Counter[str]()
+    for line in found.read_text(encoding="utf-8").splitlines():
+        stack, _, count = line.rpartition(" ")
+        calls = stack.split(";")
+        counts[f"{calls[0]} | {calls[-1]}"] += int(count)
+    for place, count in counts.most_common(25):
+        yield {"thread | function": place, "samples, %": f"{100 * count / counts.total():.1f}"}
