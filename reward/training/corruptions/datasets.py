@@ -125,7 +125,7 @@ def make_corrupted(
     check_output_name(output, ".parquet")
     columns = caption_and_image(source, caption_column, image_column)
     run = {
-        **{"data": source.fingerprint(), "columns": columns, "words": sorted(words), "seed": seed},
+        **{"data": source.fingerprint(), "columns": [*columns], "words": sorted(words), "seed": seed},
         "rewrites": [judge.name, prompts.digest, sorted(rewrites)] if judge else None,
         "retrieved": [retriever.name, retriever.per_band] if retriever else None,
     }
@@ -154,13 +154,13 @@ def make_corrupted(
     return Corrupted(output, len(rows.captions), counts, dict(rows.dropped))
 
 
-def caption_and_image(source: Source, caption: str | None, image: str | None) -> list[str]:
+def caption_and_image(source: Source, caption: str | None, image: str | None) -> tuple[str, str]:
     """The columns of the caption and of the image: those given, else those that `capreward score` would take."""
-    found = [
+    caption, image = (
         find_column(role, source.columns, name, option=f"--{role}-column", needed_by="making wrong captions")
         for role, name in (("candidate", caption), ("image", image))
-    ]
-    return [str(name) for name in found]  # without the column, `find_column` raised
+    )
+    return str(caption), str(image)  # without the column, `find_column` raised
 
 
 class CaptionRows:
@@ -311,7 +311,7 @@ def _write(
 
     def built(place: int, image: Any, row: dict[str, Any]) -> dict[str, Any]:
         caption = rows.captions[place]
-        new = {name: row.get(name) for name in given}
+        new: dict[str, Any] = {name: row.get(name) for name in given}
         new |= {name: [text] for name, text in new.items() if isinstance(text, str) and name not in _KEPT}
         new |= {f"incorrect_{kind}": list(new.get(f"incorrect_{kind}") or []) for kind in kinds}
         for negative in (negative for lists in made.values() for negative in lists[place]):
