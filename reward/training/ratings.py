@@ -210,8 +210,8 @@ def _ratings_of(table: Table, column: str, aspect: int, *, needs_references: boo
                 "map a five-point rating r to (r - 1) / 4"
             )
         try:
-            CaptionSample(candidate, references=() if references is None else references)
+            sample = CaptionSample(candidate, references=references)
         except InvalidSampleError as error:
             raise DataError(f"{where}: {error}") from error
-        ratings.append(Rating(candidate, references or (), aspect, float(rating), table.images, number))
+        ratings.append(Rating(sample.candidate, sample.references, aspect, float(rating), table.images, number))
     return ratings

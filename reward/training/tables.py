@@ -71,7 +71,7 @@ class _Images(Sequence[Any]):
     def check_files(self, name: str) -> None:
         """Refuses a path without a file, on which the training would stop hours later."""
         column = self._columns[0]
-        if self._root is None or getattr(self._rows.features[column], "dtype", "") != "string":
+        if self._root is None or "string" not in getattr(self._rows.features[column], "dtype", ""):
             return
         for number, value in enumerate(self._rows[column]):
             if value is not None and not self._whole(value).is_file():
@@ -142,9 +142,8 @@ def _load(folder: Path, source: str) -> DatasetDict:
         else:
             loaded = load_dataset(source if folder.is_dir() else hub_id(source) or source)
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
-        raise DataError(
-            f"cannot load the data set {source!r}: {type(error).__name__}: {error}\n{_way_out(source)}"
-        ) from error
+        what = "a file in it is empty" if isinstance(error, StopIteration) else f"{type(error).__name__}: {error}"
+        raise DataError(f"cannot load the data set {source!r}: {what}\n{_way_out(source)}") from error
     if not isinstance(loaded, DatasetDict):
         raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
     return loaded

@@ -115,14 +115,20 @@ def test_without_references_none_need_be_there() -> None:
         ({"score": ["a", "b", "c"]}, "row 0: score must be a number"),
         ({"cand": ["a", "  ", "c"]}, "row 1: candidate is empty"),
         ({"cand": ["a", None, "c"]}, "row 1: candidate must be a string"),
-        ({"refs": [["a"], [""], ["c"]]}, r"row 1: references\[0\] is empty"),
-        ({"refs": ["a", "b", "c"]}, "row 0: references must be a list"),
         ({"n": 0}, r"split 'val\.desc' is empty"),
     ],
 )
 def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         judged({"val.desc": rows(**columns)}, "val")
+
+
+def test_one_text_is_one_reference() -> None:
+    assert [row["sample"].references for row in judged({"val.desc": rows(refs=["ab", "b", ""])}, "val")] == [
+        ("ab",),
+        ("b",),
+        (),
+    ]
 
 
 def save_images(folder: Path) -> None:
@@ -177,10 +183,12 @@ def test_usual_names_of_columns_are_found_and_rows_of_several_sets_are_taken_tog
     sample = parts["train"][4]["sample"]
     assert (sample.candidate, sample.references) == ("A dog, 1.", ("Dog 1.",))
     assert sample.image == tmp_path / "mine" / "1.png"
-    bad = DatasetDict({"test": rows(), "val": rows()})
-    bad.save_to_disk(tmp_path / "bad")
+    (tmp_path / "mine" / "1.png").unlink()
+    with pytest.raises(DataError, match=r"split 'train of .*mine', row 1: image names '1\.png', and there is no "):
+        load_rows(spec, sources, TrainingConfig())
+    DatasetDict({"test": rows(), "val": rows()}).save_to_disk(tmp_path / "bad")
     with pytest.raises(DataError, match=r"data set '.*bad' has no part 'train'.*there are test, val"):
-        load_rows(spec, [*sources, str(tmp_path / "bad")], TrainingConfig())
+        load_rows(spec, [sources[0], str(tmp_path / "bad")], TrainingConfig())
     with pytest.raises(DataError, match=r"data set '.*other' has no part 'val': expected splits val\.overall, or"):
         load_rows(spec, sources[:1], TrainingConfig())
 
@@ -201,13 +209,17 @@ def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
 def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)  # between its retries
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")  # not what other tests loaded
-    (tmp_path / "empty").mkdir()
+    for name, files in {"empty": (), "blank": ("train.jsonl", "val.jsonl")}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).touch()
     rows().save_to_disk(tmp_path / "single")
     for source, message in (
         ("nobody/nothing", r"cannot load the data set 'nobody/nothing'[^\n]*\nGive 'scenes', a folder"),
         ("longcap-arena", r"\n.*`hf download Ka2ukiMatsuda/LongCap-Arena .* and give longcap-arena=FOLDER"),
         ("./nowhere", r"folder '\./nowhere' does not exist"),
         (tmp_path / "empty", "cannot load the data set"),
+        (tmp_path / "blank", "a file in it is empty"),
         (tmp_path / "single", "is one table"),
     ):
         with pytest.raises(DataError, match=message):
