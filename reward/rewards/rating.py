@@ -67,8 +67,7 @@ def strips_thinking(reward: Any) -> bool:
         >>> strips_thinking(MetricReward("length")), strips_thinking(MetricReward("length", strip_thinking=False))
         (True, False)
     """
-    parts = [*getattr(reward, "parts", ()), *filter(None, [getattr(reward, "whole", None)])]  # of an aspect, the whole
-    return bool(getattr(reward, "strip_thinking", True)) and all(map(strips_thinking, parts))
+    return bool(getattr(reward, "strip_thinking", True)) and all(map(strips_thinking, getattr(reward, "parts", ())))
 
 
 def load_reward(reward: Any) -> None:

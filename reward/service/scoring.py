@@ -12,6 +12,7 @@ import numpy as np
 
 from reward.aspect_weights import normalise_weights
 from reward.errors import ImageError, InvalidSampleError, WeightsError
+from reward.held_data import HeldData
 from reward.samples import CaptionSample, is_wordless
 from reward.score_table import ScoreTable, weighted_mean
 from reward.service.batching import ScoringThread
@@ -81,10 +82,9 @@ class Scoring:
                 raise
             except Exception as error:
                 raise BadRequest(f"{type(error).__name__}: {error}"[:500], status=500) from None
-        scored = len(table) - len(table.errors)
-        self.thread.counts.captions(metric, scored, len(rows) - scored)
-        captions = iter(_captions(rows, table, len(vector)))
-        return [_collect(each.candidates, captions, vector, facts["range"]) for each in asked]
+        table = HeldData(samples, {place: row for place, row in enumerate(rows) if isinstance(row, str)}).spread(table)
+        self.thread.counts.captions(metric, len(table) - len(table.errors), len(table.errors))
+        return _replies(asked, table, vector, facts["range"])
 
     async def _read_images(self, asked: Sequence[ScoreSample]) -> dict[Any, bytes | ImageError]:
         images = list(dict.fromkeys(each.image for each in asked if each.image is not None))
@@ -110,33 +110,22 @@ def _row(asked: ScoreSample, candidate: str, images: Mapping[Any, bytes | ImageE
         return str(error)
 
 
-Caption = tuple[np.ndarray, str | None, bool]  # scores (A,), why there are none, whether the text was cut
-
-
-def _captions(rows: Sequence[CaptionSample | str], table: ScoreTable, aspects: int) -> list[Caption]:
-    places = iter(range(len(table)))
-    found: list[Caption] = []
-    for row in rows:
-        if isinstance(row, str):
-            found.append((np.full(aspects, np.nan), row, False))
-        else:
-            place = next(places)
-            found.append((table.scores[place], table.errors.get(place), bool(table.truncated[place])))
-    return found
-
-
-def _collect(candidates: Sequence[str], captions: Any, weights: np.ndarray, bounds: list[float | None]) -> SampleScores:
-    found = SampleScores(scores=[], rewards=[], errors=[], truncated=[])
-    for candidate in candidates:
-        values, error, cut = next(captions)
-        found.scores.append([_number(value) for value in values])
-        found.errors.append(error)
-        found.truncated.append(cut)
-        if is_wordless(candidate):  # the lowest value there is, as `MetricReward` has it
-            ends = np.where(weights > 0, *np.array(bounds, float))  # NaN where there is no bound
-            values = ends if np.isfinite(ends[weights != 0]).all() else values
-        found.rewards.append(_number(weighted_mean(values[None], weights)[0]))
-    return found
+def _replies(
+    asked: Sequence[ScoreSample], table: ScoreTable, weights: np.ndarray, bounds: list[float | None]
+) -> list[SampleScores]:
+    values, ends = table.scores.copy(), np.where(weights > 0, *np.array(bounds, float))  # NaN where there is no bound
+    if np.isfinite(ends[weights != 0]).all():  # without a word the lowest value there is, as `MetricReward` has it
+        values[[is_wordless(candidate) for each in asked for candidate in each.candidates]] = ends
+    scores = [[_number(value) for value in row] for row in table.scores]
+    rewards = [_number(value) for value in weighted_mean(values, weights)]
+    errors, truncated = [table.errors.get(row) for row in range(len(table))], table.truncated.tolist()
+    replies, start = [], 0
+    for each in asked:
+        own = slice(start, start := start + len(each.candidates))
+        replies.append(
+            SampleScores(scores=scores[own], rewards=rewards[own], errors=errors[own], truncated=truncated[own])
+        )
+    return replies
 
 
 def _number(value: float) -> float | None:
