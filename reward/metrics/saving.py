@@ -93,10 +93,9 @@ class BorrowedScorer(NetworkScorer):
         subfolders: whether a checkpoint on the Hub has files in folders of its own.
         origin: `{"model", "revision"}` of what `from_pretrained` can load again.
 
-    A derived `from_pretrained` calls `_borrow`, which calls `_load(folder, name=, device=, dtype=, **settings)`.
+    Derive, and write `_load(folder, name=, device=, dtype=, **settings)`; settings are keywords of the class.
     """
 
-    from_pretrained: ClassVar[Callable[..., Any]]
     _load: ClassVar[Callable[..., Any]]
     settings: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[str]
@@ -105,10 +104,28 @@ class BorrowedScorer(NetworkScorer):
     _placed: Mapping[str, Any] = {}  # the device and dtype that were asked for
 
     @classmethod
-    def _borrow(
-        cls, source: str | os.PathLike[str], *, revision: str | None, device: Any, dtype: Any, **settings: Any
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str] = "embedded",
+        *,
+        revision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        **settings: Any,
     ) -> Self:
-        """What `from_pretrained` does. Settings that are None are those of the checkpoint, else the class's own."""
+        """Loads the model. Nothing that its files name is imported or called.
+
+        Args:
+            source: folder or Hub id of a model that the class names, or a folder that `save_pretrained` wrote.
+            revision: branch, tag or commit of a Hub id.
+            device: the GPU if there is one, by default.
+            dtype: such as `"bfloat16"`; None leaves it to the class.
+            settings: keywords of the class; None is what the checkpoint says, else the class's own.
+
+        Raises:
+            CheckpointError: there is no such model, it is incomplete, of another metric, or needs code of its own.
+            ConfigError: a setting cannot be.
+        """
         from reward.backbones.pretrained import parse_dtype, usable_device
 
         name, metric = os.fspath(source), cls.spec.name

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch.nn import functional
 
 from reward.backbones.fit import foreign_errors
@@ -31,9 +29,11 @@ class BertScorer(BorrowedScorer):
     Scores are those of the authors' package, bert-score 0.3.13. Texts that are too long are cut and flagged.
 
     Args:
-        model: a BERT or RoBERTa of transformers; its layers after `layer` are dropped.
+        model: a BERT or RoBERTa of transformers, such as `"FacebookAI/roberta-large"` (the authors' choice for
+            English), in float32 by default; its layers after `layer` are dropped.
         tokenizer: its tokenizer.
-        layer: whose states are compared, from 1 on.
+        layer: whose states are compared, from 1 on; `from_pretrained` knows that of bert-base-uncased,
+            bert-large-uncased, roberta-base and roberta-large.
 
     Raises:
         ConfigError: the model has no such layer, or is of another kind.
@@ -56,32 +56,6 @@ class BertScorer(BorrowedScorer):
         self._space = " " * roberta
         self._most_tokens = min(tokenizer.model_max_length, model.config.max_position_embeddings - 2 * roberta)
         self._plain = PlainTextEncoder(tokenizer)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        layer: int | None = None,
-    ) -> BertScorer:
-        """Loads the model.
-
-        Args:
-            source: folder or Hub id of a BERT or RoBERTa, such as `"FacebookAI/roberta-large"` (the authors' choice for
-                English), or a folder that `save_pretrained` wrote.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: such as `"bfloat16"`; float32 by default.
-            layer: known for bert-base-uncased, bert-large-uncased, roberta-base and roberta-large, by their names.
-
-        Raises:
-            CheckpointError: the source is missing or incomplete, or belongs to another metric.
-            ConfigError: the layer is neither given nor known, or see the class.
-        """
-        return cls._borrow(source, revision=revision, device=device, dtype=dtype, layer=layer)
 
     @classmethod
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, layer: int | None = None) -> BertScorer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from reward.metrics.scorer import CandidateScores, Group
 from reward.optional import require
 
 if TYPE_CHECKING:
-    import torch
     from sentence_transformers import CrossEncoder
 
 logger = logging.getLogger(__name__)
@@ -34,8 +32,11 @@ class CrossEncoderScorer(BorrowedScorer):
 
     Args:
         model: gives one number a pair. Its `activation_fn` decides whether the score lies from 0 to 1 (a sigmoid).
+            `from_pretrained` loads what `sentence_transformers.CrossEncoder` loads without code of its own, in the
+            dtype that is stored; it needs sentence-transformers 6.
         prompt: the instruction, as in `CrossEncoder.predict`; None is the model's own.
         max_characters: longer captions and references are cut and flagged.
+        activation: for `from_pretrained`: `"sigmoid"`, or `"none"` for the bare number; None is what the files say.
     """
 
     spec = SPEC
@@ -61,36 +62,6 @@ class CrossEncoderScorer(BorrowedScorer):
         bounds = (0.0, 1.0) if is_share else (-math.inf, math.inf)
         self.spec = replace(SPEC, needs_image=takes_images, needs_references=not takes_images, range=bounds)
         self.processor, self._plain = model.processor, PlainTexts(model.processor)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        prompt: str | None = None,
-        max_characters: int | None = None,
-        activation: str | None = None,
-    ) -> CrossEncoderScorer:
-        """Loads the model. Nothing that its files name is imported or called.
-
-        Args:
-            source: folder or Hub id of a model that `sentence_transformers.CrossEncoder` loads without code of its
-                own, or a folder that `save_pretrained` wrote.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-            prompt, max_characters: see the class.
-            activation: `"sigmoid"`, or `"none"` for the bare number; by default what the model's files say.
-
-        Raises:
-            MissingExtraError: sentence-transformers 6 is not installed.
-            CheckpointError: there is no such model, it gives several numbers, or it needs code of its own.
-        """
-        settings = {"prompt": prompt, "max_characters": max_characters, "activation": activation}
-        return cls._borrow(source, revision=revision, device=device, dtype=dtype, **settings)
 
     @classmethod
     def _load(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,17 @@ class VlmRewardScorer(BorrowedScorer):
     The chat is written by the model's own template, with the caption as the assistant's turn. What captions of one
     image share goes through the model once, see `reward.judges.prefixes.PromptReader`.
 
+    `from_pretrained` reads models with the weights `score.*` (as `Gemma3ForSequenceClassification` has them) or
+    `v_head.summary.*` (TRL's value head, also in a file value_head.safetensors), in the dtype that is stored.
+
     Args:
         model: from `AutoModelForImageTextToText`; its own head is not used.
         processor: its processor, with a chat template.
         head: gives numbers (b, 1) for the last states (b, d) of the model's base, in float32.
-        prompt: what the user says beside the image.
-        max_characters: longer captions are cut and flagged.
         ignored_end: a token at the end of the chat that the head does not read, as `...ForSequenceClassification` does
             not read the token that also pads.
+        prompt: what the user says beside the image.
+        max_characters: longer captions are cut and flagged.
 
     Raises:
         CheckpointError: an encoder-decoder, a model without a base, or a processor without chat template.
@@ -53,10 +55,10 @@ class VlmRewardScorer(BorrowedScorer):
         model: Any,
         processor: Any,
         head: nn.Module,
+        ignored_end: str | None = None,
         *,
         prompt: str = "Describe the image.",
         max_characters: int = 4000,
-        ignored_end: str | None = None,
     ) -> None:
         if model.config.is_encoder_decoder or model.base_model is model:
             raise CheckpointError(f"vlmreward needs a decoder with a base and a head, got {type(model).__name__}")
@@ -68,34 +70,6 @@ class VlmRewardScorer(BorrowedScorer):
         self.model, self.processor, self.head = model.eval(), processor, head.float().eval()
         self.prompt, self.max_characters, self.ignored_end = prompt, max_characters, ignored_end
         self.reader = PromptReader(model, self.writer, batch_size=_BATCH_SIZE, head=self.head)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        prompt: str | None = None,
-        max_characters: int | None = None,
-    ) -> VlmRewardScorer:
-        """Loads the model and its head.
-
-        Args:
-            source: folder or Hub id of a vision-language model with the weights `score.*` (as
-                `Gemma3ForSequenceClassification` has them) or `v_head.summary.*` (TRL's value head, also in a file
-                value_head.safetensors), or a folder that `save_pretrained` wrote.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-            prompt, max_characters: see the class.
-
-        Raises:
-            CheckpointError: there is no such model, it has no head of one number, or it needs code of its own.
-        """
-        settings = {"prompt": prompt, "max_characters": max_characters}
-        return cls._borrow(source, revision=revision, device=device, dtype=dtype, **settings)
 
     @classmethod
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
