@@ -68,6 +68,17 @@ def short_captions(
     return samples
 
 
+def captions_of_their_own(count: int, *, seed: int = 2) -> list[CaptionSample]:
+    """Captions with three references each, which no other caption has: what a data set without groups holds."""
+    rng, captions = random.Random(seed), list(make_dataset(max(40, count // 8), seed=seed))
+    known = [sentence for row in captions for text in row["refs"] for sentence, _ in split_sentences(text)]
+
+    def text() -> str:
+        return " ".join(rng.sample(known, rng.randint(1, 2)))
+
+    return [CaptionSample(text(), None, tuple(text() for _ in range(3))) for _ in range(count)]
+
+
 def missing(module: str) -> bool:
     return importlib.util.find_spec(module) is None
 
@@ -77,17 +88,20 @@ def pairs(options: argparse.Namespace, folder: Path) -> Iterator[Pair | str]:
     if missing("pycocoevalcap") or shutil.which("java") is None:
         yield "pycocoevalcap"
     else:
-        yield from _ngrams(short_captions(options.texts, 4))
+        yield from _ngrams(short_captions(options.texts, 4), "")
+        yield from _ngrams(captions_of_their_own(options.own), ", own references")
     if missing("bert_score"):
         yield "bert-score"
     else:
-        samples = short_captions(options.images, 4)
-        texts = [text for sample in samples for text in (sample.candidate, *sample.references)]
+        shared, alone = short_captions(options.images, 4), captions_of_their_own(options.own)
+        texts = [text for sample in (*shared, *alone) for text in (sample.candidate, *sample.references)]
         for width, layers in ((256, 4), (768, 9)):
             model = peers.bert_folder(folder / f"bert{width}", texts, width=width, layers=layers)
             own = load_scorer("bertscore", model, layer=layers, device="cpu")
-            theirs = peers.bert_score(model, samples, layer=layers)
-            yield Pair(f"bertscore ({width} x {layers})", "bert-score", samples, theirs, _scores(own, samples))
+            for samples, setting in ((shared, ""), (alone, ", own references")):
+                theirs = peers.bert_score(model, samples, layer=layers)
+                name = f"bertscore ({width} x {layers}){setting}"
+                yield Pair(name, "bert-score", samples, theirs, _scores(own, samples))
     if missing("torchmetrics"):
         yield "torchmetrics"
     else:
@@ -109,7 +123,7 @@ def _scores(scorer: Any, samples: Sequence[CaptionSample]) -> Callable[[], np.nd
     return lambda: scorer.score(samples).scores[:, 0]
 
 
-def _ngrams(samples: Sequence[CaptionSample]) -> Iterator[Pair]:
+def _ngrams(samples: Sequence[CaptionSample], setting: str) -> Iterator[Pair]:
     from reward.metrics.ngrams import java
 
     split, ways = peers.ngrams(samples)
@@ -119,7 +133,7 @@ def _ngrams(samples: Sequence[CaptionSample]) -> Iterator[Pair]:
         return fitted(load_scorer(metric), [sample.references for sample in samples]).score(samples).scores[:, 0]
 
     for metric, theirs in ways.items():
-        yield Pair(metric, "pycocoevalcap", samples, theirs, lambda metric=metric: score(metric), split=split)
+        yield Pair(metric + setting, "pycocoevalcap", samples, theirs, lambda metric=metric: score(metric), split=split)
 
 
 def compare(pair: Pair, repeats: int) -> dict[str, str]:
@@ -142,6 +156,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")
     parser.add_argument("--texts", type=int, default=500, help="images of the n-gram metrics, four captions each")
     parser.add_argument("--images", type=int, default=32, help="images of the networks, or captions / G")
+    parser.add_argument("--own", type=int, default=300, help="captions with three references of their own")
     parser.add_argument("--batch", type=int, default=32, help="captions of a batch of theirs that has no default")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from reward.metrics.base import MetricSpec
 from reward.metrics.ngrams import BLEU, ROUGE_L
-from reward.metrics.ngrams.counting import longest_common, ngram_counts
+from reward.metrics.ngrams.counting import all_ngrams, longest_common
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 
 _TINY, _SMALL = 1e-15, 1e-9  # the package's smoothing: nothing is divided by 0, and no match leaves a score of nearly 0
@@ -32,18 +32,21 @@ class BleuScorer(NgramScorer):
             lengths = [len(words) for words in split]
             most: dict[tuple[str, ...], int] = {}  # times that an n-gram is in the reference that has it most often
             for words in split:
-                for counts in ngram_counts(words, self.n):
-                    for ngram, times in counts.items():
-                        if times > most.get(ngram, 0):
-                            most[ngram] = times
+                counts = all_ngrams(words, self.n)
+                for ngram in counts.keys() & most.keys():
+                    counts[ngram] = max(counts[ngram], most[ngram])
+                most.update(counts)
             scores += [self._rate(candidate.split(), lengths, most) for candidate in candidates]
         return scores
 
     def _rate(self, words: list[str], lengths: list[int], most: dict[tuple[str, ...], int]) -> float:
+        counts = all_ngrams(words, self.n)
+        correct = [0] * self.n
+        for ngram in counts.keys() & most.keys():
+            correct[len(ngram) - 1] += min(counts[ngram], most[ngram])
         product = 1.0
-        for order, counts in enumerate(ngram_counts(words, self.n)):
-            correct = sum(min(counts[ngram], most[ngram]) for ngram in counts.keys() & most.keys())
-            product *= (correct + _TINY) / (max(0, len(words) - order) + _SMALL)
+        for order, matches in enumerate(correct):
+            product *= (matches + _TINY) / (max(0, len(words) - order) + _SMALL)
         _, closest = min((abs(length - len(words)), length) for length in lengths)
         ratio = (len(words) + _TINY) / (closest + _SMALL)
         score: float = product ** (1 / self.n)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 
 def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...]]]:
@@ -13,7 +14,21 @@ def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...
         >>> ngram_counts(["a", "star", "a", "star"], 2)[1]
         Counter({('a', 'star'): 2, ('star', 'a'): 1})
     """
-    return [Counter(zip(*(words[start:] for start in range(n)), strict=False)) for n in range(1, most + 1)]
+    return [Counter(_ngrams(words, n)) for n in range(1, most + 1)]
+
+
+def all_ngrams(words: Sequence[str], most: int) -> Counter[tuple[str, ...]]:
+    """{n-gram: times} for n from 1 to `most` in one, which is quicker to make and to compare.
+
+    Example:
+        >>> all_ngrams(["a", "star", "a"], 2)
+        Counter({('a',): 2, ('star',): 1, ('a', 'star'): 1, ('star', 'a'): 1})
+    """
+    return Counter(chain.from_iterable(_ngrams(words, n) for n in range(1, most + 1)))
+
+
+def _ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(n)), strict=False)
 
 
 def longest_common(text: Sequence[str], others: Sequence[Sequence[str]]) -> list[int]:

@@ -102,7 +102,15 @@ def _parts(text: str) -> list[str]:
 def _tokenize(texts: list[str], purpose: str) -> list[str]:
     package = require(_PACKAGE, extra="ngrams", purpose=purpose)
     jar = Path(package.__file__ or "").with_name(package.STANFORD_CORENLP_3_4_1_JAR)
-    arguments = ["-cp", str(jar), "edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    # Compiling only once and simply: the program ends before more would pay.
+    arguments = [
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        str(jar),
+        "edu.stanford.nlp.process.PTBTokenizer",
+        "-preserveLines",
+        "-lowerCase",
+    ]
     # With an empty line after each text, its last full stop is read as the end of a sentence. A word after that keeps
     # the next text away, whose first word decides otherwise whether the full stop after a single letter belongs to it.
     lines = "".join(text + _BETWEEN for text in texts)
