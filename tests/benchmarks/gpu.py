@@ -1,4 +1,4 @@
-"""What only a GPU answers, in one run of at most nine minutes, offline: a CSV file a section, and a page to paste.
+"""What only a GPU answers, in one run of about ten minutes, offline: a CSV file a section, and a page to paste.
 
     make gpu                                # runs/gpu.md and runs/gpu/SECTION.csv; a card of 40 GB or more
     make gpu GPU="--only files captions"    # these sections alone
@@ -32,10 +32,10 @@ from tests.benchmarks.measuring import make_table, write_csv
 
 # Each section with the seconds that it may take.
 SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
-    "files": (gpu_scoring.files, 150),
+    "files": (gpu_scoring.files, 220),
     "captions": (gpu_scoring.captions, 100),
-    "scores": (gpu_scoring.scores, 40),
-    "grpo": (gpu_training.grpo, 110),
+    "scores": (gpu_scoring.scores, 30),
+    "grpo": (gpu_training.grpo, 100),
     "large_files": (gpu_scoring.large_files, 90),
     "libraries": (gpu_scoring.libraries, 50),
     "best_of_n": (gpu_training.best_of_n, 60),

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from os import getpid
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from reward import CaptionSample, load_scorer
+from reward.images import load_image
 from reward.metrics.clipscore.scorer import ClipScorer, SiglipScorer
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from reward.scenes import make_dataset
@@ -25,11 +27,12 @@ from reward.scoring import score_dataset
 from tests import paper_sizes, toy_judges
 from tests.benchmarks import bench_offline, bench_sizes
 from tests.fake_cuda import GIB
+from tests.json_lines import write_lines
 
 NetworkT = TypeVar("NetworkT")
 Row = dict[str, object]
 BF16 = torch.bfloat16
-GROUPS, IMAGES, WORDS, SECONDS = (1, 4, 8), 4, 140, 15
+GROUPS, IMAGES, WORDS = (1, 4, 8), 4, 140
 
 
 class Card:
@@ -97,36 +100,46 @@ def paper_rows(count: int, images: int = IMAGES) -> list[CaptionSample]:
     return rows
 
 
-def files(small: bool, folder: Path, size: tuple[int, int] = (640, 480)) -> Iterator[Row]:
+def files(small: bool, folder: Path) -> Iterator[Row]:
     """The engine of `capreward score` over Parquet with pictures inside, beside the bare scorer on decoded pictures."""
-    made = scorers(small)
+    made, data = scorers(small), folder / "data.parquet"
     for name in ("beitscore", "clipscore", "longclipscore", "vela")[: 2 if small else None]:
-        if name in made:
-            yield from _file(name, made[name](), folder, size, small)
-
-
-def _file(name: str, scorer: Any, folder: Path, size: tuple[int, int], small: bool) -> Iterator[Row]:
-    data = folder / "data.parquet"
-    bench_offline.write_rows(data, rows=32 if small else 1000, group=8, size=size)
-    few = bench_offline.samples_of(data, 1000)
-    rate = len(few) / fastest(lambda: scorer.score(few), 2)["seconds"]
-    rows = 128 if small else max(2048, min(20_000, round(SECONDS * rate / 1024) * 1024))
-    bench_offline.write_rows(data, rows=rows, group=8, size=size)
-    for workers in (1,) if small else (None, 0) if name == "beitscore" else (None,):
-        found = score_dataset(data, scorer, folder / "out.parquet", workers=workers, overwrite=True)
-        bare = (rate + len(few) / fastest(lambda: scorer.score(few), 1)["seconds"]) / 2
-        cells = {
-            "metric": name,
-            "pictures": f"{size[0]} x {size[1]}",
-            "workers": "default" if workers is None else workers,
-        }
-        share = f"{100 * rows / found.seconds / bare:.1f}"
-        yield cells | {"rows": rows, "rows/s": f"{rows / found.seconds:.1f}", "of bare, %": share}
+        scorer, count = made[name](), 64 if small else 256 if name == "vela" else 1000
+        bench_offline.write_rows(data, rows=count, group=8)
+        few = bench_offline.samples_of(data, count)
+        rows = 128 if small else max(2048, min(12_000, round(10 * _rate(scorer, few) / 1024) * 1024))
+        bench_offline.write_rows(data, rows=rows, group=8)
+        for workers in (1,) if small else (None, 0) if name == "beitscore" else (None,):
+            yield {"metric": name} | _share(scorer, few, data, rows, workers)
 
 
 def large_files(small: bool, folder: Path) -> Iterator[Row]:
-    """The same with pictures of a camera."""
-    yield from files(small, folder, (400, 300) if small else (4000, 3000))
+    """The same with pictures of a camera, in files of their own."""
+    size, count = ((400, 300), 16) if small else ((4000, 3000), 384)
+    drawn, jpegs = list(make_dataset(8, seed=1)), []
+    for row in drawn:
+        file = BytesIO()
+        row["image"].convert("RGB").resize(size).save(file, "JPEG", quality=90)
+        jpegs.append(file.getvalue())
+    for number in range(count):  # each with bytes of its own at the end, which no decoder reads
+        (folder / f"{number}.jpg").write_bytes(jpegs[number % 8] + number.to_bytes(4, "big"))
+    rows = [{"image": f"{row // 8}.jpg", "candidate": f"{drawn[row % 8]['cand']} {row}"} for row in range(8 * count)]
+    write_lines(folder / "data.jsonl", rows)
+    few = [CaptionSample(row["candidate"], load_image(folder / row["image"])) for row in rows[: 64 if small else 256]]
+    for name in ("beitscore", "clipscore"):
+        yield {"metric": name} | _share(scorers(small)[name](), few, folder / "data.jsonl", len(rows), None)
+
+
+def _rate(scorer: Any, rows: Sequence[CaptionSample]) -> float:
+    return len(rows) / fastest(lambda: scorer.score(rows), 1)["seconds"]
+
+
+def _share(scorer: Any, few: Sequence[CaptionSample], data: Path, rows: int, workers: int | None) -> Row:
+    before = _rate(scorer, few)
+    found = score_dataset(data, scorer, data.with_name("out.parquet"), workers=workers, overwrite=True)
+    rate, bare = rows / found.seconds, (before + _rate(scorer, few)) / 2
+    cells: Row = {"workers": "default" if workers is None else workers, "rows": rows, "rows/s": f"{rate:.1f}"}
+    return cells | {"bare rows/s": f"{bare:.1f}", "share, %": f"{100 * rate / bare:.1f}"}
 
 
 def captions(small: bool, folder: Path) -> Iterator[Row]:
