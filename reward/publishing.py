@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from reward.checkpoints import CARD_FILE, HUB_FILES, NOT_HUB_FILES
 from reward.errors import CheckpointError, first_line
@@ -18,17 +21,11 @@ def check_push(repo_id: str, *, private: bool = False) -> None:
         repo_id: `"ORG/NAME"`, a user or an organisation and a name.
         private: whether the repository must not be public.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HTTPError
-
     if "/" not in repo_id:
         raise CheckpointError(f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's first")
-    try:
-        HfApi().create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
-        is_public = private and not HfApi().model_info(repo_id).private
-    except (HTTPError, OSError, ValueError) as error:  # ValueError: the name, or no token
-        ways = "Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
-        raise CheckpointError(f"cannot push to {repo_id}: {first_line(error)} {ways}") from error
+    with _hub(f"cannot push to {repo_id}") as hub:
+        hub.create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
+        is_public = private and not hub.model_info(repo_id).private
     if is_public:
         raise CheckpointError(f"cannot push to {repo_id} in private: it exists and is public; take another name")
 
@@ -56,25 +53,28 @@ def push_checkpoint(
     Returns:
         Web address of the commit.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HTTPError
-
-    api = HfApi()
-    try:
-        repo = api.create_repo(repo_id, private=private or None, exist_ok=True).repo_id
+    only = {"allow_patterns": list(HUB_FILES), "ignore_patterns": list(NOT_HUB_FILES)}
+    with _hub(f"{str(folder)!r} cannot be uploaded to {repo_id}") as hub:
+        repo = hub.create_repo(repo_id, private=private or None, exist_ok=True).repo_id
         if revision is not None:
-            api.create_branch(repo, branch=revision, exist_ok=True)
+            hub.create_branch(repo, branch=revision, exist_ok=True)
         card = Path(folder) / CARD_FILE
         if HUB_ID in (text := card.read_text(encoding="utf-8")):
             card.write_text(text.replace(HUB_ID, repo), encoding="utf-8")
-        commit = api.upload_folder(
-            folder_path=Path(folder),
-            repo_id=repo,
-            revision=revision,
-            commit_message=commit_message,
-            allow_patterns=list(HUB_FILES),
-            ignore_patterns=list(NOT_HUB_FILES),
+        commit = hub.upload_folder(
+            folder_path=folder, repo_id=repo, revision=revision, commit_message=commit_message, **only
         )
-    except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a card or a transfer
-        raise CheckpointError(f"{str(folder)!r} cannot be uploaded to {repo_id}: {first_line(error)}") from error
     return str(commit.commit_url)
+
+
+@contextmanager
+def _hub(what: str) -> Iterator[Any]:
+    """The Hub's client; what it raises becomes a CheckpointError that says what cannot be done."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        yield HfApi()
+    except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a name, a card or a transfer
+        ways = "Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
+        raise CheckpointError(f"{what}: {first_line(error)} {ways}") from error
