@@ -23,7 +23,8 @@ def check_push(repo_id: str, *, private: bool = False) -> None:
     """
     if "/" not in repo_id:
         raise CheckpointError(f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's first")
-    with _hub(f"cannot push to {repo_id}") as hub:
+    ways = " Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
+    with _hub(f"cannot push to {repo_id}", ways) as hub:
         hub.create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
         is_public = private and not hub.model_info(repo_id).private
     if is_public:
@@ -68,7 +69,7 @@ def push_checkpoint(
 
 
 @contextmanager
-def _hub(what: str) -> Iterator[Any]:
+def _hub(what: str, ways: str = "") -> Iterator[Any]:
     """The Hub's client; what it raises becomes a CheckpointError that says what cannot be done."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
@@ -76,5 +77,4 @@ def _hub(what: str) -> Iterator[Any]:
     try:
         yield HfApi()
     except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a name, a card or a transfer
-        ways = "Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
-        raise CheckpointError(f"{what}: {first_line(error)} {ways}") from error
+        raise CheckpointError(f"{what}: {first_line(error)}{ways}") from error
