@@ -19,7 +19,7 @@ from integrations.demo.grpo import decode_both_ways, make_trainer
 from integrations.demo.quality import compare_systems, make_examples, mean_quality, measure_choice
 from integrations.demo.report import headlines, verdict, write_report
 from integrations.trl import load_policy
-from reward import BeitScoreReward, VelaReward, load_scorer
+from reward import MetricReward, load_scorer
 from reward.errors import OutputError
 from reward.scenes import make_dataset
 from reward.scoring import score_dataset
@@ -43,8 +43,8 @@ class Sizes:
         resamples: of the bootstrap.
     """
 
-    samples: int = 200
-    scenes: int = 40
+    samples: int = 160
+    scenes: int = 32
     n: int = 16
     steps: int = 16
     prompts: int = 8
@@ -89,14 +89,14 @@ class _Demo:
         self.results: dict[str, Any] = {"version": reward.__version__, **sources, "sizes": asdict(sizes)}
         self.results |= dict.fromkeys(("agreement", "choice", "offline", "grpo", "stopped")) | {"seconds": {}}
         self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
+        self.examples: list[dict[str, Any]] = []
         try:
             output.mkdir(parents=True, exist_ok=True)
             self.write()
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
-        self.scorers = {name: load_scorer(name, sources[name], device="cpu") for name in ("vela", "beitscore")}
-        self.reward = VelaReward(sources["vela"], device="cpu")
-        self.rewards = {"VELA": self.reward, "BEiTScore": BeitScoreReward(sources["beitscore"], device="cpu")}
+        self.scorers = {n: load_scorer(n.lower(), sources[n.lower()], device="cpu") for n in ("VELA", "BEiTScore")}
+        self.rewards = {name: MetricReward(scorer) for name, scorer in self.scorers.items()}
         self.captioner = load_policy(sources["captioner"], dtype="float32")
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
@@ -121,15 +121,15 @@ class _Demo:
 
     def agreement(self, status: Status) -> None:
         sizes = self.sizes
-        found = measure_agreement(sizes.samples, SEED, scorers=self.scorers, resamples=sizes.resamples)
-        self.results["agreement"] = found
+        scorers = {name.lower(): scorer for name, scorer in self.scorers.items()}
+        self.results["agreement"] = measure_agreement(sizes.samples, SEED, scorers=scorers, resamples=sizes.resamples)
 
     def choice(self, status: Status) -> None:
         sizes = {name: getattr(self.sizes, name) for name in ("n", "max_new_tokens", "resamples")}
         model, processor = self.captioner
         part = measure_choice(model, processor, self.images, self.references, self.scenes, self.rewards, **sizes)
         self.results["choice"] = part
-        self.systems |= {name: texts for name, texts in part["captions"].items() if "oracle" not in name}
+        self.show({name: texts for name, texts in part["captions"].items() if "oracle" not in name})
 
     def offline(self, status: Status) -> None:
         """Scores a file of some of the candidates."""
@@ -143,10 +143,10 @@ class _Demo:
             lines += [{"image": name, "candidate": text, "references": self.references[index]} for text in texts]
         (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         summary = score_dataset(
-            folder / "captions.jsonl", self.scorers["vela"], folder / "scores.parquet", overwrite=True
+            folder / "captions.jsonl", self.scorers["VELA"], folder / "scores.parquet", overwrite=True
         )
         table = pyarrow.parquet.read_table(folder / "scores.parquet").to_pandas()
-        columns = [*self.scorers["vela"].spec.aspects, "reward"]
+        columns = [*self.scorers["VELA"].spec.aspects, "reward"]
         self.results["offline"] = {
             "rows": summary.rows,
             "scored": summary.scored,
@@ -188,18 +188,19 @@ class _Demo:
         asked = {name: getattr(sizes, name) for name in ("prompts", "generations", "learning_rate", "max_new_tokens")}
         asked |= {"max_steps": sizes.steps, "seed": 0, "on_log": on_log}
         model, processor = self.captioner
-        make_trainer(model, processor, self.reward, rows, self.output / "grpo", **asked).train()
+        make_trainer(model, processor, self.rewards["VELA"], rows, self.output / "grpo", **asked).train()
         status.update("GRPO: captions of held-out scenes ...")
         measure(before | written("after"), [(f"{way}, after", f"{way}, before") for way in ("greedy", "sampled")])
-        self.systems["greedy after GRPO"] = part["captions"]["greedy, after"]
+        self.show({"greedy after GRPO": part["captions"]["greedy, after"]})
+
+    def show(self, systems: dict[str, list[str]]) -> None:
+        """Adds captions to the examples."""
+        self.systems |= systems
+        self.examples = make_examples(self.images, self.references, self.scenes, self.systems, self.scorers)
 
     def write(self) -> None:
         """Brings report.html and figures.json up to date."""
-        examples = []
-        if self.systems:
-            scorers = {"VELA": self.scorers["vela"], "BEiTScore": self.scorers["beitscore"]}
-            examples = make_examples(self.images, self.references, self.scenes, self.systems, scorers)
-        write_report(self.output, self.results, examples)
+        write_report(self.output, self.results, self.examples)
 
 
 def _print_headline(console: Console, row: Mapping[str, Any]) -> None:

@@ -146,7 +146,7 @@ def run_quickly(scene_vela_folder, scene_beitscore_folder, captioner_folder):
 
 def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(run_quickly, tmp_path, monkeypatch):
     calls = []
-    whole = demo_run.VelaReward.__call__
+    whole = demo_run.MetricReward.__call__
 
     def interrupted(self, *arguments, **columns):
         calls.append(1)
@@ -154,7 +154,7 @@ def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(run_quickl
             raise KeyboardInterrupt
         return whole(self, *arguments, **columns)
 
-    monkeypatch.setattr(demo_run.VelaReward, "__call__", interrupted)
+    monkeypatch.setattr(demo_run.MetricReward, "__call__", interrupted)
     assert run_quickly(tmp_path)["stopped"] == "GRPO"
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     for text in ("Stopped during “GRPO”", "Not finished: 1 of 2 steps", "greedy, before", "4 · Offline scoring"):
