@@ -111,27 +111,17 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         process.communicate()
 
 
-_programs: list[_Program] = []  # one at most
+_programs: dict[int, _Program] = {}  # by the process that started them: a fork must not read its parent's answers
 _asking = threading.Lock()
 
 
 def _score(items: Sequence[Words]) -> list[float]:
     with _asking:
-        if not _programs or _programs[0].process.poll() is not None:
-            _programs[:] = [_Program()]
-        program = _programs[0]
+        program = _programs.get(os.getpid())
+        if program is None or program.process.poll() is not None:
+            program = _programs[os.getpid()] = _Program()
         try:
             return program.scores(items)
         except BaseException:  # the next call would read the answer to an interrupted question
             program.close()
             raise
-
-
-def _forget() -> None:
-    global _asking
-    _programs.clear()
-    _asking = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget)
