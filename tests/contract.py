@@ -6,6 +6,7 @@ import pickle
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,6 +66,10 @@ def _check(table: ScoreTable, scorer: Scorer, count: int) -> None:
 
 class ScorerContract:
     """Tests of one scorer; the derived class defines the fixture `scorer`, of scope class."""
+
+    def load(self, scorer: Any, source: Path) -> Scorer:
+        """A scorer of this kind from a checkpoint."""
+        return type(scorer).from_pretrained(source, device="cpu")
 
     def scores(self, scorer: Scorer, samples: Sequence[CaptionSample], batch_size: int | None = None) -> np.ndarray:
         table = scorer.score(samples, batch_size=batch_size)
@@ -153,7 +158,7 @@ class ScorerContract:
 
     def test_pickled_and_saved_scorers_score_alike(self, scorer: Scorer, tmp_path: Path) -> None:
         scorer.save_pretrained(tmp_path / "checkpoint")
-        loaded = type(scorer).from_pretrained(tmp_path / "checkpoint", device="cpu")
+        loaded = self.load(scorer, tmp_path / "checkpoint")
         for copy in (pickle.loads(pickle.dumps(scorer)), loaded):
             assert self.scores(copy, SAMPLES) == pytest.approx(self.scores(scorer, SAMPLES), abs=TOLERANCE)
 
@@ -161,4 +166,4 @@ class ScorerContract:
         (tmp_path / "config.json").write_text('{"metric": "another"}')
         for source, message in ((tmp_path, "of metric 'another'"), (tmp_path / "absent", "does not exist")):
             with pytest.raises(CheckpointError, match=message):
-                type(scorer).from_pretrained(source, device="cpu")
+                self.load(scorer, source)

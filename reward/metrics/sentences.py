@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reward.checkpoints import CONFIG_FILE, named_metric, resolve_checkpoint
-from reward.errors import CheckpointError
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.held_data import TakesData
-from reward.metrics.base import MetricSpec, Scorer, fitted, installed_specs
+from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.samples import CaptionSample, is_blank
 from reward.score_table import ScoreTable
 from reward.sentences import split_sentences
@@ -88,32 +86,8 @@ class SentenceMean(TakesData):
         texts = {name: _joined(column, owners, len(samples)) for name, column in table.texts.items()}
         return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases, texts=texts)
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str],
-        *,
-        revision: str | None = None,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> SentenceMean:
-        """Loads the metric that a checkpoint names; `load_scorer("<metric>_avg", source)` also takes `"embedded"`.
-
-        Raises:
-            CheckpointError: the source is missing, or of a metric that is not installed.
-        """
-        folder = resolve_checkpoint(source, metric=f"*{SUFFIX}", revision=revision)
-        metric = named_metric(folder)
-        if metric is None:
-            raise CheckpointError(f"{str(folder)!r} names no metric in its {CONFIG_FILE}")
-        spec = installed_specs().get(metric)
-        if spec is None:
-            installed = ", ".join(installed_specs())
-            raise CheckpointError(f"{str(folder)!r} is a checkpoint of metric {metric!r}; installed: {installed}")
-        return cls(spec.scorer_class().from_pretrained(folder, device=device, dtype=dtype))
-
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the checkpoint of the metric."""
+        """Writes the checkpoint of the metric, which `load_scorer("<metric>_avg", folder)` reads."""
         self.scorer.save_pretrained(folder)
 
 

@@ -29,6 +29,9 @@ def scorer() -> Scorer:
 class TestSentenceMean(ScorerContract):
     """The contract, for a metric that reads references."""
 
+    def load(self, scorer: Any, source: Path) -> Scorer:
+        return load_scorer("unigram_avg", source, device="cpu")
+
 
 class PickyScorer(LengthScorer):
     """Cannot score sentences with "bad" in them, cuts after two words, and remembers what it was asked."""
@@ -98,13 +101,8 @@ def test_a_corpus_reaches_the_metric_cut_into_sentences() -> None:
 
 def test_checkpoints_are_those_of_the_metric(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"metric": "unigram"}))
-    sample = CaptionSample(TWO, references=["A red star"])
-    for scorer in (load_scorer("unigram_avg", tmp_path), SentenceMean.from_pretrained(tmp_path)):
-        assert scorer.spec.name == "unigram_avg"
-        assert scorer.score([sample]).scores.tolist() == load_scorer("unigram_avg").score([sample]).scores.tolist()
+    scorer, sample = load_scorer("unigram_avg", tmp_path), CaptionSample(TWO, references=["A red star"])
+    assert scorer.spec.name == "unigram_avg"
+    assert scorer.score([sample]).scores.tolist() == load_scorer("unigram_avg").score([sample]).scores.tolist()
     with pytest.raises(CheckpointError, match="of metric 'unigram', but a checkpoint of 'length'"):
         load_scorer("length_avg", tmp_path)
-    for content in ("[]", "{}", "no json"):
-        (tmp_path / "config.json").write_text(content)
-        with pytest.raises(CheckpointError, match="names no metric"):
-            SentenceMean.from_pretrained(tmp_path)
