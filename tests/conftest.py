@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.loopback_http import free_port
+from tests.toys.loopback_http import free_port
 
 if TYPE_CHECKING:
-    from tests.loopback_hub import LoopbackHub
+    from tests.toys.loopback_hub import LoopbackHub
 
 
 # Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with
@@ -105,7 +105,7 @@ def shared_folder() -> Path:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     """An empty Hub on the loopback interface, to which the real client of this process is pointed."""
-    from tests.loopback_hub import loopback_hub
+    from tests.toys.loopback_hub import loopback_hub
 
     with loopback_hub() as running:
         running.point_client(monkeypatch, tmp_path_factory.mktemp("hub-cache"))

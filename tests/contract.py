@@ -19,7 +19,7 @@ from reward import CaptionSample, ScoreTable
 from reward.errors import CheckpointError, InvalidSampleError
 from reward.metrics.base import Scorer
 from reward.samples import ImageLike
-from tests.pictures import png
+from tests.toys.pictures import png
 
 TOLERANCE = 1e-5
 

@@ -21,8 +21,8 @@ from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
 from reward.samples import CaptionSample
-from tests import paper_sizes
-from tests.fake_cuda import GIB, FakeDevice
+from tests.toys import paper_sizes
+from tests.toys.fake_cuda import GIB, FakeDevice
 
 BF16, FP32 = torch.bfloat16, torch.float32
 

@@ -19,7 +19,7 @@ from reward import CaptionSample, VelaReward, load_scorer
 from reward.cli.app import app
 from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
-from tests.loopback_hub import LoopbackHub, loopback_hub
+from tests.toys.loopback_hub import LoopbackHub, loopback_hub
 
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes

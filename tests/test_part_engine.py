@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.part_tasks import TASKS, Task
+from tests.toys.part_tasks import TASKS, Task
 
 every_task = pytest.mark.parametrize("name", TASKS)
 

@@ -19,9 +19,9 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.registry import list_metrics, metric_spec
-from tests import paper_sizes
-from tests.fake_cuda import FakeDevice
-from tests.loopback_hub import LoopbackHub
+from tests.toys import paper_sizes
+from tests.toys.fake_cuda import FakeDevice
+from tests.toys.loopback_hub import LoopbackHub
 
 FACTS: dict[str, tuple[str, CheckpointFacts]] = {
     facts.source: (name, facts) for name in list_metrics() for facts in metric_spec(name).checkpoints

@@ -17,9 +17,9 @@ from transformers import Qwen2_5_VLForConditionalGeneration
 from examples.photos_grpo import LORA
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.vela.scorer import VelaScorer
-from tests import paper_sizes
 from tests.benchmarks.measuring import make_table, write_csv
-from tests.fake_cuda import GIB, FakeDevice
+from tests.toys import paper_sizes
+from tests.toys.fake_cuda import GIB, FakeDevice
 
 __all__ = ["ONE_PROMPT", "SCORERS"]
 

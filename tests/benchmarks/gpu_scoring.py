@@ -24,10 +24,10 @@ from reward.metrics.clipscore.scorer import ClipScorer, SiglipScorer
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from reward.scenes import make_dataset
 from reward.scoring import score_dataset
-from tests import paper_sizes, toy_judges
 from tests.benchmarks import bench_offline, bench_sizes
-from tests.fake_cuda import GIB
-from tests.json_lines import write_lines
+from tests.toys import paper_sizes, toy_judges
+from tests.toys.fake_cuda import GIB
+from tests.toys.json_lines import write_lines
 
 NetworkT = TypeVar("NetworkT")
 Row = dict[str, object]
@@ -36,7 +36,7 @@ GROUPS, IMAGES, WORDS = (1, 4, 8), 4, 140
 
 
 class Card:
-    """A card with the interface of `tests.fake_cuda.FakeDevice`, for `tests.paper_sizes`."""
+    """A card with the interface of `tests.toys.fake_cuda.FakeDevice`, for `tests.toys.paper_sizes`."""
 
     name = "cuda"
 

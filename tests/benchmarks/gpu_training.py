@@ -19,8 +19,8 @@ from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
 from reward import CaptionSample, MetricReward
 from reward.decoding.captioners import prompt_inputs
-from tests import paper_sizes
 from tests.benchmarks.gpu_scoring import BF16, WORDS, Card, Row, measured, paper_rows, scorers
+from tests.toys import paper_sizes
 
 CAPTIONS, PHOTOS, TOKENS = 8, 8, 256  # as docs/PHOTOS.md: 64 captions of 256 tokens a step
 PROMPT = "Describe the image in detail."

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests import toy_judges
+from tests.toys import toy_judges
 
 __all__ = ["save_judge"]
 

@@ -15,7 +15,7 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from tests.toy_models import QWEN_TOKENS
+from tests.toys.toy_models import QWEN_TOKENS
 
 __all__ = ["save_policy"]
 

@@ -15,7 +15,7 @@ from types import TracebackType
 
 import psutil
 
-from tests.loopback_http import free_port
+from tests.toys.loopback_http import free_port
 
 __all__ = ["RayNodes"]
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from tests.loopback_http import free_port
+from tests.toys.loopback_http import free_port
 
 __all__ = ["EngineServer"]
 

@@ -22,9 +22,9 @@ from PIL import Image
 from reward import CaptionSample, RemoteReward, load_scorer
 from reward.errors import ServiceError
 from reward.http_client import http_library
-from tests.loopback_http import certificate, free_port
-from tests.loopback_service import ROOT, LoopbackService, python_path
-from tests.pictures import png
+from tests.toys.loopback_http import certificate, free_port
+from tests.toys.loopback_service import ROOT, LoopbackService, python_path
+from tests.toys.pictures import png
 
 CLIENTS, SERVICES = "key-of-the-clients", "key-of-the-services"
 REFERENCES = ["A red star shines on the grass."]

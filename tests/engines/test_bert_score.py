@@ -19,7 +19,7 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.scoring.dataset import score_dataset
 from tests.engines.environments import program
 from tests.engines.servers import EngineServer
-from tests.json_lines import read_lines
+from tests.toys.json_lines import read_lines
 
 WORDS = [*"abcdefghijklmnopqrstuvwxyz.", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
 ROWS = [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.engines.conftest import Run
-from tests.loopback_http import free_port
+from tests.toys.loopback_http import free_port
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto.server")

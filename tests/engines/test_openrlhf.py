@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engines.rollouts import run_script, scored
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 REWARD = """
 from integrations.openrlhf import make_reward_func

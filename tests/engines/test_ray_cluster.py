@@ -14,7 +14,7 @@ import pytest
 from tests.engines.conftest import Run
 from tests.engines.ray_nodes import RayNodes
 from tests.integrations.ray_data.files import read_folder
-from tests.json_lines import read_lines, write_lines
+from tests.toys.json_lines import read_lines, write_lines
 
 pytest.importorskip("ray.data")
 

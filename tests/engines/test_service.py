@@ -27,8 +27,8 @@ from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.http_client import http_library
 from reward.scenes.render import render
 from reward.scenes.samples import make_rated_sample
-from tests.loopback_service import LoopbackService, loopback_service
-from tests.pictures import png
+from tests.toys.loopback_service import LoopbackService, loopback_service
+from tests.toys.pictures import png
 
 MINUTES = float(os.environ.get("CAPREWARD_SOAK_MINUTES", "2"))
 RATE = float(os.environ.get("CAPREWARD_SOAK_RATE", "8"))

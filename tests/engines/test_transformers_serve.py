@@ -18,7 +18,7 @@ from reward.metrics.fleur.scorer import FleurScorer
 from tests.engines.conftest import Run
 from tests.engines.environments import program
 from tests.engines.servers import EngineServer
-from tests.json_lines import read_lines
+from tests.toys.json_lines import read_lines
 
 
 @contextmanager

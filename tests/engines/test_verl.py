@@ -23,7 +23,7 @@ from tests.engines.qwen_policy import save_policy
 from tests.engines.rollouts import ENVIRONMENT, scored
 from tests.engines.servers import EngineServer
 from tests.integrations.frameworks import launch
-from tests.json_lines import read_lines
+from tests.toys.json_lines import read_lines
 
 # What a run without a GPU takes besides the command of the docs, and what makes it small.
 ON_A_CPU = """

@@ -1,6 +1,6 @@
 """Models with random weights."""
 
-from tests.untrained_checkpoints import (  # noqa: F401
+from tests.toys.untrained_checkpoints import (  # noqa: F401
     captioner_folder,
     models,
     scene_beitscore_folder,

@@ -24,9 +24,9 @@ from examples import (
 )
 from examples.research import draw_pictures, further_attacks, grpo_captioner
 from reward.judges import ScriptedJudge
-from tests.json_lines import read_lines
-from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, strict_llava
+from tests.toys.json_lines import read_lines
+from tests.toys.loopback_judge import loopback_judge
+from tests.toys.rating_judges import save_rating_judge, strict_llava
 
 FOLDER = Path(score_captions.__file__).parent
 

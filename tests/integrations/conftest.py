@@ -6,8 +6,8 @@ import pytest
 
 from reward import registry
 from tests.integrations.frameworks import PictureMetric
-from tests.picture_scorer import SPEC, PictureScorer
-from tests.untrained_checkpoints import (  # noqa: F401
+from tests.toys.picture_scorer import SPEC, PictureScorer
+from tests.toys.untrained_checkpoints import (  # noqa: F401
     captioner_folder,
     scene_beitscore_folder,
     scene_vela_folder,

@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from tests.picture_scorer import PictureScorer
+from tests.toys.picture_scorer import PictureScorer
 
 ROOT = Path(__file__).resolve().parents[2]
 WHITE, GREY, BLACK = (Image.new("RGB", (4, 4), (level,) * 3) for level in (255, 51, 0))  # 1.0, 0.2 and 0.0

@@ -12,7 +12,7 @@ from PIL import Image as PILImage
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from integrations.trl import load_policy, make_prompt_dataset
-from tests.toy_captioners import NO_IMAGE_TOKEN, llava
+from tests.toys.toy_captioners import NO_IMAGE_TOKEN, llava
 
 __all__ = ["BOTH_TRAINERS", "COLOURS", "make_trainer", "noise_images", "policy_in", "train", "with_images"]
 

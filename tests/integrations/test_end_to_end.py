@@ -12,7 +12,7 @@ import torch
 from integrations.hf_generate import BestOfN, rerank
 from reward import BeitScoreReward, CaptionSample, VelaReward, WeightedReward, load_scorer
 from tests.integrations.short_training import noise_images, train, with_images
-from tests.toy_captioners import llava, llava_inputs
+from tests.toys.toy_captioners import llava, llava_inputs
 
 IMAGES = noise_images()
 WEIGHTS = {"desc": 1, "rel": 2, "flu": 1}

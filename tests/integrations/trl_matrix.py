@@ -30,8 +30,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from integrations.trl import make_prompt_dataset
 from reward import VelaReward
-from tests.toy_captioners import NO_IMAGE_TOKEN, llava
-from tests.toy_judges import pictures
+from tests.toys.toy_captioners import NO_IMAGE_TOKEN, llava
+from tests.toys.toy_judges import pictures
 
 # {name: (module, trainer, configuration, what it needs besides)}
 TRAINERS: dict[str, tuple[str, str, str, dict[str, Any]]] = {

@@ -17,9 +17,9 @@ from reward.backbones import load_clip
 from reward.backbones.clip import normalized
 from reward.backbones.clip_config import build_clip
 from reward.errors import CheckpointError, ConfigError
-from tests.loopback_hub import LoopbackHub
 from tests.reward.metrics.tiny_vela import clip_architecture, make_tokenizer
-from tests.small_clip import small_clip
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.small_clip import small_clip
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WEIGHTS = GOLDEN / "longclip_tiny_weights.safetensors"

@@ -25,8 +25,8 @@ from reward.backbones.clip_loading import load_clip
 from reward.backbones.pretrained import load_network
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import load_beit3
-from tests.small_clip import small_clip
-from tests.toy_clips import toy_clip
+from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import toy_clip
 
 ASSETS = Path(reward.__file__).parent / "assets"
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -31,7 +31,7 @@ from reward.errors import CheckpointError
 from reward.fingerprints import fingerprint_source
 from reward.publishing import HUB_ID, push_checkpoint
 from reward.weight_files import load_strict, load_tensors
-from tests.loopback_hub import LoopbackHub
+from tests.toys.loopback_hub import LoopbackHub
 
 
 def save_toy(folder: Path, value: float = 1.0) -> None:

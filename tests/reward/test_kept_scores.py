@@ -33,9 +33,9 @@ from reward.judges import LocalJudge
 from reward.judges.lazy import LazyJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
-from tests.json_lines import read_lines, write_lines
-from tests.loopback_hub import LoopbackHub
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.loopback_hub import LoopbackHub
 
 MODULE = """
 import numpy as np

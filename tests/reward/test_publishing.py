@@ -9,7 +9,7 @@ from huggingface_hub import constants
 
 from reward.errors import CheckpointError
 from reward.publishing import check_push
-from tests.loopback_hub import LoopbackHub
+from tests.toys.loopback_hub import LoopbackHub
 
 TOKEN = "a-token-of-the-test"
 

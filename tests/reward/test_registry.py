@@ -32,7 +32,7 @@ from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.words.scorer import LengthScorer
 from reward.registry import MetricSource
 from reward.scoring import BatchScorer
-from tests.loopback_hub import LoopbackHub
+from tests.toys.loopback_hub import LoopbackHub
 
 # Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))

@@ -25,7 +25,7 @@ from reward.metrics.vela.config import TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from tests.reward.metrics.tiny_vela import clip_architecture, language_architecture, make_tokenizer
-from tests.toy_clips import toy_clip
+from tests.toys.toy_clips import toy_clip
 
 ROOT = Path(reward.__file__).parents[1]
 _AUTO_MAP = {"AutoConfig": "planted.PlantedConfig", "AutoModel": "planted.Planted"}

@@ -17,7 +17,7 @@ from integrations.demo import run as demo_run
 from integrations.demo.run import QUICK, SEED, run_demo
 from reward.errors import CheckpointError, OutputError
 from reward.scenes import make_dataset
-from tests.json_lines import read_lines
+from tests.toys.json_lines import read_lines
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from transformers import (
     Qwen3_5TextConfig,
 )
 
-from tests import toy_captioners
-from tests.toy_models import ENCODER, text_sizes
+from tests.toys import toy_captioners
+from tests.toys.toy_models import ENCODER, text_sizes
 
 IMAGES = [Image.new("RGB", (32, 32), "red"), Image.effect_noise((32, 32), 99).convert("RGB")]
 PIXELS = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -21,9 +21,9 @@ from reward.decoding.selection import rank
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import is_wordless
-from tests import toy_captioners
 from tests.integrations.hf_generate.captioners import IMAGES, KINDS, captioner
-from tests.toy_scorer import ToyScorer
+from tests.toys import toy_captioners
+from tests.toys.toy_scorer import ToyScorer
 
 ALL = pytest.mark.parametrize("kind", KINDS)
 SOME = pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "vit_bert"])

@@ -16,7 +16,7 @@ from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from reward.scenes import describe, render, sample_scene
 from tests.integrations.hf_generate.test_best_of_n import Letters
-from tests.toy_scorer import ToyScorer
+from tests.toys.toy_scorer import ToyScorer
 
 IMAGE = Image.new("RGB", (4, 4))
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.json_lines import write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 
 class FatalScorer(PictureScorer):

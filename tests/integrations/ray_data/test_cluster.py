@@ -15,8 +15,8 @@ from integrations.ray_data import score_files
 from reward.errors import ConfigError
 from reward.scoring import score_dataset
 from tests.integrations.ray_data.files import FatalScorer, make_rows, read_folder, save_rows
-from tests.json_lines import read_lines, write_lines
-from tests.picture_scorer import PictureScorer
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
@@ -52,7 +52,7 @@ def test_workers_may_die_and_scores_are_those_of_one_machine(tmp_path: Path, mon
 DRIVER = """
 import sys
 from integrations.ray_data import score_files
-from tests.picture_scorer import PictureScorer
+from tests.toys.picture_scorer import PictureScorer
 score_files(sys.argv[1], PictureScorer(), sys.argv[2], workers=1, part_rows=4)
 """
 

@@ -13,8 +13,8 @@ import pytest
 from integrations.ray_data import score_files
 from reward.errors import DataError, OutputError
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
-from tests.loopback_http import free_port
-from tests.picture_scorer import PictureScorer
+from tests.toys.loopback_http import free_port
+from tests.toys.picture_scorer import PictureScorer
 
 pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")

@@ -21,8 +21,8 @@ from integrations.ray_data import score_files
 from reward.errors import DataError, MissingExtraError, OutputError
 from reward.scoring import BatchScorer, score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
-from tests.json_lines import read_lines, write_lines
-from tests.picture_scorer import PictureScorer
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 # In this process; what Ray adds is tested in test_cluster.py.
 score_here = partial(score_files, workers=0)

@@ -18,9 +18,9 @@ from packaging.version import Version
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from reward import MetricReward, RemoteReward
-from tests.loopback_http import send, serving
-from tests.loopback_service import loopback_service
-from tests.toy_judges import byte_tokenizer, pictures
+from tests.toys.loopback_http import send, serving
+from tests.toys.loopback_service import loopback_service
+from tests.toys.toy_judges import byte_tokenizer, pictures
 
 trl = pytest.importorskip("trl")
 pytest.importorskip("aiohttp")

@@ -11,7 +11,7 @@ import pytest
 from reward import AsyncReward, FleurReward, HarmonicReward, TournamentReward
 from reward.judges import Answer, Question, ScriptedJudge
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train, with_images
-from tests.rating_judges import save_choosing_judge, save_rating_judge
+from tests.toys.rating_judges import save_choosing_judge, save_rating_judge
 
 
 @pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)

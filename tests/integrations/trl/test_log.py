@@ -12,8 +12,8 @@ from integrations.trl import RewardMonitor, readable_log
 from integrations.trl.log import log_lines
 from reward import MetricReward
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
-from tests.picture_scorer import PictureScorer
-from tests.toy_captioners import llava
+from tests.toys.picture_scorer import PictureScorer
+from tests.toys.toy_captioners import llava
 
 
 @pytest.mark.parametrize("bar", [True, False])

@@ -17,7 +17,7 @@ from integrations.trl import ResumeWeights, last_checkpoint, load_policy
 from reward import MetricReward
 from reward.errors import CheckpointError
 from tests.integrations.short_training import make_trainer, with_images
-from tests.toy_captioners import llava, qwen2_5_vl
+from tests.toys.toy_captioners import llava, qwen2_5_vl
 
 LORA = LoraConfig(r=2, target_modules="all-linear")
 

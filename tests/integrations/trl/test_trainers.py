@@ -13,7 +13,7 @@ from integrations.trl import make_prompt_dataset
 from reward import CombinedReward, LengthReward, RepetitionReward, WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
-from tests.toy_scorer import ToyScorer
+from tests.toys.toy_scorer import ToyScorer
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
-from tests.toy_captioners import llava
+from tests.toys.toy_captioners import llava
 
 TRUTHS = {"parts": (0.5, 0.7, 0.7, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
 RISES = (0.1, 0.2, 0.3, 0.4, 0.5)

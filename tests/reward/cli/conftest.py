@@ -13,7 +13,7 @@ from PIL import Image
 
 from reward.cli.main import main
 from reward.judges.sources import take_usage
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 Run: TypeAlias = Callable[..., tuple[str, str]]
 

@@ -17,10 +17,6 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
 from tests import test_hub
-from tests.json_lines import write_lines
-from tests.loopback_hub import LoopbackHub
-from tests.loopback_judge import LoopbackJudge
-from tests.rating_judges import save_rating_judge
 from tests.reward.cli.test_arena import BASELINES, TABLE_8, WORDS
 from tests.reward.cli.test_corrupt import LONG
 from tests.reward.metaeval.benchmarks import test_contrast as contrast
@@ -32,7 +28,11 @@ from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.beitscore.test_training import published
 from tests.reward.training.small_runs import small_data
-from tests.small_clip import small_clip
+from tests.toys.json_lines import write_lines
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.loopback_judge import LoopbackJudge
+from tests.toys.rating_judges import save_rating_judge
+from tests.toys.small_clip import small_clip
 
 _ORDERS = list(product(("1.png", "2.png", "3.png"), ("A dog runs.", "Two dogs.")))
 _TASKS: dict[str, dict[str, Any]] = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}

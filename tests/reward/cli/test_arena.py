@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
-from tests.rating_judges import save_choosing_judge
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.arena.made_arenas import draw_arena
+from tests.toys.rating_judges import save_choosing_judge
 
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import write_lines
 
 
 def test_the_command_prints_tables_and_fails_above_a_share(run: Run, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
 from reward.metaeval.published import Figure
-from tests.picture_scorer import PictureScorer
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.toys.picture_scorer import PictureScorer
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 
 from reward.decoding.captioners import EMBEDDED_PROMPT
-from tests.json_lines import read_lines, write_lines
-from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.reward.cli.conftest import Run
 from tests.reward.scoring.command import count_kept, wait_until
-from tests.toy_judges import llava
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
+from tests.toys.toy_judges import llava
 
 ROOT = Path(__file__).resolve().parents[3]
 ASK = ("--metric", "length", "--n", "4", "--max-tokens", "12")

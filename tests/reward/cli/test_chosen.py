@@ -14,8 +14,8 @@ from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH
 from reward.metrics.words.scorer import LengthScorer
-from tests.json_lines import read_lines, write_lines
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import read_lines, write_lines
 
 SPEC: MetricSpec = replace(LENGTH, name="scaled", scorer=f"{__name__}:Scaled", aspects=("scaled",), range=(-99, 99))
 

@@ -14,10 +14,10 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.rows import load_rows
-from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run
-from tests.rewriting_server import rewriting_server
-from tests.small_clip import small_clip
+from tests.toys.json_lines import write_lines
+from tests.toys.rewriting_server import rewriting_server
+from tests.toys.small_clip import small_clip
 
 LONG = "A red dog lies on grass. " * 15 + "It guards a red ball."
 

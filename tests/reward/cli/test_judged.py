@@ -13,10 +13,10 @@ import yaml
 from PIL import Image
 
 from reward.metrics.fleur.prompt import FleurPrompt
-from tests.json_lines import read_lines, write_lines
-from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_rating_judge, save_yes_judge, strict_llava
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.loopback_judge import loopback_judge
+from tests.toys.rating_judges import save_rating_judge, save_yes_judge, strict_llava
 
 
 @pytest.fixture(autouse=True)

@@ -23,8 +23,8 @@ from reward.cli.terminal import console, plain, print_json
 from reward.errors import DataError
 from reward.registry import list_metrics
 from reward.scoring.runs import ScoringInterrupted
-from tests.json_lines import read_lines, write_lines
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import read_lines, write_lines
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from datasets import Dataset, Image, load_dataset
 from PIL import Image as PILImage
 
-from tests.json_lines import read_lines, write_lines
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import read_lines, write_lines
 
 LONG, SHORT = "A big red star in the top left.", "A star."
 

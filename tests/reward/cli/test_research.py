@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.loopback_http import serving
-from tests.loopback_hub import LoopbackHub, loopback_hub
-from tests.rating_judges import strict_llava
 from tests.reward.cli import research_files
 from tests.reward.cli.conftest import Run
+from tests.toys.loopback_http import serving
+from tests.toys.loopback_hub import LoopbackHub, loopback_hub
+from tests.toys.rating_judges import strict_llava
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "RESEARCH.md").read_text(encoding="utf-8")

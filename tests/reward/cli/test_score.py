@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import write_lines
 
 LONG = "A big red star in the top left."
 

@@ -15,9 +15,9 @@ from reward import CaptionSample, load_scorer
 from reward.registry import metric_spec
 from reward.scenes import render, sample_scene
 from reward.training.loop import metric_training
-from tests.loopback_hub import LoopbackHub
 from tests.reward.cli.conftest import Run
 from tests.reward.training.small_runs import small_beitscore, small_config
+from tests.toys.loopback_hub import LoopbackHub
 
 NO_STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
 

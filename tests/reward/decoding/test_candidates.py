@@ -8,7 +8,7 @@ from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
 from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
-from tests.toy_scorer import ToyScorer
+from tests.toys.toy_scorer import ToyScorer
 
 
 def test_duplicates_are_scored_once_an_image_and_empty_ones_never():

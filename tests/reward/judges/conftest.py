@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from reward.judges import session
-from tests.loopback_judge import LoopbackJudge, loopback_judge
-from tests.toy_judges import llava, without_blanks
+from tests.toys.loopback_judge import LoopbackJudge, loopback_judge
+from tests.toys.toy_judges import llava, without_blanks
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from reward.judges.cache import AnswerCache
 from reward.judges.chat import chat_messages, data_url, request_key
 from reward.judges.lazy import LazyJudge
 from reward.metrics.fleur.scorer import FleurScorer
-from tests.toy_judges import llava, pictures
+from tests.toys.toy_judges import llava, pictures
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import torch
 
 from reward.judges import Answer, LocalJudge, Question, ServerJudge
 from reward.judges.base import answer_mass_after_blanks, ask
-from tests.loopback_judge import loopback_judge
-from tests.rating_judges import blank_first_llava
-from tests.toy_judges import pictures, plain_inputs, plain_pass
+from tests.toys.loopback_judge import loopback_judge
+from tests.toys.rating_judges import blank_first_llava
+from tests.toys.toy_judges import pictures, plain_inputs, plain_pass
 
 RATINGS = list("12345")
 MOSTLY, OFTEN, SELDOM, HARDLY = 3.0, 0.2, 0.0, -0.7  # how strongly the judge begins with a blank

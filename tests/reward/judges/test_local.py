@@ -21,10 +21,10 @@ from reward.errors import CheckpointError, JudgeError
 from reward.judges import Judge, Question
 from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
-from tests import toy_captioners, toy_judges
-from tests.rating_judges import save_rating_judge
 from tests.reward.judges.test_server import DIALECTS, END, START
-from tests.toy_judges import plain_inputs, plain_pass, spellings
+from tests.toys import toy_captioners, toy_judges
+from tests.toys.rating_judges import save_rating_judge
+from tests.toys.toy_judges import plain_inputs, plain_pass, spellings
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits the picture, from 1 to 5. Answer with the number only.\nCaption: "

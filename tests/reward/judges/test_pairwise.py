@@ -13,7 +13,7 @@ from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
 from reward.judges.opinions import Opinion, PositionBias, combine, measure_position_bias, parse_reply
 from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
-from tests.toy_judges import shown_captions as shown
+from tests.toys.toy_judges import shown_captions as shown
 
 FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)
 OTHER = {"A": "B", "B": "A", "tie": "tie"}

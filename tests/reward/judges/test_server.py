@@ -18,9 +18,9 @@ import pytest
 
 from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import Judge, LocalJudge, Question, ServerJudge, session
-from tests import toy_judges
-from tests.loopback_judge import Fault, LoopbackJudge, loopback_judge
-from tests.toy_judges import pictures
+from tests.toys import toy_judges
+from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
+from tests.toys.toy_judges import pictures
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "

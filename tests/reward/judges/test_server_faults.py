@@ -16,8 +16,8 @@ import pytest
 
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, session
-from tests.loopback_judge import Fault, LoopbackJudge
-from tests.toy_judges import pictures
+from tests.toys.loopback_judge import Fault, LoopbackJudge
+from tests.toys.toy_judges import pictures
 
 ANSWERS = list("12345")
 LIMITED = Fault("status", 429)

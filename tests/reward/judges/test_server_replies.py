@@ -18,7 +18,7 @@ import pytest
 from reward import http_client
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge
-from tests.loopback_http import send, serving
+from tests.toys.loopback_http import send, serving
 
 ANSWERS = list("12345")
 

@@ -17,7 +17,7 @@ from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
 from reward.metaeval.benchmarks.jsonl import as_item
 from reward.metrics.base import MetricSpec
-from tests.picture_scorer import SPEC as PICTURE
+from tests.toys.picture_scorer import SPEC as PICTURE
 
 CORRELATIONS: dict[str, Callable[..., Any]] = {
     "tau-b": kendalltau,

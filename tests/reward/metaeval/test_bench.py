@@ -15,9 +15,9 @@ from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, wri
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.registry import MetricSource, metric_spec
-from tests.json_lines import write_lines
-from tests.picture_scorer import SPEC as PICTURE
 from tests.reward.metaeval.small_benchmarks import CORRELATIONS, use_metrics, write_pairs, write_rated
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import SPEC as PICTURE
 
 GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
 

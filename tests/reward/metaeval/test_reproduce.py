@@ -15,8 +15,8 @@ from reward.metaeval.bench import run_bench
 from reward.metaeval.published import Figure
 from reward.metaeval.reproduce import DATA, WEIGHTS, Reproduction, reproduce
 from reward.registry import MetricSource
-from tests.loopback_hub import LoopbackHub
 from tests.reward.metaeval.small_benchmarks import write_rated
+from tests.toys.loopback_hub import LoopbackHub
 
 LENGTH = Figure(50.0, ("PAPER table 1",), "LEN", "length", "formula", False, "polaris", "test", "overall", "tau-c")
 FLEUR = replace(LENGTH, metric="fleur", checkpoint="llava-hf/llava-1.5-13b-hf")

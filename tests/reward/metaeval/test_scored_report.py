@@ -12,9 +12,9 @@ import pytest
 
 from reward.errors import DataError, OutputError
 from reward.metaeval.scored import read_scored, write_scored_report
-from tests.json_lines import write_lines
 from tests.reward.cli.conftest import Run, run  # noqa: F401  # a fixture
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.json_lines import write_lines
 
 
 def rows_of(folder: Path, *, count: int = 90) -> Path:

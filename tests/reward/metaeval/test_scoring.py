@@ -15,9 +15,9 @@ from reward.errors import DataError
 from reward.metaeval import scoring
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
-from tests import picture_scorer
-from tests.picture_scorer import PictureScorer
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.toys import picture_scorer
+from tests.toys.picture_scorer import PictureScorer
 
 
 @pytest.fixture

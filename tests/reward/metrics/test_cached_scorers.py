@@ -13,8 +13,8 @@ from PIL import Image
 from reward import CaptionSample, load_scorer
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import score_dataset
-from tests.json_lines import read_lines, write_lines
-from tests.small_clip import small_clip
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.small_clip import small_clip
 
 
 @pytest.fixture(scope="module")

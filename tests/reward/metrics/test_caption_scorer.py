@@ -16,7 +16,7 @@ from reward.errors import ImageError
 from reward.metrics import scorer as scorer_module
 from reward.metrics.base import MetricSpec
 from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
-from tests.pictures import png
+from tests.toys.pictures import png
 
 
 class Network(torch.nn.Module):

@@ -27,11 +27,11 @@ from reward.errors import CheckpointError, ConfigError, MissingExtraError
 from reward.metrics.crossencoder.scorer import CrossEncoderScorer
 from reward.registry import metric_of
 from reward.scoring import score_dataset
-from tests import toy_judges
 from tests.contract import ScorerContract
-from tests.loopback_hub import LoopbackHub
 from tests.reward.metrics.test_bertscore import WORDS
 from tests.reward.metrics.test_vlmreward import gemma3
+from tests.toys import toy_judges
+from tests.toys.loopback_hub import LoopbackHub
 
 library = pytest.importorskip("sentence_transformers", minversion="6")
 from sentence_transformers import CrossEncoder  # noqa: E402

@@ -24,7 +24,7 @@ from reward.metrics.function import FunctionScorer
 from reward.rewards.async_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
-from tests.pictures import png
+from tests.toys.pictures import png
 
 FIELD = "image"  # named where no look at a function's code finds it
 RED = Image.new("RGB", (4, 4), "red")

@@ -19,12 +19,12 @@ from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
 from reward.scoring import score_dataset
 from tests.contract import ScorerContract
-from tests.json_lines import read_lines
-from tests.loopback_judge import loopback_judge
-from tests.rating_judges import save_yes_judge
 from tests.reward.remote.test_remote import fake_service
 from tests.reward.service.in_process import App
-from tests.toy_judges import RecordingJudge, llava, pictures, plain_inputs, plain_pass
+from tests.toys.json_lines import read_lines
+from tests.toys.loopback_judge import loopback_judge
+from tests.toys.rating_judges import save_yes_judge
+from tests.toys.toy_judges import RecordingJudge, llava, pictures, plain_inputs, plain_pass
 
 RED = Image.new("RGB", (16, 16), "red")
 RUBRIC = [{"criterion": "It names the dog.", "weight": 3}, "It is short."]

@@ -25,7 +25,7 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
-from tests.toy_judges import RecordingJudge, llava, qwen2_vl
+from tests.toys.toy_judges import RecordingJudge, llava, qwen2_vl
 
 FLEUR, HARMONIC, PAIR = FleurPrompt.of(), HarmonicPrompt.of(), PairPrompt.of()
 ATTACKS = [

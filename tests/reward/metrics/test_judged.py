@@ -13,7 +13,7 @@ from reward import CaptionSample, load_scorer, metric_spec
 from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges import Answer, Question, ScriptedJudge
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
-from tests.toy_judges import RecordingJudge
+from tests.toys.toy_judges import RecordingJudge
 
 WIDE = Image.new("RGB", (16, 8), "red")
 COLUMNS = {

@@ -23,10 +23,10 @@ from transformers import (
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
-from tests import toy_judges
 from tests.contract import ScorerContract
-from tests.loopback_hub import LoopbackHub
-from tests.toy_models import ENCODER, text_sizes
+from tests.toys import toy_judges
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.toy_models import ENCODER, text_sizes
 
 PROMPT = "Describe the image."
 CAPTIONS = ["A red star.", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]

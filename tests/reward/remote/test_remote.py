@@ -29,9 +29,9 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
 from reward.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
-from tests.json_lines import read_lines
-from tests.loopback_http import certificate, send, serving
 from tests.reward.service.in_process import App
+from tests.toys.json_lines import read_lines
+from tests.toys.loopback_http import certificate, send, serving
 
 FACTS: dict[str, Any] = {
     "metric": "made-up",

@@ -19,8 +19,8 @@ from transformers import TrainerState
 from integrations.hf_generate import rerank
 from reward import CaptionSample, CombinedReward, MetricReward, WeightedReward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
-from tests.toy_scorer import ToyScorer
-from tests.trainer_log import TrainerLog
+from tests.toys.toy_scorer import ToyScorer
+from tests.toys.trainer_log import TrainerLog
 
 quick = settings(max_examples=40, deadline=None)
 share, weight = st.floats(0, 1), st.floats(0.01, 100)

@@ -14,8 +14,8 @@ from PIL import Image
 from reward import AsyncReward, CaptionSample, FleurReward, MetricReward, TournamentReward, WeightedReward
 from reward.errors import InvalidSampleError
 from reward.judges import ScriptedJudge
-from tests.picture_scorer import PictureScorer
-from tests.toy_scorer import ToyScorer
+from tests.toys.picture_scorer import PictureScorer
+from tests.toys.toy_scorer import ToyScorer
 
 RED = Image.new("RGB", (4, 4), "red")
 

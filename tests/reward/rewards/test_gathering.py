@@ -15,7 +15,7 @@ from reward.errors import InvalidSampleError, WeightsError
 from reward.metrics.base import MetricSpec
 from reward.rewards.gathering import GatheredReward, RowReward, configured_reward, make_reward
 from reward.rewards.metric_reward import MetricReward
-from tests.toy_scorer import ToyScorer
+from tests.toys.toy_scorer import ToyScorer
 
 
 def gather(wait: float = 0.05, **options: Any) -> tuple[GatheredReward, ToyScorer]:

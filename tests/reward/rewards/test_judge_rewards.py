@@ -21,9 +21,9 @@ from reward import AsyncReward, FleurReward, HarmonicReward, MetricReward
 from reward.errors import CheckpointError, ConfigError, JudgeError, WeightsError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.metrics.fleur.prompt import FleurPrompt
-from tests.rating_judges import save_rating_judge
-from tests.toy_judges import RecordingJudge, llava
-from tests.trainer_log import TrainerLog
+from tests.toys.rating_judges import save_rating_judge
+from tests.toys.toy_judges import RecordingJudge, llava
+from tests.toys.trainer_log import TrainerLog
 
 PICTURES = [Image.new("RGB", (16, 16), colour) for colour in ("red", "green")]
 

@@ -29,8 +29,8 @@ from reward.rewards.combined_reward import WeightedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from reward.samples import CaptionSample
-from tests.toy_scorer import SPEC, ToyScorer
-from tests.trainer_log import TrainerLog
+from tests.toys.toy_scorer import SPEC, ToyScorer
+from tests.toys.trainer_log import TrainerLog
 
 LOGGER = "reward.rewards.logs"
 
@@ -368,7 +368,7 @@ def test_any_rows_give_one_finite_number_or_none_each(rows):
 
 def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
     monkeypatch.setattr(
-        registry, "installed_specs", lambda: {"toy": replace(SPEC, scorer="tests.toy_scorer:BrevityScorer")}
+        registry, "installed_specs", lambda: {"toy": replace(SPEC, scorer="tests.toys.toy_scorer:BrevityScorer")}
     )
     assert call(MetricReward("toy"), ["red star"], image=[None]) == [0.5]
     assert call(MetricReward("toy", weights={"brev": 2}), ["red star"]) == [0.5]

@@ -12,7 +12,7 @@ from PIL import Image
 from reward import CaptionSample, MetricReward, WeightedReward, load_scorer
 from reward.errors import ConfigError, UnknownMetricError
 from reward.rewards.rating import rates_captions
-from tests.toy_scorer import ToyScorer
+from tests.toys.toy_scorer import ToyScorer
 
 IMAGE = Image.new("RGB", (4, 4))
 SAMPLES = [CaptionSample("a red star", image=IMAGE, references=["A star."]), CaptionSample("red")]

@@ -16,9 +16,9 @@ from reward.judges import ScriptedJudge
 from reward.judges.pairwise import PairwiseJudge
 from reward.rewards.async_reward import AsyncReward
 from reward.rewards.tournament_reward import TournamentReward
-from tests.toy_judges import RecordingJudge
-from tests.toy_judges import shown_captions as shown
-from tests.trainer_log import TrainerLog
+from tests.toys.toy_judges import RecordingJudge
+from tests.toys.toy_judges import shown_captions as shown
+from tests.toys.trainer_log import TrainerLog
 
 RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 

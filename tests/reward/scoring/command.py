@@ -24,7 +24,7 @@ class Command:
         plugin = folder / "plugin" / "picture-0.1.dist-info"
         plugin.mkdir(parents=True)
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
-        (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.picture_scorer:SPEC\n")
+        (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.toys.picture_scorer:SPEC\n")
         self.environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(plugin.parent)]),

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from PIL import Image
 
-from tests.json_lines import read_lines
+from tests.toys.json_lines import read_lines
 
 GREYS = (10, 250, 100)
 

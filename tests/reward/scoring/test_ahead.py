@@ -18,9 +18,9 @@ from reward.scoring import ahead as module
 from reward.scoring import score_dataset
 from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import RowTask
-from tests.json_lines import write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 
 def tasks(images: Any) -> Iterator[RowTask]:

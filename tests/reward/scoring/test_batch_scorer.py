@@ -15,9 +15,9 @@ import pytest
 
 from reward.errors import ConfigError, DataError
 from reward.scoring import BatchScorer, score_dataset
-from tests.json_lines import read_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.json_lines import read_lines
+from tests.toys.picture_scorer import PictureScorer
 
 ADDED = ["brightness", "words", "reward", "truncated", "error"]
 

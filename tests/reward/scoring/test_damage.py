@@ -10,7 +10,7 @@ import pytest
 from reward.errors import OutputError
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.writers import write_rows
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 
 def make_data(folder: Path) -> Path:

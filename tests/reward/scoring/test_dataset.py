@@ -18,9 +18,9 @@ from PIL import Image
 from reward.errors import DataError, OutputError
 from reward.samples import CaptionSample
 from reward.scoring import rerank_dataset, score_dataset
-from tests.json_lines import write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import read_rows, save_greys
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 ROWS: list[dict[str, Any]] = [
     {"id": 7, "image": "grey/0.png", "candidate": "a red star", "references": ["one star", "red"]},

@@ -18,8 +18,8 @@ from PIL import Image
 from reward.errors import CapRewardError, DataError, OutputError
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.readers import open_source
-from tests.json_lines import read_lines
-from tests.picture_scorer import PictureScorer
+from tests.toys.json_lines import read_lines
+from tests.toys.picture_scorer import PictureScorer
 
 GOOD = '{"image": "good.png", "candidate": "a b"}'
 

@@ -16,9 +16,9 @@ from reward.score_table import ScoreTable
 from reward.scoring import score_dataset
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted
-from tests.json_lines import read_lines, write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import make_data, save_greys
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 
 class Stop(PictureScorer):
@@ -50,7 +50,7 @@ def test_other_inputs_go_on_at_the_right_row(kind: str, tmp_path: Path, monkeypa
         table.save_to_disk(str(data))
     output, stopping, going_on = tmp_path / "out.jsonl", Stop(2, RuntimeError()), PictureScorer()
     stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
-    monkeypatch.setattr("tests.picture_scorer.load_image", lambda image: 0.0)
+    monkeypatch.setattr("tests.toys.picture_scorer.load_image", lambda image: 0.0)
     with pytest.raises(RuntimeError):
         score_dataset(data, stopping, output, part_rows=3)
     assert score_dataset(data, going_on, output, part_rows=5).resumed_rows == 6
@@ -162,7 +162,7 @@ def stopped(*arguments: Any) -> None:
 class Retrained(PictureScorer):
     """A checkpoint with one aspect of its own."""
 
-    spec = MetricSpec("picture", "tests.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
+    spec = MetricSpec("picture", "tests.toys.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
 
     def score(self, samples: Any, **options: Any) -> ScoreTable:
         table = PictureScorer().score(samples)

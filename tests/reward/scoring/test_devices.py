@@ -15,10 +15,10 @@ import pytest
 from reward.errors import ConfigError
 from reward.scoring import score_dataset
 from reward.scoring.devices import parse_devices
-from tests.json_lines import read_lines, write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.command import Command
 from tests.reward.scoring.small_data import make_data, save_greys
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 TWO = ("--devices", "cpu,cpu")
 

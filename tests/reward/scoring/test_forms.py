@@ -20,9 +20,9 @@ import pytest
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.readers import open_source
-from tests.json_lines import write_lines
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import read_rows, save_greys
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 CAPTIONS = ["a red star", "ein Stern,\nschön", "two words"]
 NAMES = ["0.png", "1.png", "2.png"]

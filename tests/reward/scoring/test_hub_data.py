@@ -12,8 +12,8 @@ from typing import Any
 
 import datasets
 
-from tests.loopback_hub import loopback_hub
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.loopback_hub import loopback_hub
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = """

@@ -19,9 +19,9 @@ from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
-from tests.json_lines import read_lines, write_lines
-from tests.picture_scorer import SPEC, PictureScorer
 from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import SPEC, PictureScorer
 
 METRICS = ["beitscore", "unigram", "vela"]
 

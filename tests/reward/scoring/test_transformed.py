@@ -12,8 +12,8 @@ from PIL import ImageOps
 
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
-from tests.picture_scorer import PictureScorer
 from tests.reward.scoring.small_data import read_rows
+from tests.toys.picture_scorer import PictureScorer
 
 CAPTIONS = ["A red star. More.", "A star.", "Broken."]
 Batch = dict[str, list[Any]]

@@ -19,9 +19,9 @@ from reward.metrics.scorer import CaptionScorer
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
 from reward.scoring.several import Metrics
-from tests.json_lines import write_lines
 from tests.prepared_scorer import PreparedScorer
 from tests.reward.scoring.small_data import read_rows, save_greys
+from tests.toys.json_lines import write_lines
 
 ROWS = 60
 # as people write it first: nothing guards it from being run again by the processes that it starts

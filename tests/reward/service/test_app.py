@@ -20,8 +20,8 @@ from reward.service.counts import Counts
 from reward.service.guard import Guard
 from reward.service.images import read_image
 from reward.service.settings import ServiceSettings
-from tests.pictures import png
 from tests.reward.service.in_process import App
+from tests.toys.pictures import png
 
 CAPTIONS = ["A red star.", "Two dogs run.", "...", " ", "\ud800"]
 REFERENCES = ["A red star shines."]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from reward import CaptionSample, load_scorer
 from reward.remote.scorer import RemoteScorer
-from tests.loopback_service import LoopbackService, loopback_service
+from tests.toys.loopback_service import LoopbackService, loopback_service
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
 

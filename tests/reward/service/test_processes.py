@@ -17,8 +17,8 @@ import pytest
 
 from reward import CaptionSample, RemoteReward, load_scorer
 from reward.remote.scorer import RemoteScorer
-from tests.loopback_http import free_port
-from tests.loopback_service import LoopbackService, loopback_service, send_all
+from tests.toys.loopback_http import free_port
+from tests.toys.loopback_service import LoopbackService, loopback_service, send_all
 
 SERVE = ("--metric", "unigram", "--devices", "cpu")
 REFERENCES = ["A red star shines on the grass."]

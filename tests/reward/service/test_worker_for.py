@@ -22,8 +22,8 @@ from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.errors import ServiceError
 from reward.scoring.dataset import score_dataset
-from tests.json_lines import read_lines
-from tests.pictures import png
+from tests.toys.json_lines import read_lines
+from tests.toys.pictures import png
 
 FILE = Path(worker_for.__file__)
 FUNCTIONS = """

@@ -21,7 +21,7 @@ from reward.training.pairs import TablePairs
 from reward.training.ratings import Judgements, make_judgements
 from reward.training.rows import load_rows
 from reward.training.tables import load_tables
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 RATINGS = TrainingConfig(reference_free_rate=1.0, scenes_test=0, test_parts=())
 PAIRS = TrainingConfig(loss="bce", test_parts=())

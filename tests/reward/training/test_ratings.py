@@ -16,7 +16,7 @@ from reward.training.config import TrainingConfig
 from reward.training.ratings import Judgements, make_judgements
 from reward.training.rows import load_rows
 from reward.training.tables import load_tables, tables_of
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 
 def rows(n: int = 3, **columns: Any) -> Dataset:

@@ -21,7 +21,7 @@ from reward.training.config import make_config
 from reward.training.loop import train
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.reward.training.small_runs import pair_rows, record, same_weights, small_beitscore, small_config, weights
-from tests.small_clip import small_clip
+from tests.toys.small_clip import small_clip
 
 SMALL = {"vela": small_config, "beitscore": small_beitscore}
 STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))

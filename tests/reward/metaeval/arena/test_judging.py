@@ -14,7 +14,7 @@ from reward.judges.pairwise import PairPrompt, PairwiseJudge
 from reward.metaeval.arena import judging as module
 from reward.metaeval.arena.judging import judge_battles
 from reward.scoring.runs import ScoringInterrupted
-from tests.toy_judges import shown_captions
+from tests.toys.toy_judges import shown_captions
 
 
 class Counting:

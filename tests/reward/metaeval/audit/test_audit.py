@@ -20,7 +20,7 @@ from reward.samples import CaptionSample
 from reward.scenes import Oracle, describe, rate_text, sample_scene
 from reward.score_table import ScoreTable
 from reward.training.corruptions.words import corrupt_words
-from tests.json_lines import write_lines
+from tests.toys.json_lines import write_lines
 
 CAPTION = "A small red dog runs on the left. Two people watch it from a bench. The sky is dark."
 MATERIAL = {"others": ["A cat sleeps on a sofa. It is grey."]}

@@ -17,7 +17,7 @@ from reward.metaeval.benchmarks.mmhe import CRITERIA
 from reward.metaeval.scoring import score_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import write_files, write_lines
-from tests.toy_judges import RecordingJudge
+from tests.toys.toy_judges import RecordingJudge
 
 # GenAI-Bench: every image of every generator is an item, with its prompt as the caption
 

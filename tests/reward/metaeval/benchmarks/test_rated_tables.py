@@ -15,8 +15,8 @@ from reward.errors import DataError
 from reward.images import load_image
 from reward.metaeval import evaluate, load_benchmark
 from reward.scenes import make_dataset
-from tests.loopback_hub import LoopbackHub
-from tests.pictures import png
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.pictures import png
 
 
 def polaris(**changes: Any) -> dict[str, list[Any]]:

@@ -11,8 +11,8 @@ from PIL import Image
 from reward.errors import DataError
 from reward.images import load_image
 from reward.metaeval.benchmarks import load_benchmark
-from tests.pictures import png
 from tests.reward.metaeval.small_benchmarks import write_files
+from tests.toys.pictures import png
 
 COLOURS = ["red", "green", "blue", "white"]
 SHOWN = [(colour, second) for colour in COLOURS for second in (False, True)]

@@ -21,8 +21,8 @@ from reward.errors import CheckpointError
 from reward.metrics.base import Scorer
 from reward.metrics.clipscore.scorer import ClipScorer, LongClipScorer, PacScorer, RefClipScorer
 from tests.contract import SAMPLES, ScorerContract
-from tests.loopback_hub import LoopbackHub
-from tests.pictures import png
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.pictures import png
 
 WORDS = "A red star stands on the grass beside a small house . "
 

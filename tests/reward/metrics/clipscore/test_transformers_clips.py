@@ -18,10 +18,10 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError
 from reward.metrics.base import Scorer
 from tests.contract import SAMPLES, ScorerContract
-from tests.loopback_hub import LoopbackHub
-from tests.pictures import png
-from tests.small_clip import small_clip
-from tests.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.pictures import png
+from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
 
 CAPTIONS = ["a red star", "two dogs, on the grass!", ".", "red star " * 45]
 LENGTHS = {"clip": 77, "clip of 248 tokens": 248, "siglip": 64, "siglip with gemma's tokens": 64, "chinese_clip": 52}

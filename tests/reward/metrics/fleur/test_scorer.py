@@ -22,9 +22,9 @@ from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.sentences import SentenceMean
 from reward.scoring import score_dataset
 from tests.contract import REFERENCES, SAMPLES, ScorerContract
-from tests.loopback_hub import LoopbackHub
-from tests.rating_judges import save_rating_judge, strict_llava
-from tests.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.rating_judges import save_rating_judge, strict_llava
+from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 

@@ -21,8 +21,8 @@ from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.contract import SAMPLES, ScorerContract
-from tests.rating_judges import save_rating_judge, strict_llava
-from tests.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings
+from tests.toys.rating_judges import save_rating_judge, strict_llava
+from tests.toys.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 TASKS = ("captioning", "question_answering", "referring", "documents")

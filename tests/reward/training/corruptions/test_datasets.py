@@ -14,8 +14,8 @@ from reward.scoring.readers import open_source
 from reward.training.corruptions import datasets
 from reward.training.corruptions.datasets import Retriever, make_corrupted
 from reward.training.corruptions.retrieval import clip_embeddings
-from tests.json_lines import write_lines
-from tests.small_clip import small_clip
+from tests.toys.json_lines import write_lines
+from tests.toys.small_clip import small_clip
 
 
 @pytest.mark.parametrize("held", [["mine", "mine too"], "mine", None, []])

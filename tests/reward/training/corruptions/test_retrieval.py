@@ -8,7 +8,7 @@ from reward.backbones import load_clip
 from reward.errors import DataError
 from reward.training.corruptions import retrieval
 from reward.training.corruptions.retrieval import clip_embeddings, retrieve_negatives
-from tests.small_clip import small_clip
+from tests.toys.small_clip import small_clip
 
 COUNT = 200
 rng = np.random.default_rng(0)

@@ -28,7 +28,7 @@ from transformers import (
     ViTConfig,
 )
 
-from tests.toy_models import ENCODER, QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
+from tests.toys.toy_models import ENCODER, QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 SENTENCE = "red green blue star square circle large small a the on left right of Describe it USER: ASSISTANT: ."
 WORDS = SENTENCE.split()

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 from huggingface_hub import constants
 
-from tests.loopback_http import send, serving
+from tests.toys.loopback_http import send, serving
 
 _CALLS = "revision|tree|paths-info|preupload|commit|commits|branch"
 _API = re.compile(rf"^/api/(models|datasets)/([^/]+/[^/]+)(?:/({_CALLS})/(.+))?$")

@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.json_lines import read_lines, write_lines
 from tests.reward.scoring.small_data import save_greys
+from tests.toys.json_lines import read_lines, write_lines
 
 ROWS = 40
 PART_ROWS = 4
 _forkserver = multiprocessing.get_context("forkserver")
-_forkserver.set_forkserver_preload(["tests.part_tasks", "reward.scoring.dataset", "reward.decoding.captioning"])
+_forkserver.set_forkserver_preload(["tests.toys.part_tasks", "reward.scoring.dataset", "reward.decoding.captioning"])
 
 
 class Task(ABC):
@@ -93,7 +93,7 @@ class Task(ABC):
 class Score(Task):
     def run(self) -> None:
         from reward.scoring import score_dataset
-        from tests.picture_scorer import PictureScorer
+        from tests.toys.picture_scorer import PictureScorer
 
         score_dataset(
             self.folder / "data.jsonl", [PictureScorer(), "length"], self.folder / self.output, part_rows=PART_ROWS
@@ -108,7 +108,7 @@ class Rerank(Task):
 
     def run(self) -> None:
         from reward.scoring import rerank_dataset
-        from tests.picture_scorer import PictureScorer
+        from tests.toys.picture_scorer import PictureScorer
 
         rerank_dataset(self.folder / "data.jsonl", PictureScorer(), self.folder / self.output, part_rows=PART_ROWS)
 
@@ -217,7 +217,7 @@ class Ray(Task):
 
     def run(self) -> None:
         from integrations.ray_data import score_files
-        from tests.picture_scorer import PictureScorer
+        from tests.toys.picture_scorer import PictureScorer
 
         data, output = self.folder / "data.parquet", self.folder / self.output
         score_files(data, PictureScorer(), output, workers=0, part_rows=PART_ROWS)

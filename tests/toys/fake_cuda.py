@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 GIB = 2**30
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 # PyTorch 2.11's Python form of this operation, which counting takes first, lacks `padding_side`; the one in C++ has it.
 torch.ops.aten.pad_sequence.default.py_kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
 _SCALARS = {

@@ -14,7 +14,7 @@ from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="toy",
-    scorer="tests.toy_scorer:ToyScorer",
+    scorer="tests.toys.toy_scorer:ToyScorer",
     aspects=("colour", "brevity"),
     aliases={"col": "colour", "brev": "brevity"},
     has_embedded=True,

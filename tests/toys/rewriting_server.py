@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.loopback_http import send, serving
+from tests.toys.loopback_http import send, serving
 
 __all__ = ["rewriting_server"]
 

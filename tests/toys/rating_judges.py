@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
+from tests.toys.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
 
 
 def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="picture",
-    scorer="tests.picture_scorer:PictureScorer",
+    scorer="tests.toys.picture_scorer:PictureScorer",
     aspects=("brightness", "words"),
     aliases={"bright": "brightness"},
     has_embedded=True,

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from PIL import Image
 
-from tests.loopback_http import send, serving
+from tests.toys.loopback_http import send, serving
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from transformers import (
 
 from reward.images import load_image
 from reward.judges import Question, ScriptedJudge
-from tests.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
+from tests.toys.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for c in m.content %}{% if c.type == 'image' %}IMAGE"

@@ -40,10 +40,10 @@ from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, Ve
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.prompts import Prompt
 from reward.metrics.vela.training import PRESETS
-from tests import toy_captioners, toy_judges
-from tests.fake_cuda import FakeDevice
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
-from tests.toy_clips import gemma_tokenizer
+from tests.toys import toy_captioners, toy_judges
+from tests.toys.fake_cuda import FakeDevice
+from tests.toys.toy_clips import gemma_tokenizer
 
 QWEN_3B = {
     "model_type": "qwen2",
