@@ -55,7 +55,7 @@ def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
     assert table.scores.shape == (4, len(scorer.spec.aspects))
     assert flops() > 1e11
     assert weights < gpu.peak < 1.25 * weights
-    assert gpu.bytes == weights  # nothing stays on the GPU
+    assert gpu.bytes - weights <= 24  # nothing stays on the GPU but the mean and the deviation of three colours
     reading = {"clipscore": {"reward/metrics/clipscore/scorer.py _unit": 2}}
     expected = {f"reward/metrics/{name.split()[0]}/scorer.py score_groups": 1}
     assert gpu.reads == reading.get(name, expected)
