@@ -79,13 +79,7 @@ class BranchedRows(NamedTuple):
             :, None
         ]
 
-    def pool(
-        self,
-        hidden: torch.Tensor,
-        branches: int,
-        total: torch.Tensor | None = None,
-        count: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+    def pool(self, hidden: torch.Tensor, branches: int, total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
         """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d).
 
         Args:
@@ -98,10 +92,7 @@ class BranchedRows(NamedTuple):
             mine = self.branch == number
             mask = ((self.branch == 0) | mine).long()
             last = hidden[rows, mine.long().cumsum(1).argmax(1)].float()
-            summed, length = _sum(hidden, mask), mask.sum(1)
-            if total is not None and count is not None:
-                summed, length = summed + total, length + count
-            pooled.append(_joined(summed, last, length))
+            pooled.append(_joined(_sum(hidden, mask) + total, last, mask.sum(1) + count))
         return torch.stack(pooled, dim=1)
 
 
@@ -147,24 +138,21 @@ class CausalStates:
             branches (len(pairs), K, 2 * d).
         """
         token_budget = default_token_budget(self._device) if token_budget is None else token_budget
-        if branches and not self.shares_suffixes:
-            ends = [(prefix, [*suffix, *branch]) for prefix, suffix in pairs for branch in branches]
-            return self.encode(ends, token_budget=token_budget, max_rows=max_rows).unflatten(0, (len(pairs), -1))
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
         results: dict[int, torch.Tensor] = {}
         # a prefix of one pair is read together with its suffix, which takes the CPU half the time of two passes
-        fewest = 1 if branches else 2
-        shared = [prefix for prefix, own in groups.items() if prefix and len(own) >= fewest and self.shares_prefixes]
+        fewest, shares = (1, self.shares_suffixes) if branches else (2, self.shares_prefixes)
+        shared = [prefix for prefix, own in groups.items() if prefix and len(own) >= fewest and shares]
         for wave in token_budget_batches([len(prefix) for prefix in shared], token_budget, max_rows):
             prefixes = [shared[index] for index in wave]
             if not self._encode_wave(pairs, branches, prefixes, groups, results, token_budget, max_rows):
-                self.shares_prefixes = False
+                self.shares_prefixes = self.shares_suffixes = False
                 break
         rest = [index for index in range(len(pairs)) if index not in results]
         if rest and branches:
-            ends = [([], [*pairs[index][0], *pairs[index][1], *branch]) for index in rest for branch in branches]
+            ends = [(pairs[index][0], [*pairs[index][1], *branch]) for index in rest for branch in branches]
             flat = self.encode(ends, token_budget=token_budget, max_rows=max_rows)
             self._keep(results, rest, flat.unflatten(0, (len(rest), -1)))
             rest = []
