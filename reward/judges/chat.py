@@ -23,6 +23,14 @@ _PNG_PIXELS = 1_000_000
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
 
 
+class Refused(Exception):
+    """This question will never be answered, but others may be."""
+
+
+class Stopped(Exception):
+    """The call that asked was given up, so whoever else waits for this answer must ask for it."""
+
+
 @dataclass(frozen=True)
 class Sampled:
     """A sampled answer.

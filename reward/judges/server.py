@@ -6,20 +6,20 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from reward.errors import ConfigError
-from reward.judges.base import Answer, Question, Usage, answer_mass_after_blanks, answered, check_asked
-from reward.judges.chat import Sampled
+from reward.errors import ConfigError, JudgeError
+from reward.judges.base import Answer, Question, Usage, answer_mass_after_blanks, answered, check_asked, image_keys
+from reward.judges.cache import AnswerCache
+from reward.judges.chat import Refused, Sampled, Stopped, request_key
 from reward.optional import require
-
-if TYPE_CHECKING:
-    from reward.judges.session import Session
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +108,7 @@ class ServerJudge:
         self.extra_body = dict(extra_body or {})
         if base_url is None and not os.environ.get("OPENAI_BASE_URL") and not os.environ.get(api_key_env):
             raise ConfigError(f"no API key: set the environment variable {api_key_env}, or give base_url")
-        self._session: Session | None = None
-        self._lock = threading.Lock()
+        self.__setstate__({})
 
     @property
     def fingerprint(self) -> str:
@@ -120,17 +119,21 @@ class ServerJudge:
         return f"ServerJudge({self.name!r}, base_url={self.base_url!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_session": None, "_lock": None}
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state)
+        self._connection: Any = None  # and the cache: opened by the first question, in the process that asks it
+        self._answers: AnswerCache | None = None
+        self._lock = threading.RLock()
+        self._asking: dict[str, Future[Answer]] = {}
 
     def close(self) -> None:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
-            if self._session is not None and self._session.pid == os.getpid():
-                self._session.close()
-            self._session = None
+            for each in filter(None, (self._connection, self._answers)):
+                each.close()
+            self._connection = self._answers = None
 
     def pieces(self, text: str) -> None:
         """None: a server does not tell how it cuts texts. See Judge."""
@@ -143,7 +146,7 @@ class ServerJudge:
                 answers without log probabilities, and images that cannot be read.
         """
         check_asked(questions, answers)
-        replies = self._open().ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
+        replies = self._ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
         return _table(*replies, answers)
 
     def generate(
@@ -162,7 +165,7 @@ class ServerJudge:
         check_asked(questions)
         if top_logprobs > self.top_logprobs:
             raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
-        return answered(*self._open().ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs))
+        return answered(*self._ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs))
 
     def sample(
         self,
@@ -189,7 +192,22 @@ class ServerJudge:
         """
         check_asked([question])
         fields = {"n": n, "temperature": temperature, "max_tokens": max_new_tokens, **settings}
-        return self._open().sample(question, fields, logprobs=logprobs)
+        connection = self._open()
+        future: Future[list[Sampled]] = Future()
+        future.set_running_or_notify_cancel()
+
+        def work() -> None:
+            try:
+                keys, failures = image_keys([question])
+                if failures:
+                    raise Refused(failures[0])
+                answers = connection.ask(question, keys[0], fields, 0 if logprobs else None, threading.Event())
+                future.set_result(list(map(Sampled.of, answers)))
+            except Exception as error:
+                future.set_exception(JudgeError.of({0: str(error)}, [None]) if isinstance(error, Refused) else error)
+
+        _thread(work)
+        return future
 
     def models(self) -> list[str]:
         """The models that the server lists, none if it keeps no list. Costs nothing.
@@ -197,16 +215,116 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        return self._open().models()
+        listed: list[str] = self._open().models()
+        return listed
 
-    def _open(self) -> Session:
-        """The session of this process."""
-        from reward.judges.session import Session
+    def _open(self) -> Any:
+        """The connection of this process."""
+        from reward.judges.connection import Connection
 
         with self._lock:
-            if self._session is None or self._session.pid != os.getpid():  # threads do not live on in a forked process
-                self._session = Session(self)
-            return self._session
+            if self._connection is None:
+                settings = (self.model, self.base_url, self.key_name, self.concurrency, self.timeout, self.retries)
+                self._answers = None if self.cache is None else AnswerCache(self.cache)
+                self._connection = Connection(*settings, self.extra_body, self.cache is not None, self._count)
+            return self._connection
+
+    def _ask_all(
+        self, questions: Sequence[Question], *, max_tokens: int, top: int
+    ) -> tuple[list[Answer | None], dict[int, str]]:
+        """Answers in order, None where the failures have the reason.
+
+        Raises:
+            JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
+            OutputError: the cache cannot be written.
+        """
+        keys, failures = image_keys(questions)
+        body = {"server": self._open().address, "model": self.model, "top": top, "max_tokens": max_tokens}
+        body |= {"extra": self.extra_body}
+        distinct: dict[str, list[int]] = {}
+        for row, question in enumerate(questions):
+            if row not in failures:
+                distinct.setdefault(request_key(question, keys[row], body), []).append(row)
+        answers: list[Answer | None] = [None] * len(questions)
+        waiting, problems, stop = iter(distinct.items()), list[Exception](), threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                with self._lock:
+                    key, rows = next(waiting, ("", []))
+                if not rows:
+                    return
+                ask = partial(self._ask, key, questions[rows[0]], keys[rows[0]], max_tokens, top, stop)
+                try:
+                    answer = self._once(key, ask)
+                except Refused as error:
+                    failures.update(dict.fromkeys(rows, str(error)))
+                except Stopped:
+                    return
+                except Exception as error:  # whatever it is, the others must finish before it is raised
+                    problems.append(error)
+                    stop.set()
+                else:
+                    self._count(cached=len(rows) - 1)
+                    for row in rows:
+                        answers[row] = answer
+
+        threads = [_thread(work) for _ in range(min(self.concurrency, len(distinct)))]
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+        if problems:
+            raise problems[0]
+        return answers, failures
+
+    def _once(self, key: str, ask: Callable[[], Answer]) -> Answer:
+        """An answer; of threads that want one at a time, the first asks for it."""
+        own: Future[Answer] = Future()
+        while (asked := self._asking.setdefault(key, own)) is not own:
+            with suppress(Stopped):  # then this thread asks
+                answer = asked.result()
+                self._count(cached=1)
+                return answer
+        try:
+            own.set_result(ask())
+        except BaseException as error:
+            own.set_exception(error)
+        del self._asking[key]
+        return own.result()
+
+    def _ask(
+        self, key: str, question: Question, image_key: str | None, max_tokens: int, top: int, stop: threading.Event
+    ) -> Answer:
+        """An answer from the cache, or from the server."""
+        kept = self._answers.get(key) if self._answers is not None else None
+        if kept is not None and (kept.logprobs or not top):
+            self._count(cached=1)
+            return kept
+        fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
+        if question.temperature:
+            fields["seed"] = question.seed
+        answer: Answer = self._open().ask(question, image_key, fields, top or None, stop)[0]
+        if self._answers is not None:
+            self._answers.put(key, answer)
+        return answer
+
+    def _count(self, answered: int = 0, cached: int = 0, bill: tuple[int, int] = (0, 0)) -> None:
+        prices = self.prices or (0.0, 0.0)
+        with self._lock:
+            self.usage.answered += answered
+            self.usage.cached += cached
+            self.usage.input_tokens += bill[0]
+            self.usage.output_tokens += bill[1]
+            self.usage.cost += (bill[0] * prices[0] + bill[1] * prices[1]) / 1e6
+
+
+def _thread(work: Callable[[], None]) -> threading.Thread:
+    """Starts a thread that does not keep the process from ending, as those of an executor would."""
+    thread = threading.Thread(target=work, name="judge", daemon=True)
+    thread.start()
+    return thread
 
 
 def _table(replies: list[Answer | None], failures: dict[int, str], answers: Sequence[str]) -> np.ndarray:

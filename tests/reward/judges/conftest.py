@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reward.judges import session
+from reward.judges import connection
 from tests.toys.loopback_judge import LoopbackJudge, loopback_judge
 from tests.toys.toy_judges import llava, without_blanks
 
@@ -30,4 +30,4 @@ def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
 @pytest.fixture(autouse=True)
 def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between tries to ask a server."""
-    monkeypatch.setattr(session, "_FIRST_WAIT", 0.02)
+    monkeypatch.setattr(connection, "_FIRST_WAIT", 0.02)

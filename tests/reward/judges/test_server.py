@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from reward.errors import ConfigError, JudgeError, OutputError
-from reward.judges import Judge, LocalJudge, Question, ServerJudge, session
+from reward.judges import Judge, LocalJudge, Question, ServerJudge, connection
 from tests.toys import toy_judges
 from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.toys.toy_judges import pictures
@@ -100,7 +100,7 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
 def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(
     server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_FIRST_WAIT", 60.0)
+    monkeypatch.setattr(connection, "_FIRST_WAIT", 60.0)
     server.faults.append(Fault("status", 500))
     judge, asked, main = judge_at(server), [Question("Rate.")], threading.main_thread()
     twin: Future[Any] = Future()

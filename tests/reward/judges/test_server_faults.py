@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, session
+from reward.judges import Question, ServerJudge, connection
 from tests.toys.loopback_judge import Fault, LoopbackJudge
 from tests.toys.toy_judges import pictures
 
@@ -122,7 +122,7 @@ def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: Loo
 def test_waits_are_those_that_the_server_says_and_grow(
     server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(session, "_FIRST_WAIT", 0.1)
+    monkeypatch.setattr(connection, "_FIRST_WAIT", 0.1)
     date = formatdate(time.time() + 2.0, usegmt=True)  # a date has whole seconds
     headers = {} if form == "none" else {"Retry-After": "0.5" if form == "seconds" else date}
     server.faults.extend([Fault("status", 429, headers=headers), LIMITED, LIMITED])
@@ -134,7 +134,7 @@ def test_waits_are_those_that_the_server_says_and_grow(
 def test_a_server_that_loads_its_model_is_waited_for(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
     server.loading = 3
     assert judge_at(server).models() == ["tiny"]
-    monkeypatch.setattr(session, "_PATIENCE_WITH_LOADING", 0.1)
+    monkeypatch.setattr(connection, "_PATIENCE_WITH_LOADING", 0.1)
     server.loading = 1_000
     with pytest.raises(JudgeError, match=r"is not ready \(Error code: 503 - .*Loading model.*\); run again when it is"):
         judge_at(server).models()
