@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import SPEC
+from reward.metrics.settings import Settings
 
 
 @dataclass(frozen=True)
-class BeitScoreConfig:
+class BeitScoreConfig(Settings):
     """Configuration of a BEiTScore model. The defaults are BEiT-3 base with patches of 16 and images of 480 pixels.
 
     Args:
@@ -38,6 +38,9 @@ class BeitScoreConfig:
         True
     """
 
+    place = "BEiTScore "
+    states_all = True
+
     hidden_size: int = 768
     layers: int = 12
     heads: int = 12
@@ -52,19 +55,9 @@ class BeitScoreConfig:
     image_std: tuple[float, float, float] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
-        for name in ("image_mean", "image_std"):
-            value = getattr(self, name)
-            numbers = isinstance(value, (list, tuple)) and len(value) == 3
-            if not numbers or not all(self._is_number(number) for number in value):
-                raise ConfigError(f"BEiTScore {name} needs three numbers, got {value!r}")
-            if name == "image_std" and min(value) <= 0:
-                raise ConfigError(f"BEiTScore image_std must be above 0, got {value!r}")
-            object.__setattr__(self, name, tuple(value))
-        sizes = [entry.name for entry in fields(self) if entry.type == "int"]
-        for name in sizes:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"BEiTScore {name} must be a whole number of at least 1, got {value!r}")
+        super().__post_init__()
+        if min(self.image_std) <= 0:
+            raise ConfigError(f"BEiTScore image_std must be above 0, got {self.image_std!r}")
         if self.hidden_size % self.heads:
             raise ConfigError(f"BEiTScore heads ({self.heads}) must divide hidden_size ({self.hidden_size})")
         if self.image_size % self.patch_size:
@@ -73,12 +66,6 @@ class BeitScoreConfig:
             raise ConfigError(
                 f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}"
             )
-        if not self._is_number(self.drop_path) or not 0 <= self.drop_path < 1:
-            raise ConfigError(f"BEiTScore drop_path must be in [0, 1), got {self.drop_path!r}")
-
-    @staticmethod
-    def _is_number(value: Any) -> bool:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
     @property
     def patches(self) -> int:
@@ -91,9 +78,8 @@ class BeitScoreConfig:
         return self.text_positions - 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for config.json, with the metric's name."""
-        plain = asdict(self)
-        return {"metric": SPEC.name, **plain, "image_mean": list(self.image_mean), "image_std": list(self.image_std)}
+        """Values for config.json, with the metric's name."""
+        return {"metric": SPEC.name, **asdict(self)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> BeitScoreConfig:
@@ -104,12 +90,9 @@ class BeitScoreConfig:
         """
         # older checkpoints have the entry `domain`, which says nothing of the network
         settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
-        absent = [entry.name for entry in fields(cls) if entry.name not in settings]
-        if absent:
-            raise CheckpointError(f"not a BEiTScore configuration: {', '.join(absent)} not stated")
         try:
-            return cls(**settings)
-        except (TypeError, ConfigError) as error:
+            return cls.of(settings)
+        except ConfigError as error:
             raise CheckpointError(f"not a BEiTScore configuration that this version can read: {error}") from error
 
 

@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
+from reward.metrics.settings import Settings
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 
 
-def _check_types(settings: Any, where: str, **kinds: str) -> None:
-    """Refuses settings of a wrong type, which would otherwise fail in another library, or only when scoring."""
-    for name, kind in kinds.items():
-        value = getattr(settings, name)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-        fits = {
-            "true or false": isinstance(value, bool),
-            "a whole number of at least 1": number and isinstance(value, int) and value >= 1,
-            "a number in [0, 1)": number and 0 <= value < 1,
-            "a number above 0": number and value > 0,
-            "a text or null": value is None or (isinstance(value, str) and value != ""),
-            "a table or null": value is None or isinstance(value, Mapping),
-            "a table": isinstance(value, Mapping),
-            "a list of names": isinstance(value, (list, tuple))
-            and len(value) > 0
-            and all(isinstance(entry, str) and entry for entry in value),
-        }[kind]
-        if not fits:
-            raise ValueError(f"{where}{name} must be {kind}, got {value!r:.200}")
-
-
 @dataclass(frozen=True)
-class LoraSettings:
+class LoraSettings(Settings):
     """Low-rank adapters on the language model. With the paper's backbone the defaults make 3,686,400 parameters."""
+
+    place = "text.lora."
 
     r: int = 16
     alpha: int = 16
     dropout: float = 0.1
     target_modules: tuple[str, ...] = ("q_proj", "v_proj")
 
-    def __post_init__(self) -> None:
-        _check_types(
-            self,
-            "text.lora.",
-            r="a whole number of at least 1",
-            alpha="a number above 0",
-            dropout="a number in [0, 1)",
-            target_modules="a list of names",
-        )
-        object.__setattr__(self, "target_modules", tuple(self.target_modules))
-
 
 @dataclass(frozen=True)
-class FusionSettings:
+class FusionSettings(Settings):
     """A transformer that fuses the four vectors of the branches, a token each. The paper does not give its sizes."""
+
+    place = "fusion."
 
     width: int = 256
     heads: int = 4
@@ -64,28 +36,28 @@ class FusionSettings:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole = "a whole number of at least 1"
-        _check_types(self, "fusion.", width=whole, heads=whole, layers=whole, dropout="a number in [0, 1)")
+        super().__post_init__()
         if self.width % self.heads:
-            raise ValueError(f"fusion.width must be a multiple of fusion.heads, got {self.width} and {self.heads}")
+            raise ConfigError(f"fusion.width must be a multiple of fusion.heads, got {self.width} and {self.heads}")
 
 
-def _table(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{name} must be a table, got {value!r:.200}")
-    return dict(value)
+class _Branch(Settings):
+    """A branch with a backbone, whose weights are fetched, or an architecture, whose weights are in the checkpoint."""
 
+    backbone: str | None
+    architecture: dict[str, Any] | None
 
-def _check_backbone(branch: str, backbone: str | None, architecture: dict[str, Any] | None) -> None:
-    if (backbone is None) == (architecture is None):
-        raise ValueError(
-            f"the {branch} branch needs either a backbone (whose weights are fetched) or an architecture (whose "
-            f"weights are in the checkpoint), got backbone={backbone!r} and architecture={architecture!r:.60}"
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.backbone is None) == (self.architecture is None):
+            raise ConfigError(
+                f"{self.place}* needs either a backbone (whose weights are fetched) or an architecture (whose weights "
+                f"are in the checkpoint), got backbone={self.backbone!r} and architecture={self.architecture!r:.60}"
+            )
 
 
 @dataclass(frozen=True)
-class TextConfig:
+class TextConfig(_Branch):
     """Configuration of the branch that reads references and candidate with a causal language model (R2C).
 
     Args:
@@ -99,6 +71,9 @@ class TextConfig:
         max_candidate_tokens: a longer candidate is cut at its end.
     """
 
+    place = "text."
+    tables: ClassVar = {"lora": LoraSettings}
+
     backbone: str | None = "Qwen/Qwen2.5-3B-Instruct"
     architecture: dict[str, Any] | None = None
     lora: LoraSettings | None = field(default_factory=LoraSettings)
@@ -108,23 +83,19 @@ class TextConfig:
     max_candidate_tokens: int = 512
 
     def __post_init__(self) -> None:
-        _check_types(
-            self,
-            "text.",
-            backbone="a text or null",
-            architecture="a table or null",
-            prompts="a table",
-            chat_template="true or false",
-            max_prefix_tokens="a whole number of at least 1",
-            max_candidate_tokens="a whole number of at least 1",
-        )
-        _check_backbone("text", self.backbone, self.architecture)
+        super().__post_init__()
+        if not isinstance(self.prompts, Mapping):
+            raise ConfigError(f"text.prompts must be a table, got {self.prompts!r:.200}")
+        prompts = {
+            aspect: each if isinstance(each, Prompt) else Prompt.of(each) for aspect, each in self.prompts.items()
+        }
+        object.__setattr__(self, "prompts", prompts)
         if self.architecture is not None and not isinstance(self.architecture.get("model_type"), str):
-            raise ValueError("text.architecture needs a 'model_type', such as 'qwen2'")
+            raise ConfigError("text.architecture needs a 'model_type', such as 'qwen2'")
 
 
 @dataclass(frozen=True)
-class ImageConfig:
+class ImageConfig(_Branch):
     """Configuration of the branch that compares image and candidate with a CLIP (I2C).
 
     Args:
@@ -135,51 +106,43 @@ class ImageConfig:
             not say; its formula suggests that they are not.
     """
 
+    place = "image."
+
     backbone: str | None = "BeichenZhang/LongCLIP-L"
     architecture: dict[str, Any] | None = None
     normalise: bool = False
 
     def __post_init__(self) -> None:
-        _check_types(
-            self, "image.", backbone="a text or null", architecture="a table or null", normalise="true or false"
+        super().__post_init__()
+        if self.architecture is not None:
+            _check_end_token(self.architecture)
+
+
+def _check_end_token(architecture: Mapping[str, Any]) -> None:
+    """Refuses a text tower that would read the state of another token than the end token."""
+    try:
+        text, ids = architecture["model_cfg"]["text_cfg"], architecture["tokenizer"]
+        fits = set(ids) == {"start", "end", "pad"} and min(text["vocab_size"] - 1, text["context_length"] - 3) >= 0
+        fits = fits and all(type(each) is int and 0 <= each < text["vocab_size"] for each in ids.values())
+    except (KeyError, TypeError):
+        fits = False
+    if not fits:
+        raise ConfigError(
+            "image.architecture needs 'model_cfg' with a text_cfg (vocab_size, context_length) and 'tokenizer' with "
+            f"the ids start, end and pad below vocab_size, got {architecture!r:.300}"
         )
-        _check_backbone("image", self.backbone, self.architecture)
-        if self.architecture is None:
-            return
-        model_cfg, ids = self.architecture.get("model_cfg"), self.architecture.get("tokenizer")
-        if not isinstance(model_cfg, Mapping) or not isinstance(ids, Mapping) or set(ids) != {"start", "end", "pad"}:
-            raise ValueError(
-                "image.architecture needs 'model_cfg' and 'tokenizer' with the ids start, end and pad, got "
-                f"model_cfg={model_cfg!r:.100} and tokenizer={ids!r:.100}"
-            )
-        text = model_cfg.get("text_cfg")
-        if not isinstance(text, Mapping):
-            raise ValueError(f"image.architecture.model_cfg.text_cfg must be a table, got {text!r}")
-        for name in ("vocab_size", "context_length"):
-            if not isinstance(text.get(name), int) or isinstance(text[name], bool) or text[name] < 3:
-                raise ValueError(
-                    f"image.architecture.model_cfg.text_cfg.{name} must be a whole number of at least 3, got "
-                    f"{text.get(name)!r}"
-                )
-        for name, token in ids.items():
-            if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < text["vocab_size"]:
-                raise ValueError(
-                    f"image.architecture.tokenizer.{name} must be a token id below vocab_size {text['vocab_size']}, "
-                    f"got {token!r}"
-                )
-        pooling = text.get("pool_type", "argmax")
-        highest = text["vocab_size"] - 1
-        if pooling == "argmax" and ids["end"] != highest:
-            raise ValueError(
-                f"open_clip's argmax pooling reads at the highest id, so the end token must be {highest} "
-                f"(vocab_size - 1), got {ids['end']}; or set text_cfg pool_type 'eos' and eos_id"
-            )
-        if pooling == "eos" and ids["end"] != text.get("eos_id", 2):
-            raise ValueError(f"text_cfg eos_id is {text.get('eos_id', 2)}, but the end token is {ids['end']}")
+    pooling, highest = text.get("pool_type", "argmax"), text["vocab_size"] - 1
+    if pooling == "argmax" and ids["end"] != highest:
+        raise ConfigError(
+            f"open_clip's argmax pooling reads at the highest id, so the end token must be {highest} "
+            f"(vocab_size - 1), got {ids['end']}; or set text_cfg pool_type 'eos' and eos_id"
+        )
+    if pooling == "eos" and ids["end"] != text.get("eos_id", 2):
+        raise ConfigError(f"text_cfg eos_id is {text.get('eos_id', 2)}, but the end token is {ids['end']}")
 
 
 @dataclass(frozen=True)
-class VelaConfig:
+class VelaConfig(Settings):
     """Configuration of a VELA model. The defaults are the paper's; None for a branch gives an ablation.
 
     Args:
@@ -188,7 +151,7 @@ class VelaConfig:
         fusion: a transformer before the head, or None: the head reads the vectors of the branches themselves.
 
     Raises:
-        ValueError: no branch, no aspect, a repeated aspect or one without a prompt.
+        ConfigError: no branch, no aspect, a repeated aspect or one without a prompt.
 
     Example:
         >>> config = VelaConfig(image=None)
@@ -196,24 +159,20 @@ class VelaConfig:
         True
     """
 
+    states_all = True
+    tables: ClassVar = {"text": TextConfig, "image": ImageConfig, "fusion": FusionSettings}
+
     aspects: tuple[str, ...] = SPEC.aspects
     text: TextConfig | None = field(default_factory=TextConfig)
     image: ImageConfig | None = field(default_factory=ImageConfig)
     fusion: FusionSettings | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.aspects, (list, tuple)):
-            raise ValueError(f"aspects must be a list of names, got {self.aspects!r}")
-        object.__setattr__(self, "aspects", tuple(self.aspects))
+        super().__post_init__()
         if self.text is None and self.image is None:
-            raise ValueError("VELA needs at least one branch: text and image are both None")
-        if not self.aspects or len(set(self.aspects)) != len(self.aspects):
-            raise ValueError(f"aspects must be different names, at least one, got {self.aspects}")
-        _check_types(self, "", aspects="a list of names")
-        if self.text is not None:
-            missing = [aspect for aspect in self.aspects if aspect not in self.text.prompts]
-            if missing:
-                raise ValueError(f"the text branch has no prompt for {', '.join(missing)}")
+            raise ConfigError("VELA needs at least one branch: text and image are both None")
+        if self.text is not None and (missing := [each for each in self.aspects if each not in self.text.prompts]):
+            raise ConfigError(f"the text branch has no prompt for {', '.join(missing)}")
 
     @property
     def has_own_tokenizer(self) -> bool:
@@ -221,12 +180,8 @@ class VelaConfig:
         return any(branch is not None and branch.architecture is not None for branch in (self.text, self.image))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for config.json, with the metric's name."""
-        plain: dict[str, Any] = {"metric": SPEC.name, **asdict(self)}
-        plain["aspects"] = list(self.aspects)
-        if self.text is not None and self.text.lora is not None:
-            plain["text"]["lora"]["target_modules"] = list(self.text.lora.target_modules)
-        return plain
+        """Values for config.json, with the metric's name."""
+        return {"metric": SPEC.name, **asdict(self)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> VelaConfig:
@@ -235,29 +190,12 @@ class VelaConfig:
         Raises:
             CheckpointError: a setting is unknown or invalid, for example from a newer version of this library.
         """
+        # older checkpoints have `domain`, which says nothing of the network, and `head`: a row of weights an aspect
+        settings = {"fusion": None, **{key: value for key, value in plain.items() if key not in ("metric", "domain")}}
+        head = settings.pop("head", "per_aspect")
         try:
-            # older checkpoints have the entry `domain`, which says nothing of the network
-            settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
-            if settings.get("text") is not None:
-                text = _table("text", settings["text"])
-                if text.get("lora") is not None:
-                    text["lora"] = LoraSettings(**_table("text.lora", text["lora"]))
-                if "prompts" in text:
-                    prompts = _table("text.prompts", text["prompts"])
-                    text["prompts"] = {
-                        aspect: Prompt(**_table(f"text.prompts.{aspect}", texts)) for aspect, texts in prompts.items()
-                    }
-                settings["text"] = TextConfig(**text)
-            if settings.get("image") is not None:
-                settings["image"] = ImageConfig(**_table("image", settings["image"]))
-            if settings.get("fusion") is not None:
-                settings["fusion"] = FusionSettings(**_table("fusion", settings["fusion"]))
-            head = settings.pop("head", "per_aspect")  # older checkpoints state it: a row of weights for each aspect
             if head != "per_aspect":
-                raise ValueError(f"head must be 'per_aspect', got {head!r}")
-            absent = {entry.name for entry in fields(cls)} - set(settings) - {"fusion"}  # the oldest have no fusion
-            if absent:
-                raise ValueError(f"{', '.join(sorted(absent))} not stated")
-            return cls(**settings)
-        except (TypeError, ValueError, KeyError) as error:
+                raise ConfigError(f"head must be 'per_aspect', got {head!r}")
+            return cls.of(settings)
+        except ConfigError as error:
             raise CheckpointError(f"not a VELA configuration that this version can read: {error}") from error

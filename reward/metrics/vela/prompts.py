@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reward.errors import ConfigError
+from reward.metrics.settings import Settings
+
 
 @dataclass(frozen=True)
-class Prompt:
+class Prompt(Settings):
     """The prompt texts of one aspect. They are stored in the checkpoint, because the weights are trained on them.
 
     Args:
@@ -18,8 +21,10 @@ class Prompt:
         cue: start of the assistant turn, which a score would follow.
 
     Raises:
-        ValueError: a field is not a text, or a placeholder is missing or repeated.
+        ConfigError: a field is not a text, or a placeholder is missing or repeated.
     """
+
+    place = "text.prompts."
 
     system: str
     references: str = "Reference captions, written by people who saw the image:\n{references}\n\n"
@@ -27,12 +32,10 @@ class Prompt:
     cue: str = "Score:"
 
     def __post_init__(self) -> None:
-        for field in ("system", "references", "candidate", "cue"):
-            if not isinstance(getattr(self, field), str):
-                raise ValueError(f"prompt text {field!r} must be a text, got {getattr(self, field)!r:.200}")
+        super().__post_init__()
         for field, mark in (("references", "{references}"), ("candidate", "{candidate}")):
             if getattr(self, field).count(mark) != 1:
-                raise ValueError(f"prompt text {field!r} must hold {mark} exactly once, got {getattr(self, field)!r}")
+                raise ConfigError(f"prompt text {field!r} must hold {mark} exactly once, got {getattr(self, field)!r}")
 
 
 def _rubric(aspect: str, meaning: str, levels: Sequence[str]) -> Prompt:
