@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reward.decoding.selection import rerank
     from reward.registry import list_metrics, load_scorer, metric_spec
     from reward.rewards.async_reward import AsyncReward
-    from reward.rewards.combined_reward import CombinedReward, WeightedReward
+    from reward.rewards.combined_reward import CombinedReward
     from reward.rewards.metric_reward import MetricReward
     from reward.rewards.named_rewards import (
         BeitScoreReward,
@@ -48,7 +48,6 @@ _HOMES = {
     "ScoreTable": "reward.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",
     "VelaReward": "reward.rewards.named_rewards",
-    "WeightedReward": "reward.rewards.combined_reward",
     "beitscore_reward": "reward.rewards.named_rewards",
     "list_metrics": "reward.registry",
     "load_scorer": "reward.registry",
@@ -70,7 +69,6 @@ __all__ = [
     "ScoreTable",
     "TournamentReward",
     "VelaReward",
-    "WeightedReward",
     "beitscore_reward",
     "list_metrics",
     "load_scorer",

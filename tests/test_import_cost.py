@@ -48,7 +48,7 @@ def cost(code: str) -> tuple[float, list[str]]:
         "import reward.cli.main",
         "import reward.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
         "import reward.metrics.beitscore",
-        "from reward import *; VelaReward('name/repo', {'desc': 1}); WeightedReward([(BeitScoreReward(), 1)])",
+        "from reward import *; VelaReward('name/repo', {'desc': 1}); CombinedReward([BeitScoreReward()])",
         "import integrations",
     ],
 )

@@ -25,7 +25,7 @@ from integrations.demo.grpo import Written, make_trainer
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.run import SEED
 from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
-from reward import BeitScoreReward, VelaReward, WeightedReward
+from reward import BeitScoreReward, CombinedReward, VelaReward
 from reward.metaeval import markdown_table
 from reward.scenes import make_dataset
 
@@ -105,7 +105,7 @@ def make_reward(options: argparse.Namespace) -> Any:
     if options.reward in ("beitscore", "both"):
         made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
     if options.reward == "both":
-        return WeightedReward([(made["vela"], 0.7), (made["beitscore"], 0.3)], name="both")
+        return CombinedReward([made["vela"], made["beitscore"]], weights=[0.7, 0.3], name="both")
     return made[options.reward]
 
 

@@ -1,4 +1,4 @@
-"""CombinedReward: several rewards as one reward function; WeightedReward, their weighted mean."""
+"""CombinedReward: several rewards as one reward function."""
 
 from __future__ import annotations
 
@@ -184,33 +184,6 @@ class CombinedReward:
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, how={self.how!r}, {parts})"
-
-
-class WeightedReward(CombinedReward):
-    """The weighted mean of reward functions, written in pairs; see `CombinedReward`.
-
-    Args:
-        parts: (reward function, weight), in either order, at least one.
-        name: default: `weighted` and the names of the parts, as in `weighted_vela_length`.
-
-    Example:
-        >>> WeightedReward([("length", 1), (0.5, "unigram")]).weights.round(2).tolist()
-        [0.67, 0.33]
-    """
-
-    def __init__(self, parts: Sequence[tuple[Any, Any]], *, name: str | None = None) -> None:
-        if not isinstance(parts, (list, tuple)):
-            raise TypeError(f"parts must be a list of (reward function, weight), got {parts!r:.80}")
-        for place, entry in enumerate(parts):
-            if not isinstance(entry, (tuple, list)) or len(entry) != 2:
-                raise TypeError(f"parts[{place}] must be (reward function, weight), got {entry!r:.80}")
-        pairs = [part[::-1] if _is_reward(part[1]) and not _is_reward(part[0]) else part for part in parts]
-        super().__init__([reward for reward, _ in pairs], weights=[weight for _, weight in pairs], name=name)
-        self.__name__ = name or "_".join(["weighted", *self.part_names])
-
-
-def _is_reward(part: Any) -> bool:
-    return callable(part) or isinstance(part, str)
 
 
 def _checked_part(part: Any, place: int) -> Any:

@@ -91,43 +91,29 @@ class RepetitionReward(MetricReward):
     """The share of distinct n-grams in a caption: 1 if none is repeated, less if words are repeated.
 
     Over a whole caption this share falls with length, even for good text. It is therefore the mean over windows of
-    `window` words, which does not detect repetition at a greater distance. With `relative=True` it is divided by the
-    share for the references in windows of the same length (or a whole reference, if that is shorter), and capped at 1.
-    A caption without a word gets 0.
+    `window` words, which does not detect repetition at a greater distance. A caption without a word gets 0.
 
     Args:
         n: words of an n-gram, see `reward.words.words_of`; case and punctuation do not count. A caption with fewer
             words gets 1.
         window: words of a window, at least n. A shorter caption is one window.
-        relative: whether the share is relative to the references. A row without references then gets None.
         name: in the logs, `repetition` by default.
-        options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
+        options: further arguments of `MetricReward`: strip_thinking, on_error.
 
     Example:
         >>> RepetitionReward(n=2)(["Describe."] * 2, ["A red star on grass.", "The star, the star, the star."])
         [1.0, 0.4]
     """
 
-    def __init__(
-        self, n: int = 2, *, window: int = 40, relative: bool = False, name: str = "repetition", **options: Any
-    ) -> None:
+    def __init__(self, n: int = 2, *, window: int = 40, name: str = "repetition", **options: Any) -> None:
         if n < 1 or window < n:
             raise ConfigError(f"a RepetitionReward needs 1 <= n <= window, got n={n}, window={window}")
-        rate = partial(_variety, n=n, window=window, relative=relative)
-        super().__init__(_TextScorer("repetition", rate, relative), name=name, **options)
+        rate = partial(_variety, n=n, window=window)
+        super().__init__(_TextScorer("repetition", rate, needs_references=False), name=name, **options)
 
 
-def _variety(text: str, references: Sequence[str], *, n: int, window: int, relative: bool) -> float:
+def _variety(text: str, references: Sequence[str], *, n: int, window: int) -> float:
     words = words_of(text)
-    if not relative:
-        return _distinct_share(words, n, window)
-    # not limited by the reference: in windows as short as a short one, a phrase of its length never comes twice
-    window = min(window, len(words))
-    own, others = _distinct_share(words, n, window), [_distinct_share(words_of(each), n, window) for each in references]
-    return float(np.mean([min(1.0, own / other) for other in others]))
-
-
-def _distinct_share(words: list[str], n: int, window: int) -> float:
     if min(len(words), window) < n:
         return 1.0
     grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from integrations.hf_generate import BestOfN, rerank
-from reward import BeitScoreReward, CaptionSample, VelaReward, WeightedReward, load_scorer
+from reward import BeitScoreReward, CaptionSample, CombinedReward, VelaReward, load_scorer
 from tests.integrations.short_training import noise_images, train, with_images
 from tests.toys.toy_captioners import llava, llava_inputs
 
@@ -32,8 +32,7 @@ def test_grpo_with_both_metrics_as_separate_reward_functions_and_as_one(
         vela = VelaReward(scene_vela_folder, WEIGHTS, name=names[0], device="cpu")
         return [vela, BeitScoreReward(scene_beitscore_folder, name=names[1], device="cpu")]
 
-    parts = list(zip(both_named("own", "other"), (0.7, 0.3), strict=True))
-    mix = pickle.loads(pickle.dumps(WeightedReward(parts, name="mix")))
+    mix = pickle.loads(pickle.dumps(CombinedReward(both_named("own", "other"), weights=[0.7, 0.3], name="mix")))
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 8}
     options = {**sizes, "reward_weights": [0.7, 0.3, 0.0], "log_completions": True}
     for entry in train([*both_named("vela", "beitscore"), mix], with_images(IMAGES), tmp_path, **options):

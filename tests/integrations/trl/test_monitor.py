@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from integrations.trl import ResumeWeights, RewardMonitor, load_policy
-from reward import MetricReward, WeightedReward
+from reward import CombinedReward, MetricReward
 from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, policy_in, with_images
 from tests.integrations.trl.watched import EVALUATING, RISES, TRUTHS, Planted, captioned, held_out, watched, words
@@ -200,7 +200,7 @@ def test_two_processes_keep_every_image_once(tmp_path):
             {"rewards": [MetricReward("length", name="one")], "second": MetricReward("length", name="other")},
             "optimised",
         ),
-        ({"rewards": [WeightedReward([(words, 0.5), (captioned, 0.5)])], "second": captioned}, "or a part of it"),
+        ({"rewards": [CombinedReward([words, captioned])], "second": captioned}, "or a part of it"),
     ],
 )
 def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):

@@ -10,7 +10,7 @@ from datasets import Dataset, Features, Image, List, Value
 from packaging.version import Version
 
 from integrations.trl import make_prompt_dataset
-from reward import CombinedReward, LengthReward, RepetitionReward, WeightedReward
+from reward import CombinedReward, LengthReward, RepetitionReward
 from reward.rewards.metric_reward import MetricReward
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
 from tests.toys.toy_scorer import ToyScorer
@@ -101,7 +101,7 @@ def test_a_nested_combination_logs_its_parts(rows, tmp_path):
     toy = MetricReward(ToyScorer(), name="toy")
     both = CombinedReward([toy.aspect("brev"), RepetitionReward(n=1)], "harmonic", name="both")
     brief = CombinedReward([both, LengthReward(high=3, margin=6)], "product", name="brief")
-    nested = WeightedReward([(brief, 1), (MetricReward("length", name="words"), 0.25)], name="nested")
+    nested = CombinedReward([brief, MetricReward("length", name="words")], weights=[1, 0.25], name="nested")
     data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
     for entry in train([nested], data, tmp_path, scale_rewards="batch"):
         expected = (float(entry["nested/brief"]) + 0.25 * float(entry["nested/words"])) / 1.25

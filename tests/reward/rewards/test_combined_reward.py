@@ -1,4 +1,4 @@
-"""CombinedReward and WeightedReward: what they give for any numbers of their parts, what they pass on and refuse."""
+"""CombinedReward: what it gives for any numbers of its parts, what it passes on and refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from PIL import Image
 from transformers import TrainerState
 
 from integrations.hf_generate import rerank
-from reward import CaptionSample, CombinedReward, MetricReward, WeightedReward
+from reward import CaptionSample, CombinedReward, MetricReward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_log import TrainerLog
@@ -109,31 +109,29 @@ def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first: float, second
         "geometric": np.array(a) ** shares[0] * np.array(b) ** shares[1],
     }
     for factor in (1, scale):
-        pairs = WeightedReward([(A, first * factor), (second * factor, B)])  # in either order
-        assert of_columns(pairs, a, b) == pytest.approx(expected["mean"], abs=1e-12)
         for how, values in expected.items():
             combined = CombinedReward([A, B], how, weights=[first * factor, second * factor])  # type: ignore[arg-type]
             assert of_columns(combined, a, b) == pytest.approx(values, abs=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("parts", "texts", "rewards"),
+    ("parts", "weights", "texts", "rewards"),
     [
-        ([(COLOUR, 3), (polite, -1)], ["red", "red please"], [1.5, 0.25]),  # a negative weight is a penalty
-        ([(sometimes, 1), (polite, 1)], ["none", "nan", "inf", "fine"], [None, None, None, 0.25]),
-        ([(sometimes, 0), (polite, 1)], ["none", "nan", "inf", "fine"], [0.0] * 4),
-        ([(WHOLE, 0.5), (polite, 0.5)], ["it will fail", "", "red"], [None, 0.0, 0.5]),
+        ([COLOUR, polite], [3, -1], ["red", "red please"], [1.5, 0.25]),  # a negative weight is a penalty
+        ([sometimes, polite], None, ["none", "nan", "inf", "fine"], [None, None, None, 0.25]),
+        ([sometimes, polite], [0, 1], ["none", "nan", "inf", "fine"], [0.0] * 4),
+        ([WHOLE, polite], [0.5, 0.5], ["it will fail", "", "red"], [None, 0.0, 0.5]),
     ],
 )
-def test_rewards_of_rows(parts: list[Any], texts: list[str], rewards: list[float | None]) -> None:
-    assert call(WeightedReward(parts), texts) == rewards
+def test_rewards_of_rows(parts: list[Any], weights: Any, texts: list[str], rewards: list[float | None]) -> None:
+    assert call(CombinedReward(parts, weights=weights), texts) == rewards
 
 
 @pytest.mark.parametrize(
     "reward",
     [
         *(CombinedReward([A, B], how) for how in ("product", "min", first_counts_most)),  # type: ignore[arg-type]
-        WeightedReward([(CombinedReward([A, B], "min"), 1), (B, 0.5)]),
+        CombinedReward([CombinedReward([A, B], "min"), B], weights=[1, 0.5]),
     ],
     ids=lambda reward: reward.__name__,
 )
@@ -166,7 +164,7 @@ def test_parts_get_every_column_and_the_loggers() -> None:
         return [1.0] * len(completions)
 
     log, extra = TrainerLog(), dict[str, list[Any]]()
-    combined = WeightedReward([(WHOLE, 1), (nosy, 1), (sometimes, 2)], name="both")
+    combined = CombinedReward([WHOLE, nosy, sometimes], weights=[1, 1, 2], name="both")
     call(combined, ["red", "none"], scene=["a", "b"], log_metric=log, log_extra=extra.__setitem__)
     assert (seen["scene"], seen["prompts"]) == (["a", "b"], ["Describe."] * 2)
     shares = {"both/toy": 0.75, "both/nosy": 0.0, "both/sometimes": 0.5, "both/unscored": 0.5}
@@ -176,17 +174,17 @@ def test_parts_get_every_column_and_the_loggers() -> None:
 
 
 def test_combinations_nest_and_get_different_names() -> None:
-    inner = WeightedReward([(polite, 1)])
+    inner = CombinedReward([polite])
     outer = CombinedReward([inner, inner, functools.partial(polite)])
-    assert inner.__name__ == "weighted_polite"
-    assert outer.part_names == ["weighted_polite", "weighted_polite_2", "polite"]
-    assert outer.__name__ == "mean_weighted_polite_weighted_polite_2_polite"
+    assert inner.__name__ == "mean_polite"
+    assert outer.part_names == ["mean_polite", "mean_polite_2", "polite"]
+    assert outer.__name__ == "mean_mean_polite_mean_polite_2_polite"
     state = TrainerState()
     call(outer, ["please"], trainer_state=state)
-    with pytest.raises(ConfigError, match="two rewards of this trainer are named 'weighted_polite'"):
-        call(WeightedReward([(polite, 2)]), ["please"], trainer_state=state)
+    with pytest.raises(ConfigError, match="two rewards of this trainer are named 'mean_polite'"):
+        call(CombinedReward([polite]), ["please"], trainer_state=state)
     assert call(outer, ["please"]) == [1.0]
-    assert WeightedReward([(polite, 1)], name="mine").__name__ == "mine"
+    assert CombinedReward([polite], name="mine").__name__ == "mine"
 
 
 def test_it_chooses_captions() -> None:
@@ -195,7 +193,7 @@ def test_it_chooses_captions() -> None:
     reward = CombinedReward([brief, COLOUR])
     assert reward.rewards([CaptionSample(text, image="a.png") for text in captions]) == pytest.approx([1 / 3, 1, 0.5])
     assert rerank(captions, image="a.png", reward=reward) == [1, 2, 0]
-    assert rerank(["A star.", "A star, please."], reward=WeightedReward([(polite, 1), (COLOUR, 0)])) == [1, 0]
+    assert rerank(["A star.", "A star, please."], reward=CombinedReward([polite, COLOUR], weights=[1, 0])) == [1, 0]
     assert reward.reason(CaptionSample("red")) == "toy_brev: metric 'toy' needs an image, but the sample has none"
 
 
@@ -210,9 +208,7 @@ def test_bad_weights_are_refused(weights: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: WeightedReward(polite), TypeError, "parts must be a list of"),  # type: ignore[arg-type]
         (lambda: CombinedReward(WHOLE), TypeError, "parts must be a list of"),  # type: ignore[arg-type]
-        (lambda: WeightedReward([(polite, 1, 2)]), TypeError, r"parts\[0\] must be"),  # type: ignore[list-item]
         *(
             (lambda part=part: CombinedReward([polite, part]), TypeError, message)
             for part, message in [

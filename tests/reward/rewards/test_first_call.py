@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from reward import AsyncReward, CaptionSample, FleurReward, MetricReward, TournamentReward, WeightedReward
+from reward import AsyncReward, CaptionSample, CombinedReward, FleurReward, MetricReward, TournamentReward
 from reward.errors import InvalidSampleError
 from reward.judges import ScriptedJudge
 from tests.toys.picture_scorer import PictureScorer
@@ -104,8 +104,8 @@ def test_later_calls_warn_and_a_resumed_reward_starts_again(caplog: pytest.LogCa
     "make",
     [
         lambda: MetricReward(ToyScorer()).aspects()[1],
-        lambda: WeightedReward([(MetricReward("length"), 1), (MetricReward(ToyScorer()), 1)]),
-        lambda: WeightedReward([(MetricReward(ToyScorer()).aspects()[0], 1)]),
+        lambda: CombinedReward([MetricReward("length"), MetricReward(ToyScorer())]),
+        lambda: CombinedReward([MetricReward(ToyScorer()).aspects()[0]]),
         lambda: TournamentReward(ScriptedJudge()),
         lambda: FleurReward(ScriptedJudge()),
     ],

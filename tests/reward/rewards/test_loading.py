@@ -18,7 +18,6 @@ from reward import (
     MetricReward,
     TournamentReward,
     VelaReward,
-    WeightedReward,
     load_scorer,
 )
 from reward.errors import CheckpointError
@@ -97,7 +96,7 @@ def test_load_loads_at_once_and_gives_the_reward_back():
 def test_load_reaches_every_part_of_a_combination():
     parts = [MetricReward("length", name=name) for name in "abcd"]
     plain = lambda completions, **kwargs: [0.0] * len(completions)  # noqa: E731
-    whole = WeightedReward([(CombinedReward(parts[:1], "min"), 1), (AsyncReward(parts[1]).reward, 1), (plain, 1)])
+    whole = CombinedReward([CombinedReward(parts[:1], "min"), AsyncReward(parts[1]).reward, plain])
     assert whole.load() is whole
     parts[2].aspect("length").load()
     waiting = AsyncReward(parts[3])

@@ -25,7 +25,7 @@ from transformers import TrainerState
 import reward as reward_package
 from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
-from reward.rewards.combined_reward import WeightedReward
+from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from reward.samples import CaptionSample
@@ -288,7 +288,7 @@ def test_an_aspect_takes_no_score_of_the_rows_before():
     "make",
     [
         lambda: MetricReward(ToyScorer(), name="caption"),
-        lambda: WeightedReward([(MetricReward(ToyScorer(), name="caption"), 1)]),
+        lambda: CombinedReward([MetricReward(ToyScorer(), name="caption")]),
         lambda: MetricReward(ToyScorer(), name="caption").aspects()[0],
     ],
 )

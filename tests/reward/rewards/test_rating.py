@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from reward import CaptionSample, MetricReward, WeightedReward, load_scorer
+from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
 from reward.errors import ConfigError, UnknownMetricError
 from reward.rewards.rating import rates_captions
 from tests.toys.toy_scorer import ToyScorer
@@ -25,7 +25,7 @@ def test_names_scorers_and_rewards_rate_captions_alike(reward: Any) -> None:
 
 def test_what_rates_captions_is_given_back_itself() -> None:
     length = MetricReward("length")
-    for reward in (length, MetricReward(ToyScorer()).aspects()[0], WeightedReward([(length, 1)])):
+    for reward in (length, MetricReward(ToyScorer()).aspects()[0], CombinedReward([length])):
         assert rates_captions(reward) is reward
 
 
@@ -64,7 +64,7 @@ def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: A
         (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
         (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
         (needs_more, ConfigError, "needs_more needs solution, completion_ids, and captions come with prompts, comp"),
-        (WeightedReward([("length", 1), (needs_more, 1)]), ConfigError, "needs_more needs solution"),
+        (CombinedReward(["length", needs_more]), ConfigError, "needs_more needs solution"),
         ("no such metric", UnknownMetricError, "no such metric"),
     ],
 )
