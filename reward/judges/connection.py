@@ -73,7 +73,8 @@ class Connection:
         self._place = self.base_url or "the default address"
         self._free = threading.BoundedSemaphore(self.concurrency)
         self._urls: dict[str | None, str] = {}
-        self._probing, self._hears_system = threading.Lock(), self.base_url is None or None  # OpenAI's own does
+        self._probing = threading.Lock()
+        self._hears_system: bool | None = True if self.base_url is None else None  # OpenAI's own does
         self._length_field = "max_tokens"
         self._told: set[str] = set()  # other models that answered
 
