@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from reward.checkpoints import (
 from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, did_you_mean, nearest
 from reward.fingerprints import split_sources
 from reward.json_files import read_json
-from reward.judges.base import Judge
+from reward.judges.base import Judge, Usage
 from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
@@ -45,6 +45,9 @@ class MetricSource:
         revision: of a Hub id.
         is_column: whether it is a column.
         options: of its own, as pairs of name and value; see `reward.metrics.options`.
+
+    Attributes:
+        usages: what the judges do that were loaded with it in this process.
     """
 
     name: str
@@ -52,6 +55,7 @@ class MetricSource:
     revision: str | None = None
     is_column: bool = False
     options: tuple[tuple[str, Any], ...] = ()
+    usages: list[Usage] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> MetricSource:
@@ -133,7 +137,9 @@ class MetricSource:
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
         own = {"revision": self.revision} if self.revision else {}
-        return load_scorer(self.name, self.source, **options | own | dict(self.options))
+        scorer = load_scorer(self.name, self.source, **options | own | dict(self.options))
+        self.usages.extend(each.usage for each in getattr(getattr(scorer, "scorer", scorer), "judges", ()))
+        return scorer
 
 
 def _split_revision(source: str) -> tuple[str, str | None]:

@@ -101,7 +101,7 @@ class JudgingOptions:
                 progress=not figures.quiet,
             )
         finally:
-            print_usage(quiet=figures.quiet)
+            print_usage([judge.usage], quiet=figures.quiet)
         console = terminal.console(stderr=True)
         if judged.already_done:
             print_done(self.output, "battles and settings", "asked")

@@ -126,7 +126,7 @@ def caption(
             **{name: value for name, value in scoring.items() if value is not None},
         )
     finally:
-        print_usage(captioner.usage, by="model", quiet=run.quiet)
+        print_usage([captioner.usage], by="model", quiet=run.quiet)
     _report(summary, quiet=run.quiet)
 
 

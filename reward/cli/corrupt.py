@@ -145,7 +145,7 @@ def corrupt(
             done = f"{made.rows:,} captions -> {output}"
         _report(counts, dropped, done, None if sum(counts.values()) else nothing, run.quiet)
     finally:
-        print_usage(quiet=run.quiet)
+        print_usage([] if asked is None else [asked.usage], quiet=run.quiet)
 
 
 def _names(text: str | None) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,13 +162,13 @@ def _by(metric: str, checkpoint: str | None) -> str:
     return f"{metric}={checkpoint}" if checkpoint else metric
 
 
-def print_usage(usage: Usage | None = None, *, by: str = "judge", quiet: bool) -> None:
-    """Says what a model that was asked has done, by default all judges together; nothing if none was asked."""
-    from reward.judges.sources import take_usage
-
-    usage = take_usage() if usage is None else usage
-    if not quiet and usage.answered + usage.cached:
-        terminal.console(stderr=True).print(usage_line(usage, by))
+def print_usage(usages: Sequence[Usage], *, by: str = "judge", quiet: bool) -> None:
+    """Says what models that were asked have done together; nothing if none was asked."""
+    if quiet or not usages:
+        return
+    total = type(usages[0])(*map(sum, zip(*map(astuple, usages), strict=True)))
+    if total.answered + total.cached:
+        terminal.console(stderr=True).print(usage_line(total, by))
 
 
 def usage_line(usage: Usage, by: str = "judge") -> str:

@@ -133,9 +133,10 @@ def score(
         arguments |= {"output": _output(output, data, "scores"), **_joined(data, annotations, layout)}
     else:
         arguments |= {"data": data, "output": output, "annotations": annotations}
+    chosen = metrics.chosen()
     try:
         summary = (score_on or score_dataset)(
-            scorer=metrics.chosen(),
+            scorer=chosen,
             weights=parse_weights(weights),
             candidate_column=candidate_column,
             strip_thinking=strip_thinking,
@@ -144,7 +145,7 @@ def score(
             **arguments,
         )
     finally:
-        print_usage(quiet=run.quiet)
+        print_usage([usage for each in chosen for usage in each.usages], quiet=run.quiet)
     report_scores(summary, quiet=run.quiet, what="scored", shows_rows=output is None)
 
 
@@ -195,9 +196,10 @@ def rerank(
     from reward.scoring.dataset import rerank_dataset
 
     arguments = {**vars(columns), **vars(device), **speed.given(), **_joined(data, annotations, columns)}
+    chosen = metrics.chosen()
     try:
         summary = rerank_dataset(
-            scorer=metrics.chosen(),
+            scorer=chosen,
             output=_output(output, data, "ranked"),
             weights=parse_weights(weights),
             candidates_column=candidates_column,
@@ -208,7 +210,7 @@ def rerank(
             **arguments,
         )
     finally:
-        print_usage(quiet=run.quiet)
+        print_usage([usage for each in chosen for usage in each.usages], quiet=run.quiet)
     report_scores(summary, quiet=run.quiet, what="reranked", shows_rows=output is None)
 
 

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError
-from reward.judges.base import Judge, Usage
+from reward.judges.base import Judge
 
 _NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
-_usages: list[Usage] = []
 
 
 def load_judge(
@@ -46,33 +45,15 @@ def load_judge(
             if len(models) != 1:
                 raise ConfigError(f"name the model behind {source}, as in {source}#{(models or ['name/model'])[0]}")
             (model,) = models
-        return _counted(ServerJudge(model, address, **settings))
+        return ServerJudge(model, address, **settings)
     _check(settings, LocalJudge.from_pretrained, "a model on this machine")
-    load = load or LocalJudge.from_pretrained
-    return LazyJudge(partial(_load, load, source, settings), source) if lazily else _load(load, source, settings)
+    loading = partial(load or LocalJudge.from_pretrained, source, **settings)
+    return LazyJudge(loading, source) if lazily else loading()
 
 
 def is_server(source: str) -> bool:
     """Whether a source is the address of a server."""
     return source.startswith(("http://", "https://"))
-
-
-def take_usage() -> Usage:
-    """What all judges together have done that were loaded since the last call."""
-    total = Usage()
-    while _usages:
-        for name, value in vars(_usages.pop()).items():
-            setattr(total, name, getattr(total, name) + value)
-    return total
-
-
-def _load(load: Callable[..., Judge], source: str, settings: dict[str, Any]) -> Judge:
-    return _counted(load(source, **settings))
-
-
-def _counted(judge: Judge) -> Judge:
-    _usages.append(judge.usage)
-    return judge
 
 
 def _read_json(text: str) -> Any:

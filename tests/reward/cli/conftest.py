@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from reward.cli.main import main
-from reward.judges.sources import take_usage
 from tests.toys.json_lines import write_lines
 
 Run: TypeAlias = Callable[..., tuple[str, str]]
@@ -29,7 +28,6 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def call(*arguments: object, code: int = 0) -> tuple[str, str]:
         monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
-        take_usage()  # of judges that other tests of this process have asked
         with pytest.raises(SystemExit) as stop:
             main()
         captured = capsys.readouterr()
