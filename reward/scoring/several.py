@@ -16,8 +16,9 @@ from reward.errors import CheckpointError, ConfigError, UnknownMetricError, Weig
 from reward.fingerprint_objects import fingerprint_scorer
 from reward.fingerprints import metric_identity
 from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.metrics.function_places import names_function
 from reward.metrics.options import check_options, metric_options, takes_option
-from reward.registry import MetricSource, as_scorer, loaded_if_remote, metric_spec
+from reward.registry import MetricSource, as_scorer, is_address, metric_spec
 
 _NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
 
@@ -245,9 +246,8 @@ class Metrics:
 
 def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
     if isinstance(part, MetricSource):
-        asked = loaded_if_remote(part.name, part.source, **{**options, **dict(part.options)})
-        if not isinstance(asked, str):
-            return asked
+        if any(map(names_function, (part.name, part.source))) or is_address(part.source):
+            return part.load(**options)  # they alone know their facts
         own = {name: options[name] for name in metric_options(part.spec) if name in options}
         return replace(part, options=tuple({**own, **dict(part.options)}.items()))
     part = as_scorer(part)
