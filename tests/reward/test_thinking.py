@@ -15,7 +15,7 @@ from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
-from reward.rewards.combined_reward import WeightedReward
+from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.scoring.batch_scorer import BatchScorer
 from reward.scoring.dataset import rerank_dataset, score_dataset
@@ -42,7 +42,7 @@ def lengths(completions: list[str], **_: Any) -> list[float]:
 
 
 def parts() -> Any:
-    return WeightedReward([(MetricReward("length"), 1.0), (MetricReward("length", name="again"), 0.0)])
+    return CombinedReward([MetricReward("length"), MetricReward("length", name="again")], weights=[1.0, 0.0])
 
 
 @pytest.mark.parametrize("call", [by_trainer, by_rewards, by_candidates])

@@ -6,7 +6,7 @@ import pytest
 
 from reward.decoding.selection import rate_candidates
 from reward.errors import InvalidSampleError
-from reward.rewards.combined_reward import WeightedReward
+from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from tests.toys.toy_scorer import ToyScorer
 
@@ -38,7 +38,7 @@ NONE_SCORED = r"no caption of image 1 \(of 2 different ones\) has a reward.* The
     [
         (MetricReward(ToyScorer()), "the caption says fail"),
         (MetricReward(ToyScorer()).aspects()[0], "the caption says fail"),
-        (WeightedReward([(MetricReward("length"), 1), (MetricReward(ToyScorer(), name="toy"), 1)]), "toy: the caption"),
+        (CombinedReward([MetricReward("length"), MetricReward(ToyScorer(), name="toy")]), "toy: the caption"),
         (lambda completions, **_: [None if "fail" in each else 1.0 for each in completions], "function gave None"),
     ],
 )

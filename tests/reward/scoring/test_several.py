@@ -14,7 +14,7 @@ import pytest
 
 from reward.errors import CapRewardError
 from reward.images import load_image
-from reward.rewards.combined_reward import WeightedReward
+from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
@@ -141,7 +141,7 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path, own: dict[s
     rows = write_lines(tmp_path / "rows.jsonl", [{"image": image, "candidate": each} for each in candidates])
     lists = write_lines(tmp_path / "lists.jsonl", [{"image": image, "candidates": candidates}])
     weights = {"vela": 3, "BEiTScore": 1} | {f"vela_{aspect}": weight for aspect, weight in (own or {}).items()}
-    mean = WeightedReward([(MetricReward("vela", weights=own), 3), (MetricReward("beitscore"), 1)])
+    mean = CombinedReward([MetricReward("vela", weights=own), MetricReward("beitscore")], weights=[3, 1])
     expected = mean.rewards([CaptionSample(each, image) for each in candidates[:3]])
     rerank_dataset(rows, metrics, tmp_path / "ranked.jsonl", weights=weights)
     ranked = read_lines(tmp_path / "ranked.jsonl")
