@@ -25,11 +25,13 @@ from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB, FakeDevice
 
 BF16, FP32 = torch.bfloat16, torch.float32
+STAYS = 24  # bytes on the GPU after a call: mean and deviation of pixels
 
 
-def make_scorer(name: str, gpu: FakeDevice, dtype: torch.dtype, layers: int = 36) -> Any:
+def make_scorer(name: str, gpu: FakeDevice, dtype: torch.dtype, layers: int = 2) -> Any:
+    """A metric of the papers' width and images; a few layers show what more of them would."""
     if name == "beitscore":
-        return BeitScoreScorer(*paper_sizes.beitscore(gpu, dtype))
+        return BeitScoreScorer(*paper_sizes.beitscore(gpu, dtype, layers=layers))
     if name == "clipscore":
         return ClipScorer(paper_sizes.clip_towers(gpu, dtype))
     preset = "paper-one-prompt" if name == "vela with one prompt" else "paper"
@@ -46,7 +48,7 @@ def make_scorer(name: str, gpu: FakeDevice, dtype: torch.dtype, layers: int = 36
 def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
     """Two images, one of them with three captions; the CPU waits for the GPU only to read results."""
     gpu = FakeDevice()
-    scorer = make_scorer(name, gpu, dtype, layers=2)
+    scorer = make_scorer(name, gpu, dtype)
     weights = gpu.bytes
     rows = [*paper_sizes.captions_of_one_image(3), *paper_sizes.captions_of_one_image(1, color="blue")]
     with gpu.run() as flops:
@@ -54,8 +56,8 @@ def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
     assert table.errors == {}
     assert table.scores.shape == (4, len(scorer.spec.aspects))
     assert flops() > 1e11
-    assert weights < gpu.peak < 1.25 * weights
-    assert gpu.bytes - weights <= 24  # nothing stays on the GPU but the mean and the deviation of three colours
+    assert weights < gpu.peak < weights + GIB / 4
+    assert gpu.bytes <= weights + STAYS
     reading = {"clipscore": {"reward/metrics/clipscore/scorer.py _unit": 2}}
     expected = {f"reward/metrics/{name.split()[0]}/scorer.py score_groups": 1}
     assert gpu.reads == reading.get(name, expected)
@@ -64,7 +66,7 @@ def test_scores_at_paper_size(name: str, dtype: torch.dtype) -> None:
 def test_a_group_of_a_trainer_shares_its_prefix() -> None:
     """The call that GRPO makes, for 4 captions of an image, takes far less work than 4 calls for one each."""
     gpu = FakeDevice()
-    reward = MetricReward(make_scorer("vela with adapters", gpu, BF16, layers=2))
+    reward = MetricReward(make_scorer("vela with adapters", gpu, BF16))
     rows = paper_sizes.captions_of_one_image(4)
 
     def call(some: list[CaptionSample]) -> list[float | None]:
@@ -100,8 +102,8 @@ def test_an_offloaded_reward_leaves_the_gpu_between_calls() -> None:
         assert gpu.bytes == 0
         for _ in range(2):
             assert reward.rewards(rows) == [1.0, 1.0]
-            assert gpu.bytes == 0
-    assert gpu.peak > GIB / 3
+            assert gpu.bytes <= STAYS
+    assert gpu.peak > GIB / 8
 
 
 def test_a_metric_without_network_is_not_offloaded() -> None:
@@ -119,7 +121,7 @@ def test_a_training_step_at_paper_size(name: str, device: str) -> None:
         network = paper_sizes.vela(gpu, BF16, layers=2)
         collate: Any = VelaCollator(network)
     else:
-        model, tokenizer = paper_sizes.beitscore(gpu, FP32)
+        model, tokenizer = paper_sizes.beitscore(gpu, FP32, layers=2)
         network = BeitScoreNetwork(model, tokenizer)
         collate = BeitScoreCollator(network)
     network.train()

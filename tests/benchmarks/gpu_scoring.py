@@ -107,15 +107,15 @@ def files(small: bool, folder: Path) -> Iterator[Row]:
         scorer, count = made[name](), 64 if small else 256 if name == "vela" else 1000
         bench_offline.write_rows(data, rows=count, group=8)
         few = bench_offline.samples_of(data, count)
-        rows = 128 if small else max(2048, min(12_000, round(10 * _rate(scorer, few) / 1024) * 1024))
+        rows = 128 if small else max(2048, min(12_288, round(8 * _rate(scorer, few) / 1024) * 1024))
         bench_offline.write_rows(data, rows=rows, group=8)
-        for workers in (1,) if small else (None, 0) if name == "beitscore" else (None,):
+        for workers in (1,) if small else (None, 0):
             yield {"metric": name} | _share(scorer, few, data, rows, workers)
 
 
 def large_files(small: bool, folder: Path) -> Iterator[Row]:
     """The same with pictures of a camera, in files of their own."""
-    size, count = ((400, 300), 16) if small else ((4000, 3000), 384)
+    size, count = ((400, 300), 16) if small else ((4000, 3000), 128)
     drawn, jpegs = list(make_dataset(8, seed=1)), []
     for row in drawn:
         file = BytesIO()
@@ -125,9 +125,11 @@ def large_files(small: bool, folder: Path) -> Iterator[Row]:
         (folder / f"{number}.jpg").write_bytes(jpegs[number % 8] + number.to_bytes(4, "big"))
     rows = [{"image": f"{row // 8}.jpg", "candidate": f"{drawn[row % 8]['cand']} {row}"} for row in range(8 * count)]
     write_lines(folder / "data.jsonl", rows)
-    few = [CaptionSample(row["candidate"], load_image(folder / row["image"])) for row in rows[: 64 if small else 256]]
+    few = [CaptionSample(row["candidate"], load_image(folder / row["image"])) for row in rows[: 64 if small else 128]]
     for name in ("beitscore", "clipscore"):
-        yield {"metric": name} | _share(scorers(small)[name](), few, folder / "data.jsonl", len(rows), None)
+        scorer = scorers(small)[name]()
+        for workers in (1,) if small else (None, 0):
+            yield {"metric": name} | _share(scorer, few, folder / "data.jsonl", len(rows), workers)
 
 
 def _rate(scorer: Any, rows: Sequence[CaptionSample]) -> float:

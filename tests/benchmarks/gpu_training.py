@@ -75,7 +75,7 @@ def grpo(small: bool, folder: Path) -> Iterator[Row]:
     rewards = [TimedReward(made[name]()) for name in ("clipscore", "beitscore" if small else "vela")]
     args = GRPOConfig(
         output_dir=str(folder / "trainer"),
-        max_steps=2,
+        max_steps=1,
         logging_steps=1,
         num_generations=CAPTIONS,
         per_device_train_batch_size=CAPTIONS,

@@ -72,8 +72,11 @@ _TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "p
 _IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
 
 
-def _clip(context_length: int) -> dict[str, Any]:
-    return {"embed_dim": 768, "vision_cfg": _IMAGE_TOWER, "text_cfg": {"context_length": context_length, **_TEXT_TOWER}}
+def _clip(context_length: int, layers: int) -> dict[str, Any]:
+    """Long-CLIP L/14, with at most so many layers in each tower."""
+    vision = {**_IMAGE_TOWER, "layers": min(layers, 24)}
+    text = {**_TEXT_TOWER, "layers": min(layers, 12), "context_length": context_length}
+    return {"embed_dim": 768, "vision_cfg": vision, "text_cfg": text}
 
 
 def vela(
@@ -94,7 +97,7 @@ def vela(
         **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
     tokens = {"start": _START, "end": _END, "pad": 0}
-    image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248), "tokenizer": tokens})
+    image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248, layers), "tokenizer": tokens})
 
     def make() -> VelaModel:
         model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=_WORDS)
@@ -108,9 +111,11 @@ def vela(
     return device.build(make)
 
 
-def beitscore(device: FakeDevice, dtype: torch.dtype) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+def beitscore(
+    device: FakeDevice, dtype: torch.dtype, *, layers: int = 12
+) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
     """BEiT-3 base at 480 pixels; the head is in float32, as in a checkpoint that was loaded with `dtype`."""
-    config = BeitScoreConfig()
+    config = BeitScoreConfig(layers=layers)
 
     def make() -> BeitScoreModel:
         model = BeitScoreModel(config)
@@ -145,7 +150,8 @@ def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> Tr
     text = {**tower, "vocab_size": vocab_size, "max_position_embeddings": 64, "projection_size": 1152}
     config = SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
     processor = SiglipProcessor(SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
-    return device.build(lambda: TransformersTowers(SiglipModel(config), processor).to(dtype=dtype).eval())
+    model = device.build(lambda: SiglipModel(config).to(dtype=dtype).eval())
+    return TransformersTowers(model, processor)  # the processor works on the CPU
 
 
 def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
