@@ -32,11 +32,11 @@ from tests.benchmarks.measuring import make_table, write_csv
 
 # Each section with the seconds that it may take.
 SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
-    "files": (gpu_scoring.files, 220),
+    "files": (gpu_scoring.files, 150),
     "captions": (gpu_scoring.captions, 100),
     "scores": (gpu_scoring.scores, 30),
-    "grpo": (gpu_training.grpo, 100),
-    "large_files": (gpu_scoring.large_files, 90),
+    "grpo": (gpu_training.grpo, 150),
+    "large_files": (gpu_scoring.large_files, 100),
     "libraries": (gpu_scoring.libraries, 50),
     "best_of_n": (gpu_training.best_of_n, 60),
     "py_spy": (gpu_scoring.py_spy, 40),

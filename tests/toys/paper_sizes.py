@@ -111,9 +111,7 @@ def vela(
     return device.build(make)
 
 
-def beitscore(
-    device: FakeDevice, dtype: torch.dtype, *, layers: int = 12
-) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+def beitscore(device: FakeDevice, dtype: torch.dtype, *, layers: int = 12) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
     """BEiT-3 base at 480 pixels; the head is in float32, as in a checkpoint that was loaded with `dtype`."""
     config = BeitScoreConfig(layers=layers)
 
