@@ -28,9 +28,7 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="Settings to start from; for names see below. Default: tiny; with --init, its training only."
-        ),
+        typer.Option(help="Settings to start from, see below; default: tiny. With --init, only its training counts."),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML or JSON file of settings that override the preset's.")
@@ -75,8 +73,8 @@ def train(
     Several data sets: --data A --data B trains on the rows of both, and on val of either or both it stops. Other shares
     are made with datasets.interleave_datasets.
 
-    --init goes on from a checkpoint, with its tokenizer and adapters. Settings that contradict its architecture are
-    refused; without --preset there are none.
+    --init goes on from a checkpoint, with its network, tokenizer and adapters, which settings cannot change: of a
+    preset, only its training counts.
 
     Several seeds: --seed 0 --seed 1 trains OUTPUT/seed-0 and OUTPUT/seed-1 and prints means and standard deviations.
     Seeds that are finished are kept, and more may be added.
@@ -110,8 +108,8 @@ def train(
     if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     base = dict(presets[preset or "tiny"])
-    if init is not None and preset is None:
-        base.pop("model")  # the checkpoint says what the network is
+    if init is not None:  # the checkpoint says what the network is
+        base["model"] = {name: value for name, value in base["model"].items() if name == "gradient_checkpointing"}
     settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
     runs = {output: settings}
     if len(seeds) > 1:

@@ -6,7 +6,7 @@ import importlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,7 @@ def train(
             these settings is not trained again, and finished stages are kept.
         command: the command that started the run, for the model card.
         init: folder or Hub id of a checkpoint of this metric to go on from, with its architecture, tokenizer and
-            weights; `config.model` may be empty. The result compares the figures before and after.
+            weights, which `config.model` must not state. The result compares the figures before and after.
         on_ready: called in the main process before the run, or each stage, when data and network are there.
 
     Returns:
@@ -99,13 +99,12 @@ def train(
     if init is not None:
         check_loading(init, metric=spec.name)
         start = resolve_checkpoint(init, metric=spec.name)
-        settings = training.checkpoint_settings(read_config(start, metric=spec.name))
-        if differing := list(_contradictions("model", config.model, settings)):
+        if stated := sorted(config.model.keys() - {"gradient_checkpointing"}):
             raise ConfigError(
-                f"the settings contradict the checkpoint {os.fspath(init)!r}: {'; '.join(differing)}. Leave "
-                "them out, or train without a checkpoint"
+                f"the checkpoint {os.fspath(init)!r} says what the network is: leave out the settings of model "
+                f"{', '.join(stated)}, or train without a checkpoint"
             )
-        spec = _trained_spec(spec, settings)
+        spec = _trained_spec(spec, read_config(start, metric=spec.name))
         record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
     process = begin(output, record, resume=resume)
     if (complete := finished(output)) is not None:
@@ -173,16 +172,6 @@ def _join_stages(
     process.wait_for_everyone()
     before = next(iter(stages.values())).before
     return TrainingResult(output, last.figures, last.steps, last.best_step, stages, before)
-
-
-def _contradictions(name: str, stated: Any, held: Any) -> Iterator[str]:
-    """What the settings say of a checkpoint that is not so; what they do not say is taken from it."""
-    if isinstance(stated, Mapping) and isinstance(held, Mapping):
-        for key, value in stated.items():
-            if key != "gradient_checkpointing":  # changes memory and time, and nothing else
-                yield from _contradictions(f"{name}.{key}", value, held.get(key))
-    elif stated != held and (stated or held):
-        yield f"{name} is {stated!r}, and of the checkpoint {held!r:.200}"
 
 
 def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:

@@ -44,10 +44,6 @@ class MetricTraining(Protocol):
         """The network of a checkpoint folder, to be trained on; what `settings` say of its architecture is ignored."""
         ...
 
-    def checkpoint_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """A checkpoint's config.json in the form of the table `model`."""
-        ...
-
     def make_collator(self, model: nn.Module) -> Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]:
         """A function from rows to a batch: first `labels` (N,) and `aspect` (N,), then the other inputs."""
         ...

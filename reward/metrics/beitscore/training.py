@@ -237,12 +237,6 @@ def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfi
         raise ConfigError(f"model settings: config: {error}") from error
 
 
-def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that describe a checkpoint, from its config.json."""
-    sizes = {name: value for name, value in config.items() if name not in ("metric", "domain")}
-    return {"beit3": None, "config": sizes, "tokenizer": {"vocab_size": config.get("vocab_size")}}
-
-
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     model, tokenizer = checkpoint.load_model(folder, device="cpu")

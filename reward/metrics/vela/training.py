@@ -63,16 +63,6 @@ def make_model(
     return _ready(VelaModel.from_config(config, tokenizer=tokenizer), settings, precision)
 
 
-def checkpoint_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that describe a checkpoint, from its config.json."""
-    settings = {name: value for name, value in config.items() if name not in ("metric", "domain")}
-    text = (settings.get("text") or {}).get("architecture")
-    image = (settings.get("image") or {}).get("architecture")
-    own = text or (image or {}).get("model_cfg", {}).get("text_cfg")
-    sizes = {"vocab_size": own.get("vocab_size")} if own else None
-    return {"head": "per_aspect", "fusion": None, **settings, "tokenizer": sizes}
-
-
 def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)

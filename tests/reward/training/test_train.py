@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_a_preset_trains_and_scores(name: str, backbones: dict[str, str], tmp_pa
         adapted = {key.split(".lora_A")[0].split(".")[-1] for key in trained if ".lora_A." in key}
         assert adapted == set(text["lora"]["target_modules"])
     if name == "paper":  # adapters go on where they are
-        again = make_config(PRESETS[name], FEW_STEPS, {"learning_rate": 1e-12}, {"model": _small(name, backbones)})
+        again = replace(config, learning_rate=1e-12, model={})
         with pytest.warns(UserWarning, match="did not help"):
             train("vela", "scenes", tmp_path / "again", again, init=tmp_path / "run")
         same = weights(tmp_path / "again")
