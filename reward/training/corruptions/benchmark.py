@@ -70,10 +70,6 @@ def make_pairs_benchmark(
     Returns:
         Counts of the pairs that were kept and dropped. A folder without pairs is not written.
 
-    Raises:
-        OutputError: the folder holds pairs already, or cannot be written.
-        ConfigError, JudgeError: see `rewrite_captions`.
-
     Source: BEiTScore, sections 4.1 and B, whose pairs all differ after CLIP token 77, except those of scene text.
     """
     folder, prompts = Path(folder), prompts or load_prompts(BENCHMARK_PROMPTS)
