@@ -54,21 +54,6 @@ def test_arrays_tensors_and_lists_of_one_are_images(vela):
         assert rerank(captions, image=same, reward=vela) == expected
 
 
-@pytest.mark.parametrize(
-    ("image", "reason"),
-    [
-        (None, "needs an image"),
-        ("https://example.org/a.png", "is an address and nothing is downloaded"),
-        ("nowhere.png", "does not exist"),
-        ([IMAGE, IMAGE], "expected one image, got a list of 2"),
-        (torch.zeros(1, 3, 4, 5), "is a batch"),
-    ],
-)
-def test_no_ranking_where_nothing_was_scored(vela, image, reason):
-    with pytest.raises(InvalidSampleError, match=f"no caption of image 0 .* The first, 'a': .*{reason}"):
-        rerank(["a", "a b c", "a b"], image=image, reward=vela)
-
-
 def test_any_iterable_with_an_order_is_ranked_and_nothing_else():
     assert rerank((text for text in ("a", "a b c")), reward="length") == [1, 0]
     assert rerank({"a": 1, "a b c": 2}.keys(), reward="length") == [1, 0]

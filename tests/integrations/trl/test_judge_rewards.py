@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-from pathlib import Path
 
 import pytest
 
 from reward import AsyncReward, FleurReward, HarmonicReward, TournamentReward
 from reward.judges import Answer, Question, ScriptedJudge
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train, with_images
-from tests.toys.rating_judges import save_choosing_judge, save_rating_judge
+from tests.toys.rating_judges import save_choosing_judge
 
 
 @pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)
@@ -48,13 +47,6 @@ def test_asynchronous_judges_overlap(trainer_class, config, tmp_path):
         assert 1 < float(entry["rewards/harmonic/mean"]) <= 4.5  # 1 for completions without a visible character
         assert float(entry["fleur/unscored"]) == 0
     assert threading.get_ident() not in threads
-
-
-def test_a_local_judge_rewards_a_policy(tmp_path: Path):
-    folder = save_rating_judge(tmp_path / "judge", "0")
-    logs = train([FleurReward(folder, name="fleur")], with_images(COLOURS), tmp_path, beta=0.0)
-    assert all(0 < float(entry["rewards/fleur/mean"]) < 1 for entry in logs)
-    assert all(float(entry["fleur/unscored"]) == 0 for entry in logs)
 
 
 def likes_letters(question):
