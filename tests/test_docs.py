@@ -89,27 +89,26 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> str:
 
 
 def run_bash(block: Block, page: Path) -> str:
-    """Commands of capreward run in this process, which has torch loaded, unless the block starts others beside them."""
-    if "trap " in block.code:
-        return run_in_a_shell(block.code, block, page)
-    parts = re.finditer(r".*<<'END'\n(?:.*\n)*?END$|.+", block.code.replace("\\\n", " "), re.MULTILINE)
+    """Commands of capreward run in this process, which has torch loaded; whatever else a shell can do, in a shell."""
+    lines = block.code.replace("\\\n", " ").splitlines()
+    if re.search(r"<<|trap |[^&]&$", block.code, re.MULTILINE):  # lines that belong together
+        return run_shell(block.code, block, page)
+    alone = [re.fullmatch(r"capreward [^|&;<>$`#]+", line) is not None for line in lines]
     return "".join(
-        run_command(part[0], page)
-        if re.fullmatch(r"capreward [^|&;<>$`#]+", part[0])
-        else run_in_a_shell(part[0], block, page)
-        for part in parts
+        run_command(line, page) if own else run_shell(line, block, page) for own, line in zip(alone, lines, strict=True)
     )
 
 
-def run_in_a_shell(code: str, block: Block, page: Path) -> str:
+def run_shell(code: str, block: Block, page: Path) -> str:
     environment = {
         **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "100",
     }
-    command = ["bash", "-euo", "pipefail", "-c", code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code], env=environment, capture_output=True, text=True, timeout=250
+    )
     assert done.returncode == 0, f"{page.name}:{block.line} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout
 
