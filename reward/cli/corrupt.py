@@ -12,7 +12,6 @@ from reward.cli.judges import JudgeSettings, read_settings
 from reward.cli.reports import print_done, print_usage
 
 if TYPE_CHECKING:
-    from reward.judges import Judge
     from reward.scoring.sources import Source
 
 
@@ -108,6 +107,8 @@ def corrupt(
     The model then sees the image, too. A pair is kept only if its captions are equal up to the token where a CLIP stops
     reading. Take another model than the one that made the training data.
     """
+    from reward.judges.sources import load_judge
+
     if judge is None:
         options.refuse({"rewrite": rewrite, "prompt": prompt, "judge_set": judge_set}, "goes with --judge")
     if retrieve is None:
@@ -121,7 +122,7 @@ def corrupt(
     from reward.training.corruptions.sampler import WORD_LEVEL
 
     source, kinds = _open(data, columns.split), _names(rewrite)
-    asked: Any = None if judge is None else _asked(judge, judge_set, sees=benchmark)
+    asked: Any = None if judge is None else load_judge(judge, lazily=True, **read_settings(judge_set))
     prompts = load_prompts(prompt or (BENCHMARK_PROMPTS if benchmark else None))
     how: dict[str, Any] = {"prompts": prompts, "progress": not run.quiet}
     try:
@@ -158,27 +159,6 @@ def _open(data: str, split: str | None) -> Source:
 
     name, _, folder = data.partition("=")
     return open_source(load_captions(name, Path(folder)) if folder and name in CAPTIONS else data, split=split)
-
-
-def _asked(judge: str, settings: list[str] | None, *, sees: bool) -> Judge:
-    from reward.judges.sources import load_judge
-
-    return load_judge(judge, None if sees else _load_rewriter, lazily=True, **read_settings(settings))
-
-
-def _load_rewriter(model: str, **settings: Any) -> Judge:
-    """A model that need not see."""
-    from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as SEEING
-
-    from reward.judges import LocalJudge
-    from reward.judges.language_model import load_language_model
-
-    try:
-        kind = AutoConfig.from_pretrained(model, revision=settings.get("revision"), trust_remote_code=False).model_type
-    except (OSError, ValueError):  # the loader says what is wrong
-        return LocalJudge.from_pretrained(model, **settings)
-    return LocalJudge.from_pretrained(model, **settings) if kind in SEEING else load_language_model(model, **settings)
 
 
 def _retriever(source: str, spm: Path | None, device: str | None, per_band: int) -> Any:

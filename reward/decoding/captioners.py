@@ -205,13 +205,10 @@ class LocalCaptioner:
     def check(self) -> str:
         """Loads the model; gives its fingerprint."""
         if self._loaded is None:
-            from transformers import AutoModelForImageTextToText, AutoProcessor
+            from reward.judges.loading import load_parts
 
-            from reward.judges.local import load_parts
-
-            classes = (AutoModelForImageTextToText, AutoProcessor)
             model, processor = load_parts(
-                self.name, classes, "captioner", revision=None, device=self._device, dtype=self._dtype
+                self.name, "captioner", revision=None, device=self._device, dtype=self._dtype, must_see=True
             )
             if not any(
                 getattr(each, "chat_template", None) for each in (processor, getattr(processor, "tokenizer", None))

@@ -1,4 +1,4 @@
-"""LocalJudge: any vision-language model of transformers, its probabilities read directly."""
+"""LocalJudge: any model of transformers that chats, its probabilities read directly."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
-from reward.checkpoints import resolve_checkpoint, unsharded_loading
+from reward.checkpoints import unsharded_loading
 from reward.errors import JudgeError
 from reward.fingerprint_objects import fingerprint_object
 from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, token_text
+from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 
@@ -24,40 +24,8 @@ _MOST_BLANKS = 8  # tokens of white space before an answer
 _LEFT_OUT = 1e-4  # white space that has no more probability than this, all its tokens together, is not stepped over
 
 
-def load_parts(
-    source: str | os.PathLike[str],
-    classes: tuple[Any, Any],
-    kind: str,
-    *,
-    revision: str | None,
-    device: torch.device | str | None,
-    dtype: torch.dtype | str | None,
-    trust_remote_code: bool = False,
-) -> tuple[Any, Any]:
-    """A model and what prepares its input, by two Auto classes of transformers; never with random weights.
-
-    A folder whose weights do not all have a place in the model is refused: with a head of its own, such as that of a
-    reward model, or adapters that are not merged, it is another model than the one that would answer.
-
-    Args:
-        kind: what the model is called in messages.
-        trust_remote_code: whether Python code in the folder may run.
-
-    Raises:
-        CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
-        ConfigError: no such device or dtype.
-    """
-    folder = resolve_checkpoint(source, metric=kind, revision=revision)
-    device = usable_device(device)
-    dtype = parse_dtype(None if dtype == "auto" else dtype) or "auto"
-    model, reader = load_pretrained(
-        folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code, strict=True
-    )
-    return model.to(device), reader
-
-
 class LocalJudge:
-    """A vision-language model on this machine.
+    """A vision-language model on this machine, or a language model, which reads questions without image alone.
 
     Prompts come from the model's chat template. Only questions with a temperature are sampled, and the settings of the
     model's generation config that change probabilities (temperature, repetition penalty) are not applied. What
@@ -113,7 +81,8 @@ class LocalJudge:
         """Loads model and processor.
 
         Args:
-            source: folder or Hub id of a model that `AutoModelForImageTextToText` knows.
+            source: folder or Hub id of a model tuned for chat that `AutoModelForImageTextToText` knows, or
+                `AutoModelForCausalLM`, such as Qwen3.
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
@@ -126,17 +95,8 @@ class LocalJudge:
                 the network.
             JudgeError: see the class.
         """
-        from transformers import AutoModelForImageTextToText, AutoProcessor
-
-        parts = (AutoModelForImageTextToText, AutoProcessor)
         model, processor = load_parts(
-            source,
-            parts,
-            "judge",
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            trust_remote_code=trust_remote_code,
+            source, "judge", revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
         )
         return cls(model, processor, batch_size=batch_size, name=os.fspath(source))
 

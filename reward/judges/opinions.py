@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
 from reward.judges.verdicts import own_words
@@ -137,9 +137,6 @@ class PositionBias:
     both_orders: int = 0
     inconsistent: int = 0
     reversed: int = 0
-
-    def __add__(self, other: PositionBias) -> PositionBias:
-        return PositionBias(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def first_share(self) -> float:

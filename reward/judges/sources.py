@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,15 +13,12 @@ from reward.judges.base import Judge
 _NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
 
 
-def load_judge(
-    source: str, load: Callable[..., Judge] | None = None, *, lazily: bool = False, **settings: Any
-) -> Judge:
+def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
     """The judge of a source.
 
     Args:
-        source: folder or Hub id of a vision-language model; or the address of an OpenAI-compatible server and, if it
+        source: see `LocalJudge.from_pretrained`; or the address of an OpenAI-compatible server and, if it
             has several models, the name of one, as in `"http://localhost:8000/v1#name/model"`.
-        load: loads a model of this machine, called with its name and settings; None loads a vision-language model.
         lazily: load a model of this machine at its first question.
         settings: of `ServerJudge`, such as `concurrency`, or of `LocalJudge.from_pretrained`, such as `dtype`;
             None counts as not given.
@@ -47,7 +43,7 @@ def load_judge(
             (model,) = models
         return ServerJudge(model, address, **settings)
     _check(settings, LocalJudge.from_pretrained, "a model on this machine")
-    loading = partial(load or LocalJudge.from_pretrained, source, **settings)
+    loading = partial(LocalJudge.from_pretrained, source, **settings)
     return LazyJudge(loading, source) if lazily else loading()
 
 

@@ -68,8 +68,7 @@ def rewrite_captions(
 
     Args:
         captions: N true captions.
-        judge: what answers: `reward.judges.language_model.load_language_model(...)`, a `LocalJudge`, a
-            `ServerJudge`, or anything with their `generate`.
+        judge: what answers: a `LocalJudge`, a `ServerJudge`, or anything with their `generate`.
         answers_file: SQLite file of the answers; belongs to one judge and one set of prompts.
         categories: names of categories in the prompts; None takes all.
         prompts: None takes the default, see `reward.training.corruptions.prompts.load_prompts`.

@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError, OutputError
-from reward.judges import Answer, Question, ScriptedJudge
-from reward.judges.language_model import load_language_model
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
 from reward.training.corruptions.prompts import load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
@@ -265,7 +264,7 @@ def folder(tmp_path_factory):
 
 def test_writes_what_the_model_writes(folder):
     """Against transformers' own greedy generation."""
-    judge = load_language_model(folder, device="cpu")
+    judge = LocalJudge.from_pretrained(folder, device="cpu")
     questions = [Question(f"Edit this: {text}", system="You edit.") for text in ("a star", "two green rings")]
     answers = judge.generate(questions, max_new_tokens=12)
     tokens = byte_tokenizer()
@@ -280,10 +279,12 @@ def test_writes_what_the_model_writes(folder):
 
 def test_images_missing_weights_and_folders_without_model_are_refused(folder, tmp_path):
     with pytest.raises(JudgeError, match="reads no images"):
-        load_language_model(folder, device="cpu").generate([Question("What is it?", image=Image.new("RGB", (8, 8)))])
+        LocalJudge.from_pretrained(folder, device="cpu").generate(
+            [Question("What is it?", image=Image.new("RGB", (8, 8)))]
+        )
     shutil.copytree(folder, tmp_path / "broken")
     weights = load_file(folder / "model.safetensors")
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks 1 weights .*\(model\.norm\.weight\)"):
-        load_language_model(tmp_path / "broken")
+        LocalJudge.from_pretrained(tmp_path / "broken")

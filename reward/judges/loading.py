@@ -1,0 +1,79 @@
+"""Loads the models that answer: those that see, and those that read texts alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
+from reward.checkpoints import resolve_checkpoint
+from reward.errors import JudgeError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def load_parts(
+    source: str | os.PathLike[str],
+    kind: str,
+    *,
+    revision: str | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | str | None,
+    trust_remote_code: bool = False,
+    must_see: bool = False,
+) -> tuple[Any, Any]:
+    """A vision-language model and its processor, or a language model and its tokenizer as one.
+
+    A folder whose weights do not all have a place in the model is refused: with a head of its own, such as that of a
+    reward model, or adapters that are not merged, it is another model than the one that would answer.
+
+    Args:
+        kind: what the model is called in messages.
+        trust_remote_code: whether Python code in the folder may run.
+        must_see: whether language models are refused.
+
+    Raises:
+        CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
+        ConfigError: no such device or dtype.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
+
+    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    device = usable_device(device)
+    dtype = parse_dtype(None if dtype == "auto" else dtype) or "auto"
+    reads_texts = not must_see and _reads_texts(folder, trust_remote_code)
+    classes = (AutoModelForCausalLM, AutoTokenizer) if reads_texts else (AutoModelForImageTextToText, AutoProcessor)
+    model, reader = load_pretrained(
+        folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code, strict=True
+    )
+    return model.to(device), _TextProcessor(reader) if reads_texts else reader
+
+
+def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:
+    """Whether a folder holds a language model without eyes."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+
+    try:
+        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code))
+    except Exception:  # whatever it is, loading says what is wrong
+        return False
+    return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+
+class _TextProcessor:
+    """A tokenizer with the interface of the processor that a judge expects; it switches thinking off."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.chat_template = tokenizer.chat_template
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
+        """Chat templates of text-only models expect the content of a message as a string, not as a list of parts."""
+        plain = []
+        for message in messages:
+            if any(part["type"] != "text" for part in message["content"]):
+                raise JudgeError("this model reads no images: leave the image out, or use a vision-language model")
+            plain.append({**message, "content": "".join(part["text"] for part in message["content"])})
+        return self.tokenizer.apply_chat_template(plain, enable_thinking=False, **options)
