@@ -1,7 +1,6 @@
 """Rewrites by a language model: prompts, answers, where these are kept; text-only models that write them."""
 
 import json
-import shutil
 
 import pytest
 import torch
@@ -9,10 +8,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from reward.errors import CheckpointError, ConfigError, InvalidSampleError, JudgeError, OutputError
+from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
 from reward.training.corruptions.prompts import load_prompts
@@ -277,14 +275,8 @@ def test_writes_what_the_model_writes(folder):
     assert answers[0].text != answers[1].text
 
 
-def test_images_missing_weights_and_folders_without_model_are_refused(folder, tmp_path):
+def test_it_sees_nothing(folder):
     with pytest.raises(JudgeError, match="reads no images"):
         LocalJudge.from_pretrained(folder, device="cpu").generate(
             [Question("What is it?", image=Image.new("RGB", (8, 8)))]
         )
-    shutil.copytree(folder, tmp_path / "broken")
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, tmp_path / "broken" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 weights .*\(model\.norm\.weight\)"):
-        LocalJudge.from_pretrained(tmp_path / "broken")
