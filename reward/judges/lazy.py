@@ -24,18 +24,14 @@ class LazyJudge:
     Example:
         >>> from reward.judges import ScriptedJudge
         >>> judge = LazyJudge(lambda: ScriptedJudge(lambda question: "4"), "scripted")
-        >>> judge.loaded, judge.generate([Question("How good?")])[0].text, judge.loaded
-        (False, '4', True)
+        >>> judge.usage.answered, judge.generate([Question("How good?")])[0].text, judge.usage.answered
+        (0, '4', 1)
     """
 
     def __init__(self, load: Callable[[], Judge], name: str) -> None:
         self.name, self._load, self._judge = name, load, None
         self.usage = Usage()  # the judge's own as soon as it is loaded
         self._lock = threading.Lock()
-
-    @property
-    def loaded(self) -> bool:
-        return self._judge is not None
 
     @property
     def fingerprint(self) -> str:

@@ -106,8 +106,7 @@ class FleurScorer(JudgedScorer):
         aspects = SPEC.aspects if draws is None else ("sampled",)
         texts = () if explanation is None else ("explanation",)
         self.spec = replace(SPEC, aspects=aspects, default_weights={aspects[0]: 1.0}, texts=texts)
-        self._digits_checked = draws is not None
-        if getattr(self.judge, "loaded", True):  # this would load a lazy judge
+        if draws is None:
             self._check_digits()
 
     def score_samples(
@@ -159,13 +158,10 @@ class FleurScorer(JudgedScorer):
         return reasons, lost
 
     def _check_digits(self) -> None:
-        if self._digits_checked:
-            return
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
         if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
             example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
             raise JudgeError(merged_message(self.judge.name, example))
-        self._digits_checked = True
 
     @property
     def reads_references(self) -> bool:
@@ -181,7 +177,6 @@ class FleurScorer(JudgedScorer):
 
     def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
         """See `JudgedScorer.rate`."""
-        self._check_digits()
         if self.draws is not None:
             return self._sampled([self._question(caption) for caption in captions], self.draws)
         grades = read_each(

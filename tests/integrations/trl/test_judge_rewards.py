@@ -59,8 +59,8 @@ def test_tournaments_of_a_local_judge_and_of_one_with_a_taste(tmp_path):
     folder = save_choosing_judge(tmp_path / "judge")
     reward = TournamentReward(str(folder), max_comparisons=4, name="duel", device="cpu")
     taste = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4)
-    assert not reward.tournament.judge.judge.loaded
-    assert reward.load().tournament.judge.judge.loaded
+    assert reward.tournament.judge.judge._judge is None
+    assert reward.load().tournament.judge.judge._judge is not None
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4}
     logs = train([reward, taste], with_images(COLOURS), tmp_path, **sizes, log_completions=True)
     for entry in logs:

@@ -189,5 +189,5 @@ def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles() -> None:
     assert judge.pieces("12") == ("1", "2")
     assert (loads, judge.usage.answered) == ([1], 5)
     copy = pickle.loads(pickle.dumps(judge))
-    assert (copy.loaded, copy.name) == (False, "later")
+    assert (copy.usage.answered, copy.name) == (0, "later")
     assert copy.generate([Question("b")])[0].text == "B"
