@@ -34,7 +34,6 @@ ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
     "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
     "ray_cluster": None,
     "object_store": None,
-    "bert_score": (("bert-score==0.3.13", "transformers==4.57.6", "torch===2.13.0"),),  # for worker_for.py
     "service": None,
     "balancer": None,  # nginx and HAProxy, by the system's packages
     # As vLLM's, with the newest vLLM whose torch is here for the CPU and which takes verl's transformers.
