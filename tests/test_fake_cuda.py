@@ -24,6 +24,8 @@ from reward.samples import CaptionSample
 from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB, FakeDevice
 
+pytestmark = pytest.mark.slow
+
 BF16, FP32 = torch.bfloat16, torch.float32
 STAYS = 24  # bytes on the GPU after a call: mean and deviation of pixels
 

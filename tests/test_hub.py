@@ -21,6 +21,8 @@ from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.toys.loopback_hub import LoopbackHub, loopback_hub
 
+pytestmark = pytest.mark.slow
+
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
 TEST_A = PARTS.index("dci_val")

@@ -12,6 +12,8 @@ import pytest
 
 from tests.toys.part_tasks import TASKS, Task
 
+pytestmark = pytest.mark.slow
+
 every_task = pytest.mark.parametrize("name", TASKS)
 
 

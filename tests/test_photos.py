@@ -72,12 +72,14 @@ def counted(make: Callable[[FakeDevice], Any]) -> tuple[int, float]:
     return sum(value.numel() for value in scorer.model.parameters()), flops() / CAPTIONS / 1e9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SCORERS)
 def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
     facts, (weights, gflops) = FACTS[source][1], counted(SCORERS[source])
     assert (facts.weights, facts.gflops) == (weights, pytest.approx(gflops, rel=0.005))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", JUDGES)
 def test_weights_of_a_judge_are_as_counted(source: str) -> None:
     if JUDGES[source] == "reranker":

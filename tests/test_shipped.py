@@ -29,6 +29,8 @@ from reward.scenes import (
     sample_scene,
 )
 
+pytestmark = pytest.mark.slow
+
 ASSETS = Path(reward.__file__).parent / "assets"
 
 

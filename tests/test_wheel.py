@@ -13,6 +13,8 @@ import pytest
 import reward
 from tests.wheel import PACKAGES, ROOT, build_wheel
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:

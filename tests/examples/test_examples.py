@@ -28,6 +28,8 @@ from tests.toys.json_lines import read_lines
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.rating_judges import save_rating_judge, strict_llava
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(score_captions.__file__).parent
 
 

@@ -25,6 +25,7 @@ def reward(request: pytest.FixtureRequest, scene_vela_folder: Path, scene_beitsc
     return BeitScoreReward(scene_beitscore_folder, device="cpu")
 
 
+@pytest.mark.slow
 def test_grpo_with_both_metrics_as_separate_reward_functions_and_as_one(
     scene_vela_folder: Path, scene_beitscore_folder: Path, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> None:
     hub.add_folder("owner/clip", folder)
     reference = open_clip.create_model(f"local-dir:{folder}")

@@ -28,6 +28,8 @@ from reward.metrics.beitscore import load_beit3
 from tests.toys.small_clip import small_clip
 from tests.toys.toy_clips import toy_clip
 
+pytestmark = pytest.mark.slow
+
 ASSETS = Path(reward.__file__).parent / "assets"
 GOLDEN = Path(__file__).parents[1] / "golden"
 VALUES = ("big", None, -1, [1, "x"])

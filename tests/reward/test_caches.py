@@ -98,6 +98,7 @@ def use(cache: TensorCache, seed: int) -> int:
     return wrong
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_cache_see_no_wrong_entry(tmp_path: Path) -> None:
     cache = TensorCache(tmp_path, "images", MODEL)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool, warnings.catch_warnings():

@@ -254,6 +254,7 @@ class TestSave:
 
 
 class TestHub:
+    @pytest.mark.slow
     def test_push_then_resolve_gives_the_same_checkpoint(self, tmp_path: Path, hub: LoopbackHub) -> None:
         (tmp_path / "local").mkdir()
         save_toy(tmp_path / "local", 3.0)

@@ -37,6 +37,8 @@ from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_hub import LoopbackHub
 
+pytestmark = pytest.mark.slow
+
 MODULE = """
 import numpy as np
 from reward.metrics.base import MetricSpec

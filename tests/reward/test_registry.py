@@ -171,6 +171,7 @@ def test_it_is_said_once_and_on_the_first_rank_only(
     assert caplog.text.count(WARNING) == times
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_one_line_for_all_its_processes(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     (tmp_path / "data.jsonl").write_text('{"file_name": "a.png", "candidate": "a star"}\n')

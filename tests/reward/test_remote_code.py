@@ -74,6 +74,7 @@ def _clip_on(folder: Path, text_cfg: dict[str, object]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_no_answer_on_stdin_runs_the_code_of_a_backbone(tmp_path: Path) -> None:
     marker = _plant(tmp_path / "backbone")
     folder = _vela_on(tmp_path / "backbone", tmp_path / "vela")
@@ -174,6 +175,7 @@ def _own_loaders() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["reward", "integrations", "examples"])
 def test_every_call_of_transformers_says_what_it_trusts(folder: str) -> None:
     ours = _own_loaders() | {"PeftModel"}  # puts an adapter on a network that is there, and imports nothing

@@ -93,6 +93,7 @@ def test_captions_of_a_folder_are_written_without(tmp_path: Path) -> None:
     assert "think" not in (tmp_path / "c.jsonl.candidates.jsonl").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [".jsonl", ".csv", ".parquet"])
 def test_files_of_captions_are_cut_on_request(form: str, tmp_path: Path) -> None:
     import datasets

@@ -96,6 +96,7 @@ def csv_line(cells: list[str]) -> str:
     return ",".join('"' + cell.replace('"', '""') + '"' for cell in cells) + "\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("references", [{"text": ["A star."]}, {"en": "A star.", "de": "Ein Stern."}])
 def test_a_dict_is_no_list_of_references(tmp_path: Path, references: dict[str, Any]) -> None:
     """Its keys would be scored; which of its values is meant, nobody can tell."""
@@ -131,6 +132,7 @@ def test_what_tables_write_for_a_missing_value_is_none(tmp_path: Path, missing: 
         assert read_label({"references": missing})[:2] == (None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

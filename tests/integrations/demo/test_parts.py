@@ -91,6 +91,7 @@ class Planted:
         return ScoreTable(np.array(rows, dtype=float), self.spec.aspects)
 
 
+@pytest.mark.slow
 def test_agreement_knows_the_truth_from_the_baselines_and_gives_a_single_score_for_every_aspect():
     rows = make_dataset(40, 5)
     truth = {row["cand"]: json.loads(row["truth"]) for row in rows}

@@ -19,6 +19,8 @@ from reward.errors import CheckpointError, OutputError
 from reward.scenes import make_dataset
 from tests.toys.json_lines import read_lines
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):

@@ -86,6 +86,7 @@ def inputs_of(processor, images=(IMAGE,)):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"include_greedy": True, "chunk": 2}])
 def test_best_of_n(trained, given):
     policy, processor = trained.model, trained.processing_class

@@ -73,6 +73,7 @@ def label(name: str) -> str:
     return json.dumps({"image": name, "references": ["A red star."]})
 
 
+@pytest.mark.slow
 def test_calls_in_threads_are_scored_together(picture: PictureMetric, photos: Path) -> None:
     reward_func = make_reward_func(image_root=photos, **picture.patient)
     with ThreadPoolExecutor(4) as pool:

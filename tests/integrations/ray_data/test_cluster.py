@@ -18,6 +18,8 @@ from tests.integrations.ray_data.files import FatalScorer, make_rows, read_folde
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
 
+pytestmark = pytest.mark.slow
+
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 

@@ -16,6 +16,8 @@ from tests.integrations.ray_data.files import make_rows, read_folder, save_rows
 from tests.toys.loopback_http import free_port
 from tests.toys.picture_scorer import PictureScorer
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("s3fs")
 moto_server = pytest.importorskip("moto.server")
 

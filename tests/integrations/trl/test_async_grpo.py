@@ -22,6 +22,8 @@ from tests.toys.loopback_http import send, serving
 from tests.toys.loopback_service import loopback_service
 from tests.toys.toy_judges import byte_tokenizer, pictures
 
+pytestmark = pytest.mark.slow
+
 trl = pytest.importorskip("trl")
 pytest.importorskip("aiohttp")
 if Version(trl.__version__) < Version("1.16"):

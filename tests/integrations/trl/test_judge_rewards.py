@@ -12,6 +12,8 @@ from reward.judges import Answer, Question, ScriptedJudge
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train, with_images
 from tests.toys.rating_judges import save_choosing_judge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)
 def test_asynchronous_judges_overlap(trainer_class, config, tmp_path):

@@ -15,6 +15,8 @@ from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toys.picture_scorer import PictureScorer
 from tests.toys.toy_captioners import llava
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("bar", [True, False])
 def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,8 @@ from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, make_trainer, policy_in, with_images
 from tests.integrations.trl.watched import EVALUATING, RISES, TRUTHS, Planted, captioned, held_out, watched, words
 
+pytestmark = pytest.mark.slow
+
 
 def logged(trainer, name):
     return [entry[name] for entry in trainer.state.log_history if name in entry]

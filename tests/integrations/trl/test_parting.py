@@ -93,6 +93,7 @@ STEPS = np.arange(21)
 LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.8])
 def test_simulated_runs_give_few_false_alarms_and_find_large_falls(correlation):
     rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)

@@ -19,6 +19,8 @@ from reward.errors import CheckpointError
 from tests.integrations.short_training import make_trainer, with_images
 from tests.toys.toy_captioners import llava, qwen2_5_vl
 
+pytestmark = pytest.mark.slow
+
 LORA = LoraConfig(r=2, target_modules="all-linear")
 
 

@@ -19,6 +19,8 @@ from reward.decoding.preferences import PreferenceRules
 from reward.errors import DataError, InvalidSampleError
 from tests.integrations.short_training import COLOURS, policy_in
 
+pytestmark = pytest.mark.slow
+
 CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the square ."]
 
 

@@ -54,6 +54,7 @@ def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.Monke
         assert rewards[1] == 0
 
 
+@pytest.mark.slow
 def test_environment_variables_take_the_place_of_arguments(tmp_path: Path) -> None:
     code = "import reward; print(reward.vela_reward, reward.beitscore_reward, 'torch' in __import__('sys').modules)"
     settings = {"CAPREWARD_VELA_SOURCE": "runs/photos", "CAPREWARD_BEITSCORE_SOURCE": "name/other"}

@@ -15,6 +15,8 @@ from reward.rewards.metric_reward import MetricReward
 from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
 from tests.toys.toy_scorer import ToyScorer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def rows():

@@ -19,6 +19,8 @@ from integrations.verl import compute_score
 from reward.errors import InvalidSampleError
 from tests.integrations.frameworks import BLACK, GREY, WHITE, PictureMetric, launch
 
+pytestmark = pytest.mark.slow
+
 
 def ask(settings: dict[str, Any], *rows: tuple[str, Any, dict[str, Any]]) -> list[dict[str, float]]:
     async def together() -> list[dict[str, float]]:

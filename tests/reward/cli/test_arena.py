@@ -16,6 +16,8 @@ from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.arena.made_arenas import draw_arena
 from tests.toys.rating_judges import save_choosing_judge
 
+pytestmark = pytest.mark.slow
+
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
 
 

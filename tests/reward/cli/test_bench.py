@@ -46,6 +46,7 @@ def row_names(table: str) -> list[str]:
 FLICKR = ("bench", "--benchmark", "flickr8k-expert", "--resamples", 100)
 
 
+@pytest.mark.slow
 def test_the_table(run: Run, data: Path, tmp_path: Path) -> None:
     line = (*FLICKR, "--data", data, "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
     out, err = run(*line)
@@ -164,6 +165,7 @@ def test_list(run: Run) -> None:
     assert names == set(listed)
 
 
+@pytest.mark.slow
 def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
     lines = ["image,caption,anna,ben,mine", *(f"{n // 2}.png,A star.,{n},{n % 5},{n * n}" for n in range(8))]
     (tmp_path / "rated.csv").write_text("\n".join(lines))

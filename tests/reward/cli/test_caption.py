@@ -21,6 +21,8 @@ from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.toys.toy_judges import llava
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 ASK = ("--metric", "length", "--n", "4", "--max-tokens", "12")
 

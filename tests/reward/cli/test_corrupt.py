@@ -19,6 +19,8 @@ from tests.toys.json_lines import write_lines
 from tests.toys.rewriting_server import rewriting_server
 from tests.toys.small_clip import small_clip
 
+pytestmark = pytest.mark.slow
+
 LONG = "A red dog lies on grass. " * 15 + "It guards a red ball."
 
 

@@ -18,6 +18,8 @@ from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.rating_judges import save_rating_judge, save_yes_judge, strict_llava
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,7 @@ except BaseException:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["typer", "torch", "pyarrow"])
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "RuntimeError('half imported')"])
 def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path) -> None:
@@ -181,6 +182,7 @@ def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert run("score", "c.jsonl", "-m", "length", "-o", "o.jsonl", code=1) == said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
 def test_a_full_disk_is_one_line(run: Run, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
@@ -204,6 +206,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(OPTIONS))
 def test_every_option_of_one_value_is_refused_when_repeated(run: Run, name: str) -> None:
     single = [option for option in OPTIONS[name] if not option.is_flag and not option.multiple]

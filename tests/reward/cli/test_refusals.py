@@ -10,6 +10,8 @@ import pytest
 from reward.cli.app import COMMANDS
 from tests.reward.cli.conftest import Run
 
+pytestmark = pytest.mark.slow
+
 # What the lines of a command have in common. No model is at these places, so that one looked for too early shows.
 REST = {
     "score": "-o o.jsonl",

@@ -24,6 +24,8 @@ from tests.toys.loopback_http import serving
 from tests.toys.loopback_hub import LoopbackHub, loopback_hub
 from tests.toys.rating_judges import strict_llava
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "RESEARCH.md").read_text(encoding="utf-8")
 PAPERS = {"VELA": (8, 5), "FLEUR": (8, 7), "HarmonicEval": (9, 5), "CapArena": (8, 8), "BEiTScore": (10, 5)}

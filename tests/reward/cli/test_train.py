@@ -19,6 +19,8 @@ from tests.reward.cli.conftest import Run
 from tests.reward.training.small_runs import small_beitscore, small_config
 from tests.toys.loopback_hub import LoopbackHub
 
+pytestmark = pytest.mark.slow
+
 NO_STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
 
 

@@ -78,6 +78,7 @@ def test_the_first_pair_is_the_widest_there_is(candidates, margin, ratio):
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), CANDIDATES), min_size=1, max_size=8), RULES)
 def test_everything_is_counted_and_images_do_not_depend_on_each_other(images, rules):
     groups = [

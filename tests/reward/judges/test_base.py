@@ -148,6 +148,7 @@ NAMES_CODE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", NAMES_CODE)
 def test_code_of_a_checkpoint_runs_only_where_python_says_so(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,8 @@ from tests.toys import toy_judges
 from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
 from tests.toys.toy_judges import pictures
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits, from 1 to 5.\nCaption: "
 PROBE = 2  # requests by which a session finds out whether system messages arrive

@@ -19,6 +19,8 @@ from reward.judges import Question, ServerJudge, connection
 from tests.toys.loopback_judge import Fault, LoopbackJudge
 from tests.toys.toy_judges import pictures
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = list("12345")
 LIMITED = Fault("status", 429)
 TIMEOUT = Fault("hang", seconds=4.0)

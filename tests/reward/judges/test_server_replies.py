@@ -192,6 +192,7 @@ def test_a_damaged_row_of_the_cache_is_asked_again(writer: Any, tmp_path: Path, 
         assert writer.requests == before + len(BOTH)
 
 
+@pytest.mark.slow
 def test_a_reply_that_drips_and_one_that_is_nested_too_deeply_are_given_up(writer: Any) -> None:
     def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
         handler.send_response(200)

@@ -39,6 +39,7 @@ def test_each_cell_is_the_tau_of_its_metric_and_aspect(world):
     assert list(found.differences["truth"]) == ["noisy"]
 
 
+@pytest.mark.slow
 def test_a_rater_is_averaged_over_raters_and_metrics_are_held_against_the_same_targets(world):
     truth, raters, _, noisy = world
     found = compare_with_raters(raters, {"truth": truth, "noisy": noisy}, bootstrap_weights(200, resamples=100))

@@ -182,6 +182,7 @@ def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None
     assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
 
 
+@pytest.mark.slow
 def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
     scenes = load_benchmark("scenes", limit=60)
     rated = load_benchmark("flickr8k-expert", write_rated(tmp_path / "rated", 40))

@@ -120,6 +120,7 @@ def test_replicates_are_the_values_of_explicit_resamples_of_images(rows, seed, s
         assert value == pytest.approx(correlation(statistic, x, y), abs=1e-9, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_intervals_cover_where_images_occur_in_any_mixture_of_categories():
     rng = np.random.default_rng(0)
     truth, covered = 0.7, {"mean": 0, "overall": 0}
@@ -151,6 +152,7 @@ def test_degenerate_scores() -> None:
 numbers = st.integers(-3, 3)  # few values, so that there are ties
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(rows=st.lists(st.tuples(numbers, numbers, st.sampled_from("ab"), st.booleans()), min_size=2, max_size=25))
 def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(rows):

@@ -28,6 +28,7 @@ def tables_of(folder: Path) -> list[BenchTable]:
     return run_bench([(each, "path") for each in benchmarks], candidates, resamples=50)
 
 
+@pytest.mark.slow
 def test_the_folder_holds_three_whole_files(tmp_path: Path) -> None:
     tables = tables_of(tmp_path)
     figures = to_json(tables, command="capreward bench <x>", seed=0, resamples=50, references=True)

@@ -16,6 +16,8 @@ from tests.reward.cli.conftest import Run, run  # noqa: F401  # a fixture
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
 
+pytestmark = pytest.mark.slow
+
 
 def rows_of(folder: Path, *, count: int = 90) -> Path:
     """Scored rows of three images; every tenth has an error."""

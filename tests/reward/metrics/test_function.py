@@ -234,6 +234,7 @@ def test_a_function_that_is_no_metric_is_told_what_is(function: Any, message: st
         load_scorer(function).score(SAMPLES)
 
 
+@pytest.mark.slow
 def test_the_traceback_of_the_function_is_kept(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"broken raised ZeroDivisionError: .* \(.*my_metric.py, line 18\)") as caught:
         load_scorer("my_metric.py:broken").score(SAMPLES)

@@ -36,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_yes_judge(tmp_path_factory.mktemp("judge"))
 
 
+@pytest.mark.slow
 class TestJudge(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
@@ -315,6 +316,7 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
             MetricReward("judge", "a/b", **options)
 
 
+@pytest.mark.slow
 def test_the_service_takes_the_criteria_of_a_caption(folder: Path) -> None:
     app = App(f"rubric={folder}")
     samples = [CaptionSample(text, RED, columns={"rubric": RUBRIC}) for text in ("A dog runs.", "Two cats.")]
@@ -329,6 +331,7 @@ def test_the_service_takes_the_criteria_of_a_caption(folder: Path) -> None:
     assert reply["samples"][0]["scores"] == [[None]]
 
 
+@pytest.mark.slow
 def test_an_address_is_a_judge_behind_a_server_and_several_give_their_mean(folder: Path) -> None:
     here: Any = load_scorer("rubric", folder, device="cpu")
     rows = [{"image": RED, "caption": text, "rubric": RUBRIC} for text in ("A dog runs.", "Two cats.")]

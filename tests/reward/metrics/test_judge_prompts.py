@@ -172,6 +172,7 @@ def test_prompts_that_cannot_work_are_refused(
         type(prompt).of(tmp_path / "p.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [None, b"- a list", b"{unclosed", b"\xff\xfe\x00", b"a: " + b"[" * 5_000, os.mkdir, os.mkfifo],

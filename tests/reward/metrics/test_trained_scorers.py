@@ -20,6 +20,8 @@ from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.tiny_vela import WORDS, picture
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = [CaptionSample(word, picture(seed), WORDS[:seed]) for word in WORDS for seed in range(3)]
 
 

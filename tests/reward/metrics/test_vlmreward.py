@@ -102,6 +102,7 @@ def by_hand(model: Any, processor: Any, sample: CaptionSample) -> float:
     return float(output.hidden_states[-1][0, -1] @ weight[0] + bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding_side", ["left", "right"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
@@ -117,6 +118,7 @@ def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
     assert np.concatenate([scorer.score([each]).scores[0] for each in samples]) == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.slow
 class TestContract(ScorerContract):
     @pytest.fixture(scope="class", params=["llava", "gemma3"])
     @classmethod

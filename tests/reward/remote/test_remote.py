@@ -33,6 +33,8 @@ from tests.reward.service.in_process import App
 from tests.toys.json_lines import read_lines
 from tests.toys.loopback_http import certificate, send, serving
 
+pytestmark = pytest.mark.slow
+
 FACTS: dict[str, Any] = {
     "metric": "made-up",
     "identity": "first",

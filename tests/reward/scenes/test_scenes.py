@@ -226,6 +226,7 @@ for index in range(8):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

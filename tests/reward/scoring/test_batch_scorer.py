@@ -97,6 +97,7 @@ def score_in_another_process(pickled: bytes) -> list[float]:
     return pickle.loads(pickled)({"caption": ["a b c", "a"]})["length"]
 
 
+@pytest.mark.slow
 def test_a_scorer_goes_to_another_process_and_is_loaded_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = BatchScorer("length")
     with multiprocessing.get_context("spawn").Pool(1) as pool:

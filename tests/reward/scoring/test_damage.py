@@ -12,6 +12,8 @@ from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.writers import write_rows
 from tests.toys.json_lines import write_lines
 
+pytestmark = pytest.mark.slow
+
 
 def make_data(folder: Path) -> Path:
     captions = ["one 1 " + "word " * number if number != 3 else "" for number in range(6)]

@@ -22,6 +22,8 @@ from tests.reward.scoring.small_data import read_rows, save_greys
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
+pytestmark = pytest.mark.slow
+
 ROWS: list[dict[str, Any]] = [
     {"id": 7, "image": "grey/0.png", "candidate": "a red star", "references": ["one star", "red"]},
     {"id": 8, "image": "grey/0.png", "candidate": "ein roter Stern, „schön“ 🌟", "references": []},

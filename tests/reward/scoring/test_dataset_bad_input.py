@@ -97,6 +97,7 @@ TEXTS: dict[str, tuple[bytes, list[int | str]]] = {  # {name: (content, for each
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TEXTS)
 def test_lines_that_cannot_be_read_are_errors_of_these_lines(name: str, folder: Path) -> None:
     content, expected = TEXTS[name]

@@ -20,6 +20,8 @@ from tests.reward.scoring.small_data import make_data, save_greys
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
 
+pytestmark = pytest.mark.slow
+
 TWO = ("--devices", "cpu,cpu")
 
 

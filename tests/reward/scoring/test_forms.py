@@ -246,6 +246,7 @@ def test_a_field_inside_a_column_is_named_with_a_dot(data: str, suffix: str, fol
         score_dataset(folder / data, PictureScorer(), output, candidate_column="none.text")
 
 
+@pytest.mark.slow
 def test_numbers_stay_numbers_and_names_stay_names(tmp_path: Path) -> None:
     text = "id;candidate;rating;zip;tags;kept;none;long\n1;5;0,5;007;[1, 2];true;;12345678901234567890\n"
     (tmp_path / "c.csv").write_text(text + "2;6;;12;;False;;1\n")
@@ -277,6 +278,7 @@ def test_objects_without_a_field_become_json_text_in_parquet(tmp_path: Path, met
     assert (first["length"], second["length"]) == (3, 2)
 
 
+@pytest.mark.slow
 def test_candidates_of_an_image_or_a_group_compete(folder: Path, tmp_path: Path) -> None:
     data = file("c.json", {"0": ["one", "one two"], "1": ["three"]})(folder)
     summary = rerank_dataset(data, PictureScorer(), tmp_path / "out.csv", weights={"words": 1})

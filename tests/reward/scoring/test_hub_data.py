@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pytest
 
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.loopback_hub import loopback_hub
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 OPEN = """

@@ -23,6 +23,8 @@ from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import SPEC, PictureScorer
 
+pytestmark = pytest.mark.slow
+
 METRICS = ["beitscore", "unigram", "vela"]
 
 

@@ -15,6 +15,8 @@ from reward.scoring import rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import read_rows
 from tests.toys.picture_scorer import PictureScorer
 
+pytestmark = pytest.mark.slow
+
 CAPTIONS = ["A red star. More.", "A star.", "Broken."]
 Batch = dict[str, list[Any]]
 

@@ -106,6 +106,7 @@ def test_a_metric_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) 
     app.post("/score", {"samples": [{"candidates": ["A star."]}]}, 504)
 
 
+@pytest.mark.slow
 def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     app, score, together = App("length", batch_wait=1.0), LengthScorer.score, []
 

@@ -12,6 +12,8 @@ from reward import CaptionSample, load_scorer
 from reward.remote.scorer import RemoteScorer
 from tests.toys.loopback_service import LoopbackService, loopback_service
 
+pytestmark = pytest.mark.slow
+
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
 
 REQUESTS = 24  # for each path

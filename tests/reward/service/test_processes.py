@@ -20,6 +20,8 @@ from reward.remote.scorer import RemoteScorer
 from tests.toys.loopback_http import free_port
 from tests.toys.loopback_service import LoopbackService, loopback_service, send_all
 
+pytestmark = pytest.mark.slow
+
 SERVE = ("--metric", "unigram", "--devices", "cpu")
 REFERENCES = ["A red star shines on the grass."]
 

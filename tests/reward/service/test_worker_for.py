@@ -107,6 +107,7 @@ def test_images_references_and_several_numbers(start: Start, tmp_path: Path) -> 
     assert lacking == [None, None]
 
 
+@pytest.mark.slow
 def test_a_request_that_comes_again_is_scored_once(start: Start) -> None:
     url = start("old.py:length", "--needs", "")
     [given] = read_metrics([f"length={url}"], ["timeout=0.4", "patience=10"])

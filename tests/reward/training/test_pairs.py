@@ -174,6 +174,7 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
         assert max(uses) - min(uses) <= 1
 
 
+@pytest.mark.slow
 def test_the_pool_has_kinds_as_often_as_the_paper_counts_them() -> None:
     """Training pairs of its table 7 in thousands, each caption with one pair of retrieved and one of shuffled ones."""
     table = {"foil": 366, "action": 119, "noun_attribute": 119, "spatial": 119, "actant_swap": 118, "count": 121}

@@ -29,6 +29,8 @@ from tests.reward.training.small_runs import (
     weights,
 )
 
+pytestmark = pytest.mark.slow
+
 # Every source of chance at once: dropout, references left out and chosen, a schedule, and states between epochs.
 CHANCY: dict[str, Any] = {
     **{"epochs": 3, "schedule": "linear", "reference_free_rate": 0.5, "max_references": 1},

@@ -25,6 +25,7 @@ from tests.reward.training.small_runs import (
 )
 
 
+@pytest.mark.slow
 def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path: Path) -> None:
     config = small_beitscore(scenes_val=11, scenes_test=6)
     result = train("beitscore", "scenes", tmp_path / "run", config, command="capreward train beitscore")

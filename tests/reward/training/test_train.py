@@ -24,6 +24,8 @@ from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.reward.training.small_runs import pair_rows, record, same_weights, small_beitscore, small_config, weights
 from tests.toys.small_clip import small_clip
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"vela": small_config, "beitscore": small_beitscore}
 STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="half precision is fine with CUDA")

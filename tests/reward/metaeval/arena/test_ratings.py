@@ -71,6 +71,7 @@ def test_without_a_finite_maximum(wins: list[list[float]], expected: list[float]
     np.testing.assert_allclose(fit(wins), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_ranges_are_those_of_resampled_battles() -> None:
     battles = table_of("xy " * 40, people=[1.0] * 28 + [0.5] * 4 + [0.0] * 8)
     row = rate_models(battles, "people", resamples=2000)["bradley-terry"].loc["x"]

@@ -179,6 +179,7 @@ def filled(hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return hub
 
 
+@pytest.mark.slow
 def test_only_the_files_of_a_part_are_asked_for(filled: LoopbackHub) -> None:
     row = make_dataset(3, 5)[0]
     arena, nebula = load_benchmark("longcap-arena"), load_benchmark("nebula", part="valid")

@@ -65,6 +65,7 @@ def test_control_tokens_in_a_caption_stay_text(tokenizer: BeitScoreTokenizer, at
         assert set(inside[1:-1]).isdisjoint(make_fast().added_tokens_decoder)
 
 
+@pytest.mark.slow
 def test_cut_at_the_position_table_and_not_at_77(tokenizer: BeitScoreTokenizer) -> None:
     words = "red star " * 200
     (tokens, short), cut = tokenizer.encode([words, "red star"])

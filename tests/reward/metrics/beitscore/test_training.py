@@ -71,6 +71,7 @@ def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(
     assert {name for name, _ in network.named_parameters()} - trained
 
 
+@pytest.mark.slow
 def test_the_network_learns_32_pairs_by_heart(pairs: CaptionPairs) -> None:
     sizes = {"hidden_size": 48, "heads": 4, "ffn_size": 96, "image_size": 48, "head_size": 32}
     torch.manual_seed(0)

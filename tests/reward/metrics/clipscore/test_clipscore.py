@@ -74,6 +74,7 @@ def pictures(count: int) -> list[bytes]:
     return [png(Image.fromarray(rng.integers(0, 255, (40, 50, 3), dtype=np.uint8))) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path) -> None:
     images, captions = pictures(5), ["A red star.", "Two dogs run", "grass", "A house and a tree", "It is late!"]
     references = [captions[row - 1 :: -2] for row in range(1, 6)]
@@ -170,6 +171,7 @@ def test_what_the_text_tower_cannot_read_is_flagged(sources: dict[str, Path]) ->
         assert load_scorer(name, source).score(samples).truncated.tolist() == flags
 
 
+@pytest.mark.slow
 def test_a_checkpoint_names_the_clip_and_only_of_its_own_metric(sources: dict[str, Path], tmp_path: Path) -> None:
     for source in ("embedded", sources["clipscore"], sources["pacscore"]):
         scorer = ClipScorer.from_pretrained(source, device="cpu")

@@ -110,6 +110,7 @@ def test_captions_are_lowered_where_the_checkpoint_asks_for_it(clips: dict[str, 
     assert gemma_tokenizer()("A RED").input_ids != gemma_tokenizer()("a red").input_ids
 
 
+@pytest.mark.slow
 def test_control_tokens_in_a_caption_are_text(clips: dict[str, Path]) -> None:
     for kind, folder in clips.items():
         towers: Any = load_scorer("clipscore", folder, device="cpu").model
@@ -138,6 +139,7 @@ def test_half_precision_files_a_type_on_request_and_a_cache(clips: dict[str, Pat
         assert kept.caches["images"].hits == known
 
 
+@pytest.mark.slow
 def test_a_hub_id_is_told_by_its_files(clips: dict[str, Path], tmp_path: Path, hub: LoopbackHub) -> None:
     hub.add_folder("owner/siglip", clips["siglip"])
     both = small_clip(toy_clip(tmp_path / "both"))

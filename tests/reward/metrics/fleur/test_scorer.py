@@ -26,6 +26,8 @@ from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.rating_judges import save_rating_judge, strict_llava
 from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
 
+pytestmark = pytest.mark.slow
+
 PICTURE = Image.new("RGB", (16, 16), "red")
 
 

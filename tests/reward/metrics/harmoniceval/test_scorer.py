@@ -40,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_rating_judge(tmp_path_factory.mktemp("harmonic_judge"), "12345")
 
 
+@pytest.mark.slow
 class TestHarmonicEval(ScorerContract):
     """The contract, on a small vision-language model loaded from files."""
 

@@ -20,6 +20,8 @@ from reward.metrics.ngrams import SPECS
 from reward.metrics.ngrams import java as programs
 from reward.metrics.ngrams.java import tokenize
 
+pytestmark = pytest.mark.slow
+
 has_package = importlib.util.find_spec("pycocoevalcap") is not None
 package = pytest.mark.skipif(not has_package, reason="needs the package pycocoevalcap")
 java = pytest.mark.skipif(not (has_package and shutil.which("java")), reason="needs pycocoevalcap and a Java runtime")

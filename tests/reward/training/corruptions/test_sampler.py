@@ -20,6 +20,7 @@ def draw(seed, caption=CAPTION, categories=ALL, given=(*GIVEN, *RETRIEVED)):
     return draw_negative(caption, categories, random.Random(f"row {seed}"), given)
 
 
+@pytest.mark.slow
 def test_a_draw_depends_on_the_seed_alone_in_every_process():
     drawn = [draw(seed) for seed in range(20)]
     assert len(set(drawn)) > 10
