@@ -19,15 +19,15 @@ from reward.metrics.scorer import CaptionScorer
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
 from reward.scoring.several import Metrics
-from tests.prepared_scorer import PreparedScorer
 from tests.reward.scoring.small_data import read_rows, save_greys
 from tests.toys.json_lines import write_lines
+from tests.toys.prepared_scorer import PreparedScorer
 
 ROWS = 60
 # as people write it first: nothing guards it from being run again by the processes that it starts
 SCRIPT = """
 from reward.scoring import score_dataset
-from tests.prepared_scorer import PreparedScorer
+from tests.toys.prepared_scorer import PreparedScorer
 
 print("begins", flush=True)
 score_dataset("data.jsonl", PreparedScorer(), "out.jsonl", part_rows=6, workers=2)

@@ -15,7 +15,7 @@ from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 class PreparedScorer(CaptionScorer):
     """brightness: mean of the image's levels, 0 to 1; a caption takes `PICTURE_SECONDS`."""
 
-    spec = MetricSpec(name="prepared", scorer="tests.prepared_scorer:PreparedScorer", aspects=("brightness",))
+    spec = MetricSpec(name="prepared", scorer="tests.toys.prepared_scorer:PreparedScorer", aspects=("brightness",))
     fingerprint = "prepared"
 
     @property
