@@ -71,11 +71,8 @@ NO_VERDICTS += ["The verdict: I cannot see 1"]
         ("Reason: it says 'Verdict: 2' in its text.\nVerdict: 1", "first", "it says 'Verdict: 2' in its text."),
         ("Verdict: 1\nVerdict: 1", "first", ""),
         *[(reply, None, "gave no line 'Verdict: 1'") for reply in NO_VERDICTS],
-        ("> Verdict: 1\nVerdict: 2", "second", ""),  # the first is a caption's, quoted
         ("<think>Verdict: 1?</think>Reason: x\nVerdict: 2", "second", "x"),
-        ("Reason: it says so.\n> Verdict: 1", None, "gave no line 'Verdict: 1'"),
         ('Reason: it says so.\n"Verdict: 1"', None, "gave no line 'Verdict: 1'"),
-        ("<think>\nVerdict: 1", None, "gave no line 'Verdict: 1'"),
         ("Verdict: 1\nVerdict: 2", None, "verdicts that disagree"),
     ],
 )
