@@ -21,7 +21,7 @@ _IMAGE_KEYS = ("image", "path", "url", "base64", "image_url")
 # what stands beside an image, or in its place in a column where the blocks of a text have the same keys
 _OTHER_KEYS = ["type", "text", "index", "id", "detail", "mime_type", "cache_control", "min_pixels", "max_pixels"]
 _OTHER_KEYS += ["total_pixels", "resized_height", "resized_width"]
-_BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # JPEG, PNG, GIF, WebP
+BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # JPEG, PNG, GIF, WebP
 _MARKER = re.compile(r"\n*<image>\n*")  # where an image stands, in LLaVA's form and in many others
 # <image>, <|image_pad|>, <|vision_start|>, <start_of_image>, <image_soft_token>, <|image_1|>, <IMG_CONTEXT>, [IMG]
 _PLACEHOLDER = re.compile(
@@ -161,7 +161,7 @@ def _read(image: Any, key: str) -> Any:
         return data_url_bytes(image)
     if scheme == "file:":
         return url2pathname(urlsplit(image).path)
-    if key == "base64" or image.startswith(_BASE64_IMAGES):
+    if key == "base64" or image.startswith(BASE64_IMAGES):
         return base64_bytes("".join(image.split()))
     return image
 

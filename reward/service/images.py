@@ -8,11 +8,10 @@ from io import BytesIO
 
 from reward.errors import ImageError
 from reward.images import check_size, opened_image
-from reward.rewards.chats import base64_bytes, data_url_bytes
+from reward.rewards.chats import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
 
-_ENCODED = ("/9j/", "iVBORw0KGgo", "UklGR", "R0lGOD")  # how JPEG, PNG, WebP and GIF begin in base64
 _LONGEST_PATH = 100  # characters that a path may have that begins like these
 
 
@@ -35,7 +34,7 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
     if isinstance(image, str) and text[:5].lower() == "data:":
         data = data_url_bytes(text)
     elif isinstance(image, Base64Image) or (
-        isinstance(image, str) and text.startswith(_ENCODED) and len(text) > _LONGEST_PATH
+        isinstance(image, str) and text.startswith(BASE64_IMAGES) and len(text) > _LONGEST_PATH
     ):
         data = base64_bytes(text)
     else:
