@@ -28,8 +28,7 @@ class ClipTowers(nn.Module, ABC):
         tokenizer: `texts -> (ids, cut)`; it does not parse control tokens in the texts.
         context_length: tokens that it reads of a caption.
         embed_dim: size of the features.
-        preparation: gives the pixels of an RGB image as arrays of numpy, see `preprocess`; without the network, so that
-            other processes can be given it.
+        preparation: gives the pixels of an RGB image as arrays of numpy, see `preprocess`.
         preprocess_cfg: the settings of `preprocess`.
         sigmoid: scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
     """

@@ -27,6 +27,10 @@ class EngineOptions:
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to use, or auto; default: one on this machine, for this run.")
     ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
+    ] = None
     cpus_per_worker: Annotated[
         float | None, typer.Option(help="CPUs that Ray reserves for each worker; default: 1.")
     ] = None
@@ -53,7 +57,7 @@ class EngineOptions:
             message = f"no engine is named {self.engine!r}; there are: {known}"
             raise typer.BadParameter(message, param_hint="--engine")
         columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-        own: dict[str, Any] = {"address": self.address, "columns": columns}
+        own: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
         own |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
         run: Callable[..., ScoringSummary] = engines[self.engine].load()
 

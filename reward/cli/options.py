@@ -216,15 +216,6 @@ class SpeedOptions:
             "asked, else 1024. With --engine, Parquet row groups are joined until they have as many; default: 50000.",
         ),
     ] = None
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Processes for each GPU that prepare pictures for it; default: one a core but one, at most 16. 0: "
-            "threads. With --engine, scorers that run at a time; default: all that fit. 0: in this process, without "
-            "Ray.",
-        ),
-    ] = None
 
     def given(self) -> dict[str, Any]:
         """The options that were given.

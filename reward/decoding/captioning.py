@@ -72,7 +72,6 @@ def caption_images(
     keep_candidates: bool = False,
     batch_size: int | None = None,
     part_rows: int | None = None,
-    workers: int | None = None,
     devices: str | Sequence[str] | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -90,7 +89,7 @@ def caption_images(
         captioner: writes the candidates.
         output: `.jsonl` file.
         metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; source,
-            weights, batch_size, part_rows, workers, devices and further options are those of `rerank_dataset`.
+            weights, batch_size, part_rows, devices and further options are those of `rerank_dataset`.
         n: candidates an image.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
@@ -166,7 +165,6 @@ def caption_images(
             raise DataError(f"no image could be captioned; the first: {reason}")
         candidates = output.with_name(f"{output.name}.candidates.jsonl")
         settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
-        settings |= {"workers": workers}
         settings |= {} if devices is None else {"devices": devices, "source": source, **options}
         settings |= {"image_root": output.parent, "progress": progress}
         rows = Dataset.from_list(

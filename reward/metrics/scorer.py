@@ -188,21 +188,13 @@ class CaptionScorer(TakesData):
         """
         return None
 
-    @property
-    def preparation(self) -> Callable[[Image.Image], Any] | None:
-        """Does what `preprocess` does without the network, as arrays of numpy, so that other processes can be given it.
-
-        None if it cannot be split off: images are then prepared in threads of this process.
-        """
-        return None
-
     def preprocess(self, image: Image.Image) -> Any:
         """What `encode_images` needs of a decoded image; called in several threads at a time.
 
         Raises:
             ImageError: the image cannot be used.
         """
-        return image if self.preparation is None else self.preparation(image)
+        return image
 
     def encode_images(self, images: list[Any]) -> Any:
         """Features of some preprocessed images, one each."""

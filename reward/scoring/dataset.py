@@ -35,7 +35,6 @@ def score_dataset(
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
-    workers: int | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
@@ -88,9 +87,6 @@ def score_dataset(
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
             else the CPU. Rows of one image that follow each other are scored by one process. The metric is then given
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
-        workers: processes for each device that decode and scale pictures while the network computes, which is done in
-            threads where they are 0, and for metrics whose preparation cannot be split off. None takes one for each
-            core but one beside a GPU, at most 16, and none where the network itself needs the cores, or for few rows.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
@@ -127,7 +123,6 @@ def score_dataset(
         batch_size=batch_size,
         part_rows=part_rows,
         devices=devices,
-        workers=workers,
         **options,
     )
     return run(overwrite=overwrite, progress=progress)

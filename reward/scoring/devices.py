@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from reward.checkpoints import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
 from reward.scoring.parts import rows_of
-from reward.scoring.workers import cores, end_with_parent
 
 if TYPE_CHECKING:
     from reward.scoring.job import Job, Progress
@@ -60,7 +58,7 @@ def cpu_threads() -> int:
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     if allowed.isdecimal() and int(allowed):
         return int(allowed)
-    return cores()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -82,13 +80,12 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
     if any(isinstance(part, MetricSource) and part.knows_drawings_only for part in job.metrics.parts):
         warn_embedded()  # here, once for all processes
     spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
-    packed = dill.dumps(replace(job, processes=len(devices)))
-    threads = max(1, cpu_threads() // len(devices))
+    packed, threads = dill.dumps(job), max(1, cpu_threads() // len(devices))
     started: dict[Any, tuple[str, Any]] = {}
     try:
         for device in devices:
             pipe, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(theirs, packed, device, threads))
+            process = spawn.Process(target=_serve, args=(theirs, packed, device, threads), daemon=True)
             process.start()
             theirs.close()
             started[pipe] = device, process
@@ -146,7 +143,7 @@ def _received(pipe: Any, process: Any, device: str, told: str) -> Any:
 def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     """What a process does: it loads the metrics, is given blocks, and tells what it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     if torch := sys.modules.get("torch"):  # the caller's script imported it; otherwise it will look at the environment
         torch.set_num_threads(threads)
@@ -163,3 +160,10 @@ def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     except BaseException as error:  # raised again there
         with suppress(Exception):
             pipe.send(error)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # this is a worker
+    parent.join()  # after kill -9 nobody would take what it has done, and the GPU stay taken
+    os._exit(1)

@@ -38,8 +38,8 @@ class FileRun:
     Args:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, workers,
-            options: see `score_dataset`.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options:
+            see `score_dataset`.
     """
 
     def __init__(
@@ -58,11 +58,8 @@ class FileRun:
         batch_size: int | None = None,
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
-        workers: int | None = None,
         **options: Any,
     ) -> None:
-        if workers is not None and workers < 0:
-            raise ConfigError(f"workers (--workers) must be at least 0, got {workers}")
         metrics = Metrics.of(scorer, source, weights=weights, **options)
         if is_ranked:
             metrics.check_one_number()
@@ -74,7 +71,7 @@ class FileRun:
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
         folder = self.output.with_name(self.output.name + ".partial")
         most = part_rows or self._part_rows(rows.num_rows)
-        self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most, workers)
+        self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
         if metrics.knows_aspects:
             self.job.columns(metrics)
         root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.metrics.scorer import is_on_gpu
 from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import ColumnPlan, RowTask
 from reward.scoring.parts import ANSWERS, Part, part_name, put_part
@@ -18,7 +17,6 @@ from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
-from reward.scoring.workers import MOST, cores
 
 
 @dataclass
@@ -42,8 +40,6 @@ class Job:
     prefix: str
     batch_size: int | None
     part_rows: int  # of a part, at most
-    workers: int | None = None  # processes that prepare pictures, see `_workers`
-    processes: int = 1  # that score at a time on this machine
 
     def columns(self, metrics: Metrics) -> AddedColumns:
         """The columns that the output has more than the input."""
@@ -74,10 +70,8 @@ class Job:
             OutputError: a part cannot be written.
         """
         columns, reader = self.columns(self.metrics), PictureReader.of(self.metrics, self.root)
-        blocks = list(blocks)
-        workers = self._workers(sum(map(len, blocks)))
         with _answers_kept(self.metrics, self.folder / ANSWERS):
-            for tasks, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows, workers):
+            for tasks, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
                 summary = SummaryBuilder()
                 built = columns.build(tasks, self.batch_size, summary)
                 name, groups = part_name(tasks), [task.group for task in tasks]
@@ -86,18 +80,6 @@ class Job:
                 failed = sum(error is not None for error in built[f"{self.prefix}error"])
                 tasks.clear()  # the images take far more memory than all else
                 yield Progress(name, failed, decoded)
-
-    def _workers(self, rows: int) -> int:
-        """How many processes prepare the pictures of so many rows.
-
-        By default one for each core but one where the networks are on a GPU. A network on the CPU needs the cores
-        itself, and a few rows are prepared by threads before processes have started.
-        """
-        if self.workers is not None:
-            return self.workers
-        if rows <= self.part_rows or not any(map(is_on_gpu, self.metrics.parts)):
-            return 0
-        return min(MOST, cores() // self.processes - 1)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,10 +31,9 @@ class PictureReader:
 
     Args:
         root: where relative paths start.
-        prepare: {id of a scorer: its `preprocess`, or its `preparation`, which is the same without its network}.
+        prepare: {id of a scorer: its `preprocess`}.
         caches: of embeddings; an image that all of them know stays encoded.
         is_needed: whether a scorer reads images at all.
-        apart: the `preparation` of each scorer, if all have one.
         scorers: those that can read captions before they score them.
         pins: whether prepared pixels go to pinned memory, from which a GPU fetches them by itself.
     """
@@ -44,7 +42,6 @@ class PictureReader:
     prepare: Mapping[int, Callable[[Image.Image], Any]]
     caches: Sequence[TensorCache] = ()
     is_needed: bool = True
-    apart: Sequence[Callable[[Image.Image], Any]] = ()
     scorers: Sequence[CaptionScorer] = ()
     pins: bool = False
 
@@ -56,13 +53,11 @@ class PictureReader:
         if len(networks) < len(readers):  # the others take plain images only
             networks = []
         caches = [each.caches["images"] for each in networks if "images" in each.caches]
-        apart = [each.preparation for each in networks]
         return cls(
             os.fspath(root),
             {id(each): each.preprocess for each in networks},
             caches if len(caches) == len(readers) else (),
             bool(readers),
-            () if None in apart else apart,  # type: ignore[arg-type]
             [each for each in metrics.parts if isinstance(each, CaptionScorer)],
             any(map(is_on_gpu, networks)),
         )
@@ -104,20 +99,6 @@ class PictureReader:
             for image in {id(task.image): task.image for task in tasks if isinstance(task.image, KeyedImage)}.values():
                 for name, pixels in image.prepared.items():
                     image.prepared[name] = _pinned(pixels)
-
-    def packed(self) -> bytes | None:
-        """What unpickles in another process as the same without networks.
-
-        None if it cannot: where a metric's preparation cannot be split off, or the user's own script defines it.
-        """
-        if not self.apart:
-            return None
-        prepare = dict(zip(self.prepare, self.apart, strict=True))
-        try:
-            data = pickle.dumps(replace(self, root=os.path.abspath(self.root), prepare=prepare, apart=(), scorers=()))
-        except Exception:  # objects raise nearly anything where they cannot be pickled
-            return None
-        return None if b"__main__" in data else data
 
 
 def _pinned(pixels: Any) -> Any:

@@ -1,7 +1,7 @@
 """What a host keeps up with: `score_dataset` with a scorer that sleeps as long as its network takes on an H200.
 
-Beside it stand what bounds it: the captions a second of the sleep, and the pictures a second that processes on all
-cores decode and scale. And the pictures a second of one core, beside torchvision's own reader.
+Beside it stand what bounds it: the captions a second of the sleep, and the pictures a second that threads decode and
+scale. And the pictures a second of one core, beside torchvision's own reader.
 
     python -m tests.benchmarks.bench_host
 """
@@ -13,29 +13,30 @@ import csv
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import torch
+from PIL import Image
 from rich.console import Console
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import load_scorer
-from reward.images import Scaling, load_image
+from reward.images import THREADS, Scaling, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
 from reward.scoring.several import Metrics
-from reward.scoring.workers import cores, preparing
 from tests.benchmarks.bench_offline import write_rows
 from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
 
 RATES = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu_sizes.csv"
-COLUMNS = ("metric", "pictures", "captions an image", "workers", "network rows/s", "host rows/s", "rows/s", "share, %")
+COLUMNS = ("metric", "pictures", "captions an image", "network rows/s", "host rows/s", "rows/s", "share, %")
 
 
 def network_rates() -> dict[tuple[str, int], float]:
@@ -52,9 +53,8 @@ class Sleeping(CaptionScorer):
         self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
         self.scaling = Scaling(480) if metric == "beitscore" else Scaling(224, crops=True)
 
-    @property
-    def preparation(self) -> Scaling:
-        return self.scaling
+    def preprocess(self, image: Image.Image) -> Any:
+        return self.scaling(image)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         self.own.read_ahead(texts)
@@ -77,15 +77,12 @@ def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
     return lambda pairs: scorer.model.tokenize([scorer.prefix + caption for caption, _ in pairs])
 
 
-def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, count: int) -> float:
-    """Pictures a second that so many processes decode and scale, with nothing else to do."""
-    read = PictureReader.of(Metrics.of(scorer), "").packed()
-    assert read is not None
-    with preparing(read, count) as prepare:
-        prepare(jpegs[0]).result()
+def prepared_a_second(jpegs: list[bytes], scorer: Sleeping) -> float:
+    """Pictures a second that threads decode and scale, with nothing else to do."""
+    read = PictureReader.of(Metrics.of(scorer), "")
+    with ThreadPoolExecutor(THREADS) as threads:
         began = time.perf_counter()
-        for future in [prepare(jpeg) for jpeg in jpegs]:
-            future.result()
+        list(threads.map(read, jpegs))
         return len(jpegs) / (time.perf_counter() - began)
 
 
@@ -109,11 +106,10 @@ def main() -> None:
     parser.add_argument("--metrics", nargs="+", default=["beitscore", "clipscore", "vela"])
     parser.add_argument("--groups", type=int, nargs="+", default=[8])
     parser.add_argument("--sizes", nargs="+", default=["640x480", "4000x3000"])
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, cores()])
     parser.add_argument("--seconds", type=float, default=10, help="of the sleep for each row of the table")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
-    table, rates = make_table(f"{cores()} cores", COLUMNS), network_rates()
+    table, rates = make_table(f"{THREADS} threads", COLUMNS), network_rates()
     for size in options.sizes:
         width, height = map(int, size.split("x"))
         for metric in options.metrics:
@@ -128,15 +124,14 @@ def main() -> None:
                     jpegs = list(dict.fromkeys(row["bytes"] for row in few.column("image").to_pylist()))
                     if group == options.groups[0] and metric == options.metrics[0]:
                         print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs, 480).items()})
-                    host = group * prepared_a_second(jpegs, scorer, cores())
-                    for workers in options.workers:
-                        began = time.perf_counter()
-                        score_dataset(data, scorer, Path(folder) / "out.parquet", workers=workers, overwrite=True)
-                        found = rows / (time.perf_counter() - began)
-                        share = 100 * found / min(rate, host)
-                        cells = [size, group, workers, *(f"{value:.1f}" for value in (rate, host, found, share))]
-                        print(metric, *cells, sep=" | ", flush=True)
-                        table.add_row(metric, *map(str, cells))
+                    host = group * prepared_a_second(jpegs, scorer)
+                    began = time.perf_counter()
+                    score_dataset(data, scorer, Path(folder) / "out.parquet", overwrite=True)
+                    found = rows / (time.perf_counter() - began)
+                    share = 100 * found / min(rate, host)
+                    cells = [size, group, *(f"{value:.1f}" for value in (rate, host, found, share))]
+                    print(metric, *cells, sep=" | ", flush=True)
+                    table.add_row(metric, *map(str, cells))
     Console(width=130).print(table)
     if options.csv:
         write_csv(options.csv, table)

@@ -109,8 +109,7 @@ def files(small: bool, folder: Path) -> Iterator[Row]:
         few = bench_offline.samples_of(data, count)
         rows = 128 if small else max(2048, min(12_288, round(8 * _rate(scorer, few) / 1024) * 1024))
         bench_offline.write_rows(data, rows=rows, group=8)
-        for workers in (1,) if small else (None, 0):
-            yield {"metric": name} | _share(scorer, few, data, rows, workers)
+        yield {"metric": name} | _share(scorer, few, data, rows)
 
 
 def large_files(small: bool, folder: Path) -> Iterator[Row]:
@@ -127,20 +126,18 @@ def large_files(small: bool, folder: Path) -> Iterator[Row]:
     write_lines(folder / "data.jsonl", rows)
     few = [CaptionSample(row["candidate"], load_image(folder / row["image"])) for row in rows[: 64 if small else 128]]
     for name in ("beitscore", "clipscore"):
-        scorer = scorers(small)[name]()
-        for workers in (1,) if small else (None, 0):
-            yield {"metric": name} | _share(scorer, few, folder / "data.jsonl", len(rows), workers)
+        yield {"metric": name} | _share(scorers(small)[name](), few, folder / "data.jsonl", len(rows))
 
 
 def _rate(scorer: Any, rows: Sequence[CaptionSample]) -> float:
     return len(rows) / fastest(lambda: scorer.score(rows), 1)["seconds"]
 
 
-def _share(scorer: Any, few: Sequence[CaptionSample], data: Path, rows: int, workers: int | None) -> Row:
+def _share(scorer: Any, few: Sequence[CaptionSample], data: Path, rows: int) -> Row:
     before = _rate(scorer, few)
-    found = score_dataset(data, scorer, data.with_name("out.parquet"), workers=workers, overwrite=True)
+    found = score_dataset(data, scorer, data.with_name("out.parquet"), overwrite=True)
     rate, bare = rows / found.seconds, (before + _rate(scorer, few)) / 2
-    cells: Row = {"workers": "default" if workers is None else workers, "rows": rows, "rows/s": f"{rate:.1f}"}
+    cells: Row = {"rows": rows, "rows/s": f"{rate:.1f}"}
     return cells | {"bare rows/s": f"{bare:.1f}", "share, %": f"{100 * rate / bare:.1f}"}
 
 

@@ -65,11 +65,6 @@ class BeitScoreModel(nn.Module):
         """Device of the weights."""
         return self.pooler.dense.weight.device
 
-    @property
-    def preparation(self) -> Scaling:
-        """Gives the levels of an image, see `preprocess`; without the network."""
-        return Scaling(self.config.image_size)
-
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         """Levels (3, S, S), uint8: scaled to the square of `config.image_size`, bicubic.
 
@@ -82,7 +77,7 @@ class BeitScoreModel(nn.Module):
             >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
             tensor([255], dtype=torch.uint8)
         """
-        return torch.from_numpy(self.preparation(image))
+        return torch.from_numpy(Scaling(self.config.image_size)(image))
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None

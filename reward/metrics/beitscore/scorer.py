@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,9 +101,8 @@ class BeitScoreScorer(TrainedScorer):
         model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
         return cls(model, tokenizer, token_budget=token_budget)
 
-    @property
-    def preparation(self) -> Callable[[Image.Image], Any]:
-        return self.model.preparation
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        return self.model.preprocess(image)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         self.tokenizer.encode(texts)

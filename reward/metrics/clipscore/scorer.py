@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -160,9 +160,8 @@ class ClipScorer(NetworkScorer):
             config["prefix"] = self.prefix
         save_checkpoint(folder, config=config, tensors={}, card=card)
 
-    @property
-    def preparation(self) -> Callable[[Image.Image], Any]:
-        return self.model.preparation
+    def preprocess(self, image: Image.Image) -> Any:
+        return self.model.preprocess(image)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         self.model.read_ahead([self.prefix + text for text in texts])

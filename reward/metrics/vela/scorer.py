@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,9 +118,8 @@ class VelaScorer(TrainedScorer):
         assert self.model.image is not None  # otherwise images are not read
         return self.model.image
 
-    @property
-    def preparation(self) -> Callable[[Image.Image], Any] | None:
-        return None if self.model.image is None else self._clip.towers.preparation
+    def preprocess(self, image: Image.Image) -> Any:
+        return image if self.model.image is None else self._clip.towers.preprocess(image)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         if self.model.text is not None:
