@@ -40,6 +40,7 @@ SAMPLES = [
     CaptionSample("A blue circle on a green ground.", BLUE_ON_GREEN, ["One blue disc on green."]),
     CaptionSample("red red red red red red", RED_ON_WHITE, REFERENCES[:1]),
     CaptionSample("Circle.", BLUE_ON_GREEN, ["One blue disc on green."]),
+    CaptionSample("A red circle.", BLUE_ON_GREEN, ["One blue disc on green."]),  # the first caption, of another image
 ]
 UNREADABLE_IMAGES: list[ImageLike | None] = [
     None,

@@ -150,6 +150,8 @@ def test_a_rule_of_ones_own_sees_the_rows_of_which_every_part_has_a_number() -> 
     reward = CombinedReward([A, B], first_counts_most)
     assert of_columns(reward, [0.3, 0.9, None], [0.5, 0.25, 1.0]) == [0.3, -0.75, None]
     assert reward.__name__ == "first_counts_most_a_b"
+    best = CombinedReward([A, B], lambda table: np.nanmax(table, axis=1), name="best")
+    assert of_columns(best, [0.3, None], [0.5, 1.0]) == [0.5, None]
 
 
 def test_parts_get_every_column_and_the_loggers() -> None:

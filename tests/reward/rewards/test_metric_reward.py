@@ -219,6 +219,8 @@ def test_logs_of_a_reward_and_of_its_aspects():
     np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0])
     assert means["caption/colour"] == pytest.approx(1 / 3)
     assert means["caption/unscored"] == means["caption/truncated"] == 0.25
+    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "..."])  # which has no word
+    assert (columns["caption/colour"], means["caption/unscored"]) == ([1.0, 0.0], 0.0)
     for aspect in MetricReward(ToyScorer(), name="caption").aspects():  # they log the shares of the whole reward
         columns, means = logged(aspect, ["red", None, "star " * 60, "a star"])
         assert (columns, means) == ({}, {"caption/unscored": 0.25, "caption/truncated": 0.25})

@@ -46,6 +46,20 @@ def test_scores_and_rewards_are_those_in_process(app: App) -> None:
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
 
 
+def test_requests_that_are_scored_together_get_their_own_rows_and_reasons() -> None:
+    thread = App("unigram", batch_requests=2, batch_wait=5.0).thread
+    known, unknown = CaptionSample("A red dog.", None, REFERENCES), CaptionSample("Two dogs run.")
+    asked = [[known], [CaptionSample("A star.", None, REFERENCES), unknown]]
+
+    async def ask() -> Any:
+        return await asyncio.gather(*(thread.ask("unigram", samples) for samples in asked))
+
+    for table, samples in zip(asyncio.run(ask()), asked, strict=True):
+        expected = load_scorer("unigram").score(samples)
+        assert table.reward == pytest.approx(expected.reward, nan_ok=True)
+        assert table.errors == expected.errors
+
+
 def test_bodies_that_people_write_first() -> None:
     app = App("vela")
     expected = app.post("/score", {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}]})
