@@ -70,9 +70,13 @@ def parse_weights(text: str) -> dict[str, float]:
 
 def checked_weight(weight: Any, what: str) -> float:
     """A weight as a float."""
-    if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
+    try:
+        number = float(weight) if isinstance(weight, Real) and not isinstance(weight, bool) else math.nan
+    except OverflowError:  # a whole number above all floats
+        number = math.inf
+    if not math.isfinite(number):
         raise WeightsError(f"{what} must be a finite number, got {weight!r:.80}")
-    return float(weight)
+    return number
 
 
 def sum_to_one(weights: Sequence[float] | np.ndarray) -> np.ndarray:

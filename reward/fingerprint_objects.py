@@ -74,8 +74,10 @@ def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
     if id(value) in above:
         return
     feed, torch = partial(_feed, digest, above=(*above, id(value))), sys.modules.get("torch")
-    if value is None or isinstance(value, (str, bytes, int, float, complex, re.Pattern)):
+    if value is None or isinstance(value, (str, bytes, int, float, complex)):
         digest.update(repr(value).encode("utf-8", "surrogatepass"))
+    elif kind.__name__ == "Pattern" and hasattr(value, "pattern"):  # compiled by `re`, whose repr is cut, or by `regex`
+        feed([value.pattern, value.flags])
     elif torch is not None and isinstance(value, torch.nn.Module):
         digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode() + fingerprint_network(value).encode())
         for module in value.modules():

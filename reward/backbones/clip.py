@@ -217,6 +217,7 @@ def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
     # open_clip's own pattern matches control tokens first; this one leaves them out
     words = r"""'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
     tokenizer.pat = regex.compile(words, regex.IGNORECASE)
+    tokenizer.cache = _KeepsNothing()
     return ClipTokenizer(
         _BpeEncoder(tokenizer),
         start=tokenizer.sot_token_id,
@@ -224,6 +225,13 @@ def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:
         pad=0,
         context_length=tokenizer.context_length,
     )
+
+
+class _KeepsNothing(dict[str, str]):
+    """In place of the tokenizer's own cache, which would grow without end and change the scorer's fingerprint."""
+
+    def __setitem__(self, key: str, value: str) -> None:
+        pass
 
 
 class _BpeEncoder:

@@ -79,7 +79,7 @@ class FunctionScorer(TakesData):
                 f"{name} cannot be called with {options or 'no arguments'} ({error}); of a class give an object, such "
                 f"as one that the file makes by `metric = {name}(...)`"
             ) from error
-        self.function, self._options = function, options
+        self.function = function
         self._call = _way_to_call(getattr(function, "rewards", function), name)
         module = getattr(inner, "__module__", None) or ""
         needs_image = getattr(inner, "needs_image", getattr(function, "needs_image", None))

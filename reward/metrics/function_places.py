@@ -77,7 +77,7 @@ class PlacedFunction(FunctionScorer):
 
     def __init__(self, place: str, function: Any, name: str, options: dict[str, Any]) -> None:
         super().__init__(function, name, **options)
-        self.place = place
+        self.place, self._options = place, options
 
     def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
         return functools.partial(load_function, **self._options), (self.place, self.spec.name)

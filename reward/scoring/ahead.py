@@ -19,7 +19,7 @@ IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T]) -> Iterator[T]:
+def ahead(items: Iterable[T]) -> Generator[T, None, None]:
     """The items, of which the next is made in a thread while one is in use; none of them is None.
 
     Example:
@@ -52,9 +52,10 @@ def decoded_chunks(
     """
     stop = threading.Event()
     running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
-    with closing(_chunks(running, reader, most_rows)) as chunks:
+    with closing(_chunks(running, reader, most_rows)) as chunks, closing(ahead(chunks)) as prepared:
         try:
-            yield from ahead(chunks)
+            for chunk in prepared:  # noqa: UP028  # `yield from` would wait for the whole next chunk when closed
+                yield chunk
         finally:
             stop.set()
 

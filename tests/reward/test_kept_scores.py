@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pickle
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -22,12 +23,12 @@ import yaml
 from datasets.fingerprint import Hasher
 from PIL import Image
 
-from reward import load_scorer
+from reward import CaptionSample, load_scorer
 from reward.decoding.captioners import LocalCaptioner, Sampling
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.errors import CapRewardError, CheckpointError, OutputError
-from reward.fingerprint_objects import fingerprint_object
+from reward.fingerprint_objects import fingerprint_object, is_told
 from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source
 from reward.judges import LocalJudge
 from reward.judges.lazy import LazyJudge
@@ -36,6 +37,7 @@ from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.small_clip import small_clip
 
 pytestmark = pytest.mark.slow
 
@@ -272,6 +274,18 @@ class Handle:
 
     def __init__(self) -> None:
         self.connection = sys._getframe()
+
+
+def test_patterns_are_told_apart_and_use_of_a_tokenizer_changes_no_scorer(tmp_path: Path) -> None:
+    long = "x" * 300  # of which the text of a pattern shows the beginning
+    assert fingerprint_object([re.compile(long + "a")]) != fingerprint_object([re.compile(long + "b")])
+    folder = small_clip(tmp_path / "clip")
+    made = [load_scorer("clipscore", folder, device="cpu") for _ in range(2)]
+    before = made[0].fingerprint
+    assert is_told(before)
+    assert before == made[1].fingerprint
+    made[1].score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])
+    assert before == made[1].fingerprint
 
 
 def test_what_cannot_be_told_is_never_equal() -> None:

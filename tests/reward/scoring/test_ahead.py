@@ -13,6 +13,7 @@ from PIL import Image
 
 from reward import CaptionSample, ScoreTable, load_scorer
 from reward.errors import ImageError
+from reward.images import THREADS
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import ahead as module
 from reward.scoring import score_dataset
@@ -33,7 +34,7 @@ def tasks(images: Any) -> Iterator[RowTask]:
 class Reader:
     """Counts what it opens; what is wrong with `images` fails as a disk does."""
 
-    is_needed, packed = True, None
+    is_needed = True
 
     def read_ahead(self, tasks: Any) -> None:
         """Nothing can be done before."""
@@ -65,6 +66,23 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
     assert 10 <= len(reader.opened) <= 10 + 1  # nothing is read without end
     chunks.close()
     assert threading.active_count() <= before  # threads of other tests may have ended, too
+
+
+def test_who_closes_waits_for_no_more_than_is_under_way() -> None:
+    go_on = threading.Event()
+
+    class Slow(Reader):
+        def __call__(self, image: Any) -> Image.Image:
+            if len(self.opened) >= module.FIRST_ROWS:
+                go_on.wait(10)
+            return super().__call__(image)
+
+    reader = Slow()
+    chunks: Any = decoded_chunks([tasks(map(str, range(2000)))], reader, 1000)  # type: ignore[arg-type]
+    next(chunks)
+    threading.Timer(0.2, go_on.set).start()  # while it is being closed
+    chunks.close()
+    assert len(reader.opened) <= module.FIRST_ROWS + 4 * THREADS
 
 
 def test_chunks_share_images_and_keep_blocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
