@@ -76,8 +76,9 @@ def test_scores_are_kept_and_belong_to_captions_settings_and_metric(log: Path, t
     assert [scored(), scored(), scored(references=False), scored()] == [8, 0, 8, 0]
     Image.new("RGB", (4, 4), "white").save(data.parent / "3.png")
     assert [scored(), scored()] == [8, 0]  # another picture under the same name
+    assert [scored(dtype="float16"), scored(dtype="float16"), scored()] == [8, 0, 0]
     assert score_benchmark(load_benchmark("flickr8k-expert", data), "length", folder=kept).aspects == ("length",)
-    assert len(list(kept.glob("flickr8k-expert-*.json"))) == 4
+    assert len(list(kept.glob("flickr8k-expert-*.json"))) == 5
     spoilt = write_rated(tmp_path / "spoilt", 8, change=lambda row: row.update(candidate="fail " + row["candidate"]))
     for _ in range(2):  # what failed is tried again
         before = len(lines(log))

@@ -65,6 +65,8 @@ def test_a_metric_that_counts_words_is_cheated_by_length_and_not_by_truncation()
     assert found.longer.value == 1
     assert found.worst[1].wins.value == 1
     assert len(found.worst[1].examples) == 3
+    equal = audit({"equal": Fixed(lambda text: 1.0)}, scene_rows(3, seed=2), resamples=20).metrics["equal"]
+    assert {finding.wins.value for finding in equal.findings.values()} == {0}  # a tie is no win
 
 
 def test_the_oracle_is_never_cheated_and_what_is_not_worse_does_not_count() -> None:
