@@ -99,7 +99,7 @@ def overview(tables: Sequence[BenchTable]) -> Grid:
 def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
     """Remarks below the tables: how to read them, and what went wrong."""
     yield f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images."
-    for other in dict.fromkeys(_other(table) for table in tables):
+    for other in dict.fromkeys(_other(table) for table in tables if table.against is not None):
         holm = f"in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
         yield f"p: of the difference from {other} {holm}"
     for table in tables:

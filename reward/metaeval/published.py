@@ -136,7 +136,8 @@ def compare_published(
 ) -> tuple[Compared, ...]:
     """One's own values beside those of the figures that are of this benchmark, its part and these references.
 
-    There are none for a part of a benchmark, as by a limit, and none for more references than the literature draws.
+    There are none for a part of a benchmark, as by a limit or by captions without a score, and none for more references
+    than the literature draws.
 
     Args:
         benchmark, evaluation: one's own; of a metric that the figures are of.
@@ -145,19 +146,31 @@ def compare_published(
     """
     drawn = benchmark.spec.drawn if benchmark.draws == 0 else 0
     has_more = drawn and benchmark.rows["references"].map(len).max() > drawn
-    if has_more or len(benchmark.rows) < _WHOLE * _data()["items"].get(benchmark.spec.name, 0):
+    judged = int(benchmark.rows["label"].notna().sum()) if "label" in benchmark.rows else len(benchmark.rows)
+    scored = len(benchmark.rows) - judged + int(evaluation.counted.sum())
+    if has_more or scored < _WHOLE * max(len(benchmark.rows), _data()["items"].get(benchmark.spec.name, 0)):
         return ()
     given = references and any(benchmark.rows["references"])
     wanted = [each for each in figures if each.benchmark == benchmark.spec.name]
-    either = len({each.references for each in wanted}) > 1  # else it has no choice, as CIDEr and CLIPScore
     found = []
     for each in wanted:
         part = evaluation.by_category.get(each.split)
         if part is None and each.split not in ("", benchmark.part):
             continue
-        value = None if either and each.references != given else _own(part or evaluation, each)
+        other = each.metric in _with_and_without() and each.references != given
+        value = None if other else _own(part or evaluation, each)
         found += [] if value is None else [Compared(each, 100 * value)]
     return tuple(found)
+
+
+@cache
+def _with_and_without() -> frozenset[str]:
+    """Metrics that score with and without references; the others have no choice, as CIDEr and CLIPScore."""
+    seen = {
+        references: {each.metric for each in published_figures() if each.references == references}
+        for references in (True, False)
+    }
+    return frozenset(seen[True] & seen[False])
 
 
 def _own(evaluation: Evaluation, figure: Figure) -> float | None:

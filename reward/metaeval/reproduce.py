@@ -167,7 +167,9 @@ def _run(
         raise DataError(table.rows[0].problem)
     own = compare_published(benchmark, evaluation, figures, references=references)
     if len(own) < len(figures):
-        raise DataError(f"{table.title}: these data are a part of it, or lack a column of the figures")
+        row = table.rows[0]
+        why = f"; {row.errors} captions have no score, the first: {row.problem}" if row.errors else ""
+        raise DataError(f"{table.title}: these data are a part of it, or lack a column of the figures{why}")
     return own
 
 

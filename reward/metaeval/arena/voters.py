@@ -180,7 +180,7 @@ def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
 
 def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
     """Votes by a field that holds two scores, of caption 1 and of caption 2; `human` says how many ties there are."""
-    cells = [battle.get(name) or [None, None] for battle in battles]
+    cells = [[None, None] if battle.get(name) is None else battle[name] for battle in battles]
     try:
         scores = np.array(cells, dtype=np.float64).reshape(len(battles), 2)  # None is NaN
     except (TypeError, ValueError):

@@ -107,6 +107,9 @@ def test_several_benchmarks_side_by_side(tmp_path: Path, rated: Benchmark, pairs
     assert left_out.left_out
     assert "pascal-50s has no score column 'good'; its score columns: given" in left_out.problem
     assert any("column:good on Pascal-50S: left out" in note for note in notes(tables, resamples=200))
+    named = run(rated, pairs, candidates=[MetricSource("length"), GOOD], against="good")
+    assert [row.p for row in named[1].rows] == [None, None]  # it is not there
+    assert not any("the best row" in note for note in notes(named, resamples=200))
     other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
     twice = run(rated, other, candidates=[GOOD, MetricSource("length")])  # the same benchmark
     assert [table.rows[0].left_out for table in twice] == [False, True]

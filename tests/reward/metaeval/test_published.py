@@ -79,10 +79,12 @@ def test_own_values_stand_beside_figures_of_the_same_part_coefficient_and_refere
     )
     others = ({"split": "train"}, {"benchmark": "nebula"}, {"column": "fluency"}, {"coefficient": "auc"})
     assert compared(*(replace(ONE, **other) for other in others)) == []
-    both = ONE, replace(ONE, references=True, figure=60.0)
+    without = replace(ONE, metric="fleur", checkpoint="llava-hf/llava-1.5-7b-hf")
+    both = without, replace(without, references=True, figure=60.0)
     for references in (True, False):
         (found,) = compare_published(rated, evaluation, both, references=references)
         assert found.published.references == references
+        assert len(compare_published(rated, evaluation, [without], references=references)) == (not references)
     [beside] = compare_published(rated, evaluation, [ONE], references=True)
     assert beside.difference == round(100 * details["tau_c"] - 50, 1)
 
@@ -97,6 +99,14 @@ def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_
         figure = replace(ONE, benchmark=benchmark.spec.name, split="")
         evaluation = evaluate(benchmark, benchmark.columns["good"], resamples=9)
         assert len(compare_published(benchmark, evaluation, [figure], references=True)) == count
+
+
+def test_captions_without_a_score_make_it_a_part(rated: Benchmark) -> None:
+    for lost, count in ((2, 1), (3, 0)):  # of 40
+        scores = rated.columns["good"].copy()
+        scores[:lost] = np.nan
+        evaluation = evaluate(rated, scores, resamples=9)
+        assert len(compare_published(rated, evaluation, [ONE], references=True)) == count
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(50.5, "reproduced"), (49.46, "reproduced"), (50.6, "differs")])

@@ -111,6 +111,14 @@ def test_what_breaks_a_metric_is_told_and_the_others_run(polaris: str, monkeypat
     assert found.missing[WEIGHTS, "length", "the GPU is full"] == 2
 
 
+def test_captions_that_cannot_be_scored_are_told_in_place_of_a_verdict(tmp_path: Path) -> None:
+    data = write_rated(tmp_path, 40, change=lambda row: row.update(candidate="" if row["image"] == "0.png" else "red"))
+    found = reproduce(["length", f"polaris={data}"])
+    assert not found.compared
+    [problem] = [lacks for _, _, lacks in found.missing]
+    assert "4 captions have no score, the first: the caption is empty" in problem
+
+
 def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(
     hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

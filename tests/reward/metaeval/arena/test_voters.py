@@ -69,7 +69,7 @@ def test_scores_in_the_file_give_as_many_ties_as_people_gave() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        *[({"s": bad}, "'s' must hold two numbers") for bad in ([1, 2, 3], 0.5, ["a", "b"])],
+        *[({"s": bad}, "'s' must hold two numbers") for bad in ([1, 2, 3], 0.5, 0, ["a", "b"])],
         ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*fields with lists: other"),
         ({"s": [None, None]}, "no battle has scores 's'"),
     ],
