@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -45,6 +46,9 @@ copyright = "the authors of capreward"
 release = reward.__version__
 html_title = f"capreward {release}"
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+highlight_language = "none"  # of blocks that name none
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
 myst_heading_anchors = 4
@@ -106,8 +110,14 @@ def write(page: Path, text: str) -> None:
         page.write_text(text, encoding="utf-8")
 
 
+def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    if error is None:
+        shutil.copytree(Path(app.srcdir) / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
+
+
 def setup(app: Sphinx) -> None:
-    """Writes the reference before Sphinx looks for pages."""
+    """Writes the reference before Sphinx looks for pages, and brings the pictures, which stand in raw HTML."""
+    app.connect("build-finished", copy_pictures)
     for name, write_pages in {"api": write_api, "commands": write_commands, "metrics": write_metrics}.items():
         (REFERENCE / name).mkdir(parents=True, exist_ok=True)
         write_pages(REFERENCE / name)

@@ -128,7 +128,7 @@ CandidateColumn = Annotated[
 StripThinking = Annotated[
     bool,
     typer.Option(
-        "--strip-thinking", help="Cut reasoning (<think>...</think>) from the captions before they are scored."
+        "--strip-thinking", help="Cut reasoning (`<think>...</think>`) from the captions before they are scored."
     ),
 ]
 PromptFile = Annotated[
@@ -197,7 +197,7 @@ class SpeedOptions:
         Path | None,
         typer.Option(
             help="Folder for image embeddings, created if absent, so that new captions of the same images cost the "
-            "captions only."
+            "captions only; of a judge, a file for its answers."
         ),
     ] = None
     cache_size: Annotated[

@@ -26,7 +26,7 @@ SPEC = MetricSpec(
             note="trained by you on Qwen/Qwen2.5-3B-Instruct and BeichenZhang/LongCLIP-L: docs/TRAINING_METRICS.md",
         ),
         CheckpointFacts(
-            "http://localhost:8123", note="the weights of VELA's authors, in their own code: docs/FRAMEWORKS.md"
+            "http://localhost:8123", note="the weights of VELA's authors, in their own code: docs/SERVICE.md"
         ),
     ),
     citation={
