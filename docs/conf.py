@@ -111,12 +111,13 @@ def write(page: Path, text: str) -> None:
 
 
 def copy_pictures(app: Sphinx, error: Exception | None) -> None:
+    """Brings the pictures of the pages, whose tags Sphinx does not read."""
     if error is None:
         shutil.copytree(Path(app.srcdir) / "images", Path(app.outdir) / "images", dirs_exist_ok=True)
 
 
 def setup(app: Sphinx) -> None:
-    """Writes the reference before Sphinx looks for pages, and brings the pictures, which stand in raw HTML."""
+    """Writes the reference before Sphinx looks for pages."""
     app.connect("build-finished", copy_pictures)
     for name, write_pages in {"api": write_api, "commands": write_commands, "metrics": write_metrics}.items():
         (REFERENCE / name).mkdir(parents=True, exist_ok=True)
