@@ -374,8 +374,8 @@ class NetworkScorer(CaptionScorer):
 
 
 def is_on_gpu(scorer: Any) -> bool:
-    """Whether a scorer runs a network of its own on a GPU."""
-    return isinstance(scorer, NetworkScorer) and scorer.model.device.type != "cpu"
+    """Whether a scorer runs a network of its own on a CUDA device."""
+    return isinstance(scorer, NetworkScorer) and scorer.model.device.type == "cuda"
 
 
 @contextmanager
