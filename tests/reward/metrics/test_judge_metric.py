@@ -19,8 +19,8 @@ from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
 from reward.scoring import score_dataset
 from tests.contract import ScorerContract
-from tests.reward.remote.test_remote import fake_service
 from tests.reward.service.in_process import App
+from tests.toys.fake_service import fake_service
 from tests.toys.json_lines import read_lines
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.rating_judges import save_yes_judge
