@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -307,11 +306,7 @@ def normalized(pixels: torch.Tensor, mean: tuple[float, ...], std: tuple[float, 
     """
     if pixels.dtype != torch.uint8:
         return pixels
-    middle, spread = _of_channels(mean, std, pixels.device)
-    return pixels.contiguous().float().div_(255).sub_(middle).div_(spread)
-
-
-@lru_cache(maxsize=64)
-def _of_channels(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    with torch.inference_mode(False):  # the same tensor serves in training
-        return torch.tensor([mean, std], dtype=torch.float32, device=device)[..., None, None]
+    pixels = pixels.contiguous().float().div_(255)
+    for channel, (middle, spread) in enumerate(zip(mean, std, strict=True)):  # numbers need no copy to the device
+        pixels[:, channel].sub_(middle).div_(spread)
+    return pixels
