@@ -308,5 +308,5 @@ def normalized(pixels: torch.Tensor, mean: tuple[float, ...], std: tuple[float, 
         return pixels
     pixels = pixels.contiguous().float().div_(255)
     for channel, (middle, spread) in enumerate(zip(mean, std, strict=True)):  # numbers need no copy to the device
-        pixels[:, channel].sub_(middle).div_(spread)
+        pixels[..., channel, :, :].sub_(middle).div_(spread)
     return pixels
