@@ -35,11 +35,14 @@ def demo(
     datasets.disable_progress_bars()
     # TRL 1.16 calls transformers by names that will go; nothing a user of the demo could do about it.
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
-    # the report says what the embedded checkpoints are good for
-    logging.getLogger("reward.checkpoints").setLevel(logging.ERROR)
     console = Console(highlight=False)
     start = time.perf_counter()
-    results = run_demo(output, QUICK if quick else Sizes(), console=console)
+    loading = logging.getLogger("reward.checkpoints")
+    loading.setLevel(logging.ERROR)  # the report says what the embedded checkpoints are good for
+    try:
+        results = run_demo(output, QUICK if quick else Sizes(), console=console)
+    finally:
+        loading.setLevel(logging.NOTSET)
     seconds = time.perf_counter() - start
     if results["stopped"]:
         console.print(f"stopped during {results['stopped']}; what was done so far is in the report", style="yellow")

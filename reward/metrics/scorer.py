@@ -78,16 +78,11 @@ def group_samples(
         [{'a': [0, 2], 'b': [1]}, {'a': [3]}]
     """
     groups: dict[Any, Group] = {}
-    hashed: dict[int, tuple[str | None, str | None]] = {}  # `samples` keeps the objects alive, so ids stay unique
+    # `samples` keeps the objects alive, so ids stay unique
+    images = {id(sample.image): sample.image for sample in samples if use_images and sample.image is not None}
+    keys = dict(zip(images, _in_threads(_key_or_reason, list(images.values())), strict=True))
     for row, sample in enumerate(samples):
-        key = error = None
-        if use_images and sample.image is not None:
-            if id(sample.image) not in hashed:
-                try:
-                    hashed[id(sample.image)] = image_key(sample.image), None
-                except ImageError as problem:
-                    hashed[id(sample.image)] = None, str(problem)
-            key, error = hashed[id(sample.image)]
+        key, error = keys.get(id(sample.image), (None, None))
         references = tuple(sample.references) if use_references else ()
         context = contexts[row] if contexts is not None else None
         group = groups.setdefault(
@@ -95,6 +90,13 @@ def group_samples(
         )
         group.rows.setdefault(sample.candidate, []).append(row)
     return list(groups.values())
+
+
+def _key_or_reason(image: ImageLike) -> tuple[str | None, str | None]:
+    try:
+        return image_key(image), None
+    except ImageError as error:
+        return None, str(error)
 
 
 def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
