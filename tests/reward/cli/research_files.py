@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import BytesIO
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,9 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
 from tests import test_hub
-from tests.reward.cli.test_arena import BASELINES, TABLE_8, WORDS
 from tests.reward.cli.test_corrupt import LONG
-from tests.reward.metaeval.benchmarks import test_contrast as contrast
-from tests.reward.metaeval.benchmarks import test_flickr8k as flickr8k
-from tests.reward.metaeval.benchmarks import test_pascal50s, test_rated_tables, test_winoground
-from tests.reward.metaeval.benchmarks.test_json_benchmarks import GENAI
+from tests.reward.metaeval.arena.made_arenas import BASELINES, TABLE_8, WORDS
+from tests.reward.metaeval.benchmarks.published_layouts import POLARIS, parquet, scores_of_fleur, write_layout
 from tests.reward.metaeval.small_benchmarks import write_files
 from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
@@ -58,14 +55,6 @@ _MMHE = [
     for task, fields in _TASKS.items()
     for n in range(3)
 ]
-_NOCAPS = {
-    "image_path": "1.jpg",
-    "references": ["A baby."],
-    "baseline": "A kid in a shirt.",
-    "foil": "A kid in a skirt.",
-}
-_NOCAPS |= {"domain": "near-domain"}
-_PAIR = {"image": "1.png", "correct": "Two red dogs.", "incorrect": "Three red dogs.", "category": "counting"}
 _MODELS = list(TABLE_8)[:4]
 _BATTLES = [
     {"img": f"{n % 3 + 1}.png", "source1": one, "source2": two, "caption1": f"A dog runs {n}.", "caption2": "A dog."}
@@ -88,6 +77,8 @@ def _write_pictures(folder: Path) -> None:
         Image.new("RGB", (32, 32), (60 * number, 0, 90)).save(folder / f"{number}.png")
 
 
+_IN_FOLDERS = ("flickr8k-expert", "flickr8k-cf", "pascal-50s", "foil", "nocaps-foil", "sugarcrepe", "valse", "vicr")
+_IN_FOLDERS += ("genai-bench", "longcapvlcp")
 # What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
 FILES: dict[str, Any] = {
     "flickr8k.jsonl": _RATED,
@@ -117,23 +108,10 @@ FILES: dict[str, Any] = {
     ),
     "images": _write_pictures,
     "train": lambda folder: small_data().save_to_disk(folder),
-    "flickr8k-expert": lambda folder: flickr8k.write_tables(folder, "flickr8k-expert"),
-    "flickr8k-cf": lambda folder: flickr8k.write_tables(folder, "flickr8k-cf"),
-    "pascal-50s": test_pascal50s.write,
     "results/fleur_pascal_*.txt": lambda file: file.write_text(
-        "\n".join(test_pascal50s.blocks(number, 0.5, 0.1, label=0) for number in range(4))
+        "\n".join(scores_of_fleur(number, 0.5, 0.1, label=0) for number in range(4))
     ),
-    "foil": lambda folder: write_files(
-        folder, {"foilv1.0_test_2017.json": contrast.FOILS, "captions_val2014.json": contrast.COCO}
-    ),
-    "nocaps-foil": lambda folder: write_files(folder, {"nocaps-val-foil.json": [_NOCAPS]}),
-    "sugarcrepe": lambda folder: write_files(
-        folder, {f"{name}.json": contrast.sugarcrepe(name) for name in contrast.SUGARCREPE}
-    ),
-    "valse": lambda folder: write_files(folder, {f"{name}.json": contrast.valse(name) for name in contrast.VALSE}),
-    "genai-bench": lambda folder: write_files(folder, {"genai_image.json": GENAI}),
-    "vicr": lambda folder: write_files(folder, {"vicr.csv": test_rated_tables.VICR}),
-    "longcapvlcp": [_PAIR, {**_PAIR, "category": "action"}],
+    **{name: partial(write_layout, name=name) for name in _IN_FOLDERS},
     "longcap-arena": [
         {**row, "ratings": {name: [n / 6, 0.5, n % 2] for name in tiny_vela.ASPECTS}} for n, row in enumerate(_RATED)
     ],
@@ -183,14 +161,10 @@ def fill(hub: LoopbackHub, folder: Path) -> None:
         hub.add_folder(name, folder / kind)
     for size in ("7b", "13b"):
         hub.add_folder(f"llava-hf/llava-1.5-{size}-hf", save_rating_judge(folder / size, "0"))
-    table = BytesIO()
-    rows = test_rated_tables.polaris(refs=[["A dog."], ["A cat."]] * 2)
-    test_rated_tables.table(rows, "img").to_parquet(table)
+    rows = {**POLARIS, "refs": [["A dog."], ["A cat."]] * 2}
     for name in ("yuwd/Polaris", "yuwd/Composite", "Ka2ukiMatsuda/Nebula"):
-        hub.add_repo(name, {"data/test-00000-of-00001.parquet": table.getvalue()}, kind="datasets")
-    hub.add_folder(
-        "facebook/winoground", test_winoground.write_all(folder / "winoground" / "data").parent, kind="datasets"
-    )
+        hub.add_repo(name, {"data/test-00000-of-00001.parquet": parquet(rows, "img")}, kind="datasets")
+    hub.add_folder("facebook/winoground", write_layout(folder / "winoground", "winoground"), kind="datasets")
 
 
 class Server(LoopbackJudge):

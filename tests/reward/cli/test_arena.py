@@ -13,12 +13,10 @@ from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
 from tests.reward.cli.conftest import Run
-from tests.reward.metaeval.arena.made_arenas import draw_arena
+from tests.reward.metaeval.arena.made_arenas import BASELINES, TABLE_8, WORDS, draw_arena
 from tests.toys.rating_judges import save_choosing_judge
 
 pytestmark = pytest.mark.slow
-
-WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}
 
 
 @pytest.fixture
@@ -110,12 +108,6 @@ def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]],
 
 # The tables of CapArena's paper
 
-# {model: CapArena-Auto score}: table 8 of the paper, the models that people ranked.
-TABLE_8 = {"Gemini-1.5-pro-002": 56.17, "GPT-4o-0806": 44.0, "Gemini-2.0-flash-exp": 30.83, "InternVL2-26B": 13.0}
-TABLE_8 |= {"Claude-3.5-Sonnet-0620": 21.5, "GPT-4o-mini-0718": 9.33, "CogVLM2-llama3-chat-19B": -8.5}
-TABLE_8 |= {"Qwen2-VL-72B-Instruct": -9.0, "LLama-3.2-90B": -25.67, "MiniCPM-V2.6-8B": -38.0, "LLaVA-1.6-34B": -67.5}
-TABLE_8 |= {"Qwen2-VL-2B-Instruct": -48.67, "Qwen2-VL-7B-Instruct": -49.0, "LLaVA-1.5-7B": -94.0}
-
 
 def test_the_published_leaderboard_and_ranking_give_the_published_correlations(run: Run, tmp_path: Path) -> None:
     """Table 3 of the paper: .943 and .824."""
@@ -190,8 +182,6 @@ def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run,
 
 
 # A judge decides
-
-BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Arenas of models of known strength."""
+"""Arenas of models of known strength, and what CapArena has published."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import numpy as np
 import pandas as pd
 
 from reward.metaeval.arena.battles import Battle
+
+WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}  # of a judge
+BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]  # of CapArena-Auto
+# {model: CapArena-Auto score}: table 8 of the paper, the models that people ranked.
+TABLE_8 = {"Gemini-1.5-pro-002": 56.17, "GPT-4o-0806": 44.0, "Gemini-2.0-flash-exp": 30.83, "InternVL2-26B": 13.0}
+TABLE_8 |= {"Claude-3.5-Sonnet-0620": 21.5, "GPT-4o-mini-0718": 9.33, "CogVLM2-llama3-chat-19B": -8.5}
+TABLE_8 |= {"Qwen2-VL-72B-Instruct": -9.0, "LLama-3.2-90B": -25.67, "MiniCPM-V2.6-8B": -38.0, "LLaVA-1.6-34B": -67.5}
+TABLE_8 |= {"Qwen2-VL-2B-Instruct": -48.67, "Qwen2-VL-7B-Instruct": -49.0, "LLaVA-1.5-7B": -94.0}
 
 
 def draw_arena(
