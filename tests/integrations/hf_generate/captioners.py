@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-from peft import PrefixTuningConfig, PromptTuningConfig, get_peft_model
+from peft import PrefixTuningConfig, get_peft_model
 from PIL import Image
 from transformers import (
     Gemma3Config,
@@ -25,7 +25,7 @@ from tests.toys.toy_models import ENCODER, text_sizes
 
 IMAGES = [Image.new("RGB", (32, 32), "red"), Image.effect_noise((32, 32), 99).convert("RGB")]
 PIXELS = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-KINDS = ["llava", "qwen2_vl", "gemma3", "git", "blip", "vit_bert", "prefix", "prompt", "lfm2", "qwen3_5"]
+KINDS = ["llava", "qwen2_vl", "gemma3", "git", "blip", "vit_bert", "prefix", "lfm2", "qwen3_5"]
 
 
 def gemma3(tokens):
@@ -37,18 +37,10 @@ def gemma3(tokens):
     return Gemma3ForConditionalGeneration(config)
 
 
-def tuned(kind, tokens):
-    """A decoder with learned vectors before its prompt."""
-    model = toy_captioners._ready(LlamaForCausalLM(LlamaConfig(**text_sizes(tokens, layers=2))), tokens)
-    config = PrefixTuningConfig if kind == "prefix" else PromptTuningConfig
-    learned = get_peft_model(model, config(task_type="CAUSAL_LM", num_virtual_tokens=3))
-    for parameter in learned.prompt_encoder.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    return learned.eval()
-
-
 def decoder(kind, tokens):
     sizes = text_sizes(tokens, layers=2)
+    if kind == "prefix":
+        return LlamaForCausalLM(LlamaConfig(**sizes))
     if kind == "lfm2":
         return Lfm2ForCausalLM(Lfm2Config(**sizes, layer_types=["conv", "full_attention"], block_multiple_of=8))
     linear = {"linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8}
@@ -85,7 +77,9 @@ def captioner(kind):
         is_image = (encoded["input_ids"] == model.config.image_token_id).int()
         inputs = {**encoded, "pixel_values": PIXELS, "token_type_ids": is_image}
         return model, tokens, inputs, encoded["input_ids"].shape[1]
-    tuned_kind = kind in ("prefix", "prompt")
-    model = tuned(kind, tokens) if tuned_kind else toy_captioners._ready(decoder(kind, tokens), tokens)
+    model = toy_captioners._ready(decoder(kind, tokens), tokens)
+    if kind == "prefix":  # learned vectors before the prompt
+        model = get_peft_model(model, PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)).eval()
+        torch.nn.init.normal_(model.prompt_encoder.default.embedding.weight, std=0.5)
     inputs = tokens(["Describe it", "Describe"], padding=True, return_tensors="pt", return_token_type_ids=False)
     return model, tokens, dict(inputs), inputs["input_ids"].shape[1]

@@ -1,61 +1,124 @@
-"""Ranking and choosing by rewards."""
+"""Captions of an image are rated, ranked and drawn by their rewards."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy import stats
 
-from reward.decoding.selection import rank, rerank, soft_rank
-from reward.errors import ConfigError
+from reward.decoding.selection import rank, rate_candidates, rerank, soft_rank
+from reward.errors import ConfigError, InvalidSampleError
+from reward.rewards.combined_reward import CombinedReward
+from reward.rewards.metric_reward import MetricReward
+from tests.toys.toy_scorer import ToyScorer
 
-REWARDS = [0.3, 0.9, None, 0.6, 0.1]
+IMAGE = Image.new("RGB", (4, 4))
 REWARD = st.one_of(st.none(), st.just(math.nan), st.floats(-3, 3), st.integers(-1, 1))
-
-
-def test_ties_keep_their_order_and_none_comes_last():
-    assert rank([None, 1.0, 2.0, math.nan, 2.0, -5.0]) == [2, 4, 1, 5, 0, 3]
-    assert rank([]) == []
-    assert rank([-math.inf, None, math.inf]) == [2, 0, 1]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(REWARD, max_size=12))
-def test_rank_is_a_permutation_in_falling_order(rewards):
+@example([None, 1.0, 2.0, math.nan, 2.0, -math.inf])
+def test_rank_puts_the_best_first_ties_in_their_order_and_what_has_no_number_last(rewards):
     order = rank(rewards)
     assert sorted(order) == list(range(len(rewards)))
-    keys = [-math.inf if rewards[i] is None or math.isnan(rewards[i]) else rewards[i] for i in order]
-    assert keys == sorted(keys, reverse=True)
+    unknown = [reward is None or math.isnan(reward) for reward in rewards]
+    keys = [(unknown[index], 0 if unknown[index] else -rewards[index], index) for index in order]
+    assert keys == sorted(keys)
 
 
-def test_a_soft_choice_at_temperature_0_is_the_best():
-    assert soft_rank(REWARDS, 0.0) == rank(REWARDS)
-    assert soft_rank(REWARDS, 1e-12, np.random.default_rng(0)) == rank(REWARDS)
-    with pytest.raises(ConfigError, match="at least 0"):
-        soft_rank(REWARDS, -1.0)
-
-
-@pytest.mark.parametrize("temperature", [0.3, 1.0, math.inf])
+@pytest.mark.parametrize("temperature", [0.3, math.inf])
 def test_a_soft_choice_has_the_probabilities_of_its_definition(temperature):
-    rng, draws = np.random.default_rng(0), 4000
-    counts = Counter(soft_rank(REWARDS, temperature, rng)[0] for _ in range(draws))
-    known = [index for index, reward in enumerate(REWARDS) if reward is not None]
-    weights = np.exp([REWARDS[index] / temperature for index in known])  # all 1 at infinity: uniform
-    expected = draws * weights / weights.sum()
+    rewards, rng, draws = [0.3, 0.9, None, 0.6, 0.1], np.random.default_rng(0), 4000
+    counts = Counter(soft_rank(rewards, temperature, rng)[0] for _ in range(draws))
+    known = [index for index, reward in enumerate(rewards) if reward is not None]
+    weights = np.exp([rewards[index] / temperature for index in known])  # all 1 at infinity: uniform
     assert set(counts) == set(known)
+    expected = draws * weights / weights.sum()
     assert stats.chisquare([counts[index] for index in known], expected).pvalue > 0.01
+    with pytest.raises(ConfigError, match="at least 0"):
+        soft_rank(rewards, -temperature)
 
 
-def test_a_soft_order_of_captions():
-    captions = ["red star here", "red", "red star"]
-    assert rerank(captions, reward="length", temperature=0.0) == rerank(captions, reward="length") == [0, 2, 1]
-    orders = {tuple(rerank(captions, reward="length", temperature=5.0, seed=seed)) for seed in range(60)}
-    assert len(orders) == 6
-    assert rerank(captions, reward="length", temperature=5.0, seed=3) == rerank(
-        captions, reward="length", temperature=5.0, seed=3
-    )
+def test_rerank_gives_the_best_first_and_what_cannot_be_scored_last(caplog):
+    reward = MetricReward(ToyScorer(), weights={"col": 1})
+    captions = ["a star", "it will fail", "red star", "", "red", "blue star", "red star"]
+    with caplog.at_level(logging.INFO, "reward.decoding.selection"):
+        assert rerank(iter(captions), image=IMAGE, references=["A red star."], reward=reward) == [4, 2, 6, 0, 5, 1, 3]
+    assert "distinct captions among the candidates: 86 %" in caplog.text
+    assert rerank([" ", ""], image=IMAGE, reward=reward) == [0, 1]
+    assert rerank([], image=IMAGE, reward=reward) == []
+
+
+@pytest.mark.parametrize(("references", "read"), [(["x", "y"], ["x", "y"]), ("x y", ["x y"])])
+def test_image_and_references_reach_the_reward(references, read):
+    seen = []
+
+    def reward(completions, image, references):
+        seen.extend(zip(completions, image, references, strict=True))
+        return [1.0]
+
+    assert rerank(["a star"], image=IMAGE, references=references, reward=reward) == [0]
+    assert seen == [("a star", IMAGE, read)]
+
+
+def test_an_order_may_be_drawn_with_a_seed():
+    def order(seed):
+        return rerank(["red star here", "red", "red star"], reward="length", temperature=5.0, seed=seed)
+
+    assert order(3) == order(3)
+    assert len({tuple(order(seed)) for seed in range(60)}) == 6
+
+
+def test_each_distinct_caption_of_an_image_is_scored_once_and_a_wordless_one_never():
+    scorer = ToyScorer()
+    captions = [["red star", "red star", " ", "?!", "\u3164"], ["red star", "it will fail", "red"], [""], []]
+    images, references = ["a.png", "b.png", "c.png", "d.png"], [None, ["A reference."], (), ()]
+    rated = rate_candidates(captions, images, references, MetricReward(scorer, weights={"col": 1}))
+    assert rated == [[0.5, 0.5, None, None, None], [0.5, None, 1.0], [None], []]
+    assert scorer.calls == [["red star", "red star", "it will fail", "red"]]
+
+
+def some(completions, **_):
+    return [None if "fail" in each else 1.0 for each in completions]
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        (MetricReward(ToyScorer()), "the caption says fail"),
+        (MetricReward(ToyScorer()).aspects()[0], "the caption says fail"),
+        (CombinedReward([MetricReward("length"), MetricReward(ToyScorer(), name="toy")]), "toy: the caption"),
+        (some, "some gave None"),
+    ],
+)
+def test_an_image_of_which_no_caption_is_scored_is_refused_with_the_reason(reward, reason):
+    message = r"no caption of image 1 \(of 2 different ones\) has a reward.* The first, 'fail': " + reason
+    with pytest.raises(InvalidSampleError, match=message):
+        rate_candidates([["a"], ["", "fail", "fail too", "fail"]], ["a.png", "b.png"], [(), ()], reward)
+
+
+class Short:
+    def rewards(self, samples):
+        return [1.0]
+
+
+@pytest.mark.parametrize(
+    ("captions", "images", "reward", "message"),
+    [
+        ([["a", 3]], ["a.png"], "length", "candidate must be a string"),
+        (["abc"], ["a.png"], "length", "candidates must be a list, got"),
+        ([["a"], ["b"]], ["a.png"], "length", "candidates of 2 images, 1 images"),
+        ([["a", "b"]], ["a.png"], Short(), "gave 1 numbers for 2 captions"),
+    ],
+)
+def test_what_cannot_be_rated_is_refused(captions, images, reward, message):
+    with pytest.raises(InvalidSampleError, match=message):
+        rate_candidates(captions, images, [()] * len(captions), reward)
