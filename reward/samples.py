@@ -221,15 +221,15 @@ def column_names(role: str) -> tuple[str, ...]:
     return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
 
 
-def usual_names(role: str) -> str:
-    """The names of a role that a message shows.
+def names_in_words(role: str) -> str:
+    """All names of a role, for a message.
 
     Example:
-        >>> usual_names("references")
-        'references or refs'
+        >>> names_in_words("references")
+        'references, refs, reference or ref'
     """
-    names, synonyms, _ = COLUMN_NAMES[role]
-    return " or ".join((*names, *synonyms))
+    *names, last = column_names(role)
+    return f"{', '.join(names)} or {last}" if names else last
 
 
 def find_column(
@@ -276,7 +276,7 @@ refs.
         )
     if not present and needed_by:
         raise DataError(
-            f"{needed_by} needs a column with the {role}, but none is named {usual_names(role)}. "
+            f"{needed_by} needs a column with the {role}, but none is named {names_in_words(role)}. "
             f"The columns are: {named(columns)}. Name it with {option}."
         )
     return present[0] if present else None

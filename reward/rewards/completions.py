@@ -20,9 +20,9 @@ from reward.samples import (
     column_names,
     find_column,
     is_wordless,
+    names_in_words,
     one_image,
     read_references,
-    usual_names,
     without_thinking,
 )
 from reward.values import is_list, or_none, values_of
@@ -333,8 +333,7 @@ def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _
         raise InvalidSampleError(f"{error}{hint}") from None
     if name is None:
         there = ", ".join(data) or "none"
-        usual = usual_names(role) if role in COLUMN_NAMES else repr(role)
-        return _Cells([], f"no column is named {usual} (the columns are: {there})")
+        return _Cells([], f"no column is named {names_in_words(role)} (the columns are: {there})")
     return _Cells([(f"column {name!r}", data[name])])
 
 

@@ -82,7 +82,7 @@ def test_words_without_a_map_are_told_with_the_line_to_type(tmp_path: Path) -> N
     path = written(tmp_path, rating=["good", "poor"] * 4)
     with pytest.raises(DataError, match=r'holds words.*--rating-map "good=NUMBER,poor=NUMBER"'):
         load_ratings(path)
-    with pytest.raises(DataError, match=r"none is named rating .* The columns are: image, caption.*--rating-column"):
+    with pytest.raises(DataError, match=r"none is named rating.* The columns are: image, caption.*--rating-column"):
         load_ratings(written(tmp_path))
 
 

@@ -302,7 +302,7 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
     assert mine_too(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
     assert mine_too.__name__ == "rubric_scripted_scripted"
     for columns, message in (
-        ({}, r"no column is named rubric or criteria .*Name the column with column="),
+        ({}, r"no column is named rubric, criteria.*Name the column with column="),
         ({"rubric": [None, None]}, r"column 'rubric' holds None"),
         ({"rubric": [5, 5]}, r'must be a list, got 5; write \["It names'),
     ):

@@ -40,7 +40,7 @@ def call(reward: Any, completions: Any = ("red", "a star"), **columns: Any) -> l
         ({"image": [None, None]}, ["column 'image' holds None", "image_column="]),
         ({"images": [["a.png", "b.png"]] * 2}, ["column 'images': the row has 2 images", "image_column="]),
         ({"file_name": ["a.png"] * 2, "img": ["a.png"] * 2}, ["image could be any of file_name, img: choose one"]),
-        ({"shot": ["a.png"] * 2}, ["no column is named images or image", "the columns are: shot", "image_column="]),
+        ({"shot": ["a.png"] * 2}, ["no column is named images, image, file_name, image_path, img, photo", "the columns are: shot", "image_column="]),
         ({"image": [RED] * 2, "refs": [["a", 5]] * 2}, ["column 'refs': references[1] must be a string, got int: 5"]),
         ({"image": ["absent.png"] * 2}, ["absent.png"]),
         ({}, ["the prompt holds no image and no column is named", "the columns are: none"]),
@@ -67,7 +67,7 @@ def test_missing_completions_and_references_are_named() -> None:
         call(MetricReward(ToyScorer()), [None, None], image=[RED, RED])
     with pytest.raises(InvalidSampleError, match=r"needs references, but column 'refs' holds \[' '\]\. Name their"):
         call(MetricReward("unigram"), refs=[[" "], []])
-    told = r"no column is named references or refs \(the columns are: captions\)"
+    told = r"no column is named references, refs, reference or ref \(the columns are: captions\)"
     with pytest.raises(InvalidSampleError, match=told):
         call(MetricReward("unigram"), captions=[["a"], ["b"]])
 

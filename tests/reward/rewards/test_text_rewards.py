@@ -48,7 +48,7 @@ def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
     references = [[words(4), words(6)]] * 5 + [[]]
     captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
     assert rate(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
-    with pytest.raises(InvalidSampleError, match="needs references, but no column is named references or refs"):
+    with pytest.raises(InvalidSampleError, match="needs references, but no column is named references, refs"):
         rate(LengthReward(0.5, 2, relative=True), captions)
     assert rate(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
 
