@@ -1,89 +1,94 @@
-"""What is refused when a reward is made, before a model is loaded; and `load()`, which loads at once."""
+"""What a user may give for a reward, what is refused before a model is loaded, and `load()`, which loads at once."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from PIL import Image
 
-import reward
+import reward as package
 from reward import (
     AsyncReward,
     BeitScoreReward,
+    CaptionSample,
     CombinedReward,
     FleurReward,
-    LengthReward,
     MetricReward,
     TournamentReward,
     VelaReward,
     load_scorer,
 )
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.metrics.words.scorer import LengthScorer
+from reward.rewards.rating import rates_captions
 
-ASSETS = Path(reward.__file__).parent / "assets"
+EMBEDDED = Path(package.__file__).parent / "assets" / "vela"
+IMAGE = Image.new("RGB", (4, 4))
+SAMPLES = [CaptionSample("a red star", image=IMAGE, references=["A star."]), CaptionSample("red")]
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """The working directory: a checkpoint of `length`, a folder without a model, one with a CLIP, a file."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory: a checkpoint of `length`, a folder with a CLIP, one with a model, a file."""
     LengthScorer().save_pretrained(tmp_path / "lengths")
-    for folder in ("empty", "clip", "model"):
+    for folder, name, text in (("clip", "open_clip_config", "{}"), ("model", "config", '{"model_type": "llava"}')):
         (tmp_path / folder).mkdir()
-    (tmp_path / "clip" / "open_clip_config.json").write_text("{}")
-    (tmp_path / "model" / "config.json").write_text('{"model_type": "llava"}')
+        (tmp_path / folder / f"{name}.json").write_text(text)
     (tmp_path / "weights.pt").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
 
 
-NO_FOLDER = "there is no folder .* here, and a Hub id has the form 'name/repo'"
-REFUSED = [
-    ("vela", "no-such-folder", NO_FOLDER),
-    ("fleur", "no-such-folder", NO_FOLDER),
-    ("clipscore", "ViT-B-32", f"{NO_FOLDER}, or ARCHITECTURE:TAG"),
-    ("vela", "modle", f"{NO_FOLDER}. Did you mean 'model'?"),
-    ("vela", Path("runs/photos"), "does not exist"),
-    ("vela", "a name/of a folder", "no folder 'a name/of a folder' here, and Repo id must"),
-    ("vela", "model/nothere", "does not exist; a folder 'model' is here, .* hf download model/nothere --local-dir"),
-    ("fleur", "lengths", "a checkpoint of metric 'length', but a checkpoint of 'fleur' is needed"),
-    ("vela", "model", "of no metric of this library"),
-    ("vela", "weights.pt", "is a file; give the folder"),
-    ("fleur", "embedded", "no judge for fleur is shipped"),
-]
-ACCEPTED = [
-    *(("vela", source) for source in ("name/repo", ASSETS / "vela", "http://127.0.0.1:9")),
-    *(("clipscore", source) for source in ("clip", "weights.pt", "ViT-B-32:openai", "hf-hub:a/b")),
-    *(("fleur", "model"), ("bertscore", "roberta-large"), ("length", "lengths")),
-]
-
-
 @pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("metric", "source", "message"), REFUSED)
-def test_what_is_no_source_is_refused_when_the_reward_is_made(metric, source, message):
+@pytest.mark.parametrize(
+    ("metric", "source", "message"),
+    [
+        ("clipscore", "ViT-B-32", "there is no folder .* here, and a Hub id has the form .*, or ARCHITECTURE:TAG"),
+        ("vela", "modle", "Did you mean 'model'?"),
+        ("vela", Path("runs/photos"), "does not exist"),
+        ("vela", "a name/of a folder", "no folder 'a name/of a folder' here, and Repo id must"),
+        ("vela", "model/nothere", "does not exist; a folder 'model' is here, .* hf download model/nothere --local-dir"),
+        ("fleur", "lengths", "a checkpoint of metric 'length', but a checkpoint of 'fleur' is needed"),
+        ("vela", "model", "of no metric of this library"),
+        ("vela", "weights.pt", "is a file; give the folder"),
+        ("fleur", "embedded", "no judge for fleur is shipped"),
+    ],
+)
+def test_what_is_no_source_is_refused_when_the_reward_is_made(metric: str, source: Any, message: str) -> None:
     for make in (MetricReward, load_scorer):
         with pytest.raises(CheckpointError, match=message):
             make(metric, source)
 
 
-@pytest.mark.usefixtures("here")
-@pytest.mark.parametrize(("metric", "source"), ACCEPTED)
-def test_what_may_be_a_source_is_accepted_without_being_loaded(metric, source):
-    assert MetricReward(metric, source).source == source
-
-
 @pytest.mark.parametrize("make", [VelaReward, BeitScoreReward, FleurReward, TournamentReward])
-def test_rewards_with_a_name_of_their_own_refuse_it_too(make):
-    with pytest.raises(CheckpointError, match=NO_FOLDER):
+def test_rewards_with_a_name_of_their_own_refuse_it_too(make: Any) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no folder .* here, and a Hub id has the form 'name/repo'"):
         make("no-such-folder")
 
 
-def is_loaded(part):
-    return part._shared.scorer is not None
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("metric", "source"),
+    [
+        *(("vela", source) for source in ("name/repo", EMBEDDED, "http://127.0.0.1:9")),
+        *(("clipscore", source) for source in ("clip", "weights.pt", "ViT-B-32:openai", "hf-hub:a/b")),
+        *(("fleur", "model"), ("bertscore", "roberta-large"), ("length", "lengths")),
+    ],
+)
+def test_what_may_be_a_source_is_accepted_without_being_loaded(metric: str, source: Any) -> None:
+    assert MetricReward(metric, source).source == source
 
 
-def test_load_loads_at_once_and_gives_the_reward_back():
+def is_loaded(reward: Any) -> bool:
+    return reward._shared.scorer is not None
+
+
+def test_load_loads_at_once_and_gives_the_reward_back() -> None:
     reward = BeitScoreReward()
     assert not is_loaded(reward)
     assert reward.load() is reward
@@ -93,14 +98,63 @@ def test_load_loads_at_once_and_gives_the_reward_back():
         VelaReward("name/of-nothing-at-all").load()
 
 
-def test_load_reaches_every_part_of_a_combination():
-    parts = [MetricReward("length", name=name) for name in "abcd"]
-    plain = lambda completions, **kwargs: [0.0] * len(completions)  # noqa: E731
-    whole = CombinedReward([CombinedReward(parts[:1], "min"), AsyncReward(parts[1]).reward, plain])
+def test_load_reaches_every_part_of_a_combination() -> None:
+    parts = [MetricReward("length", name=name) for name in "abc"]
+    whole = CombinedReward([CombinedReward(parts[:1], "min"), parts[1].aspect("length")])
     assert whole.load() is whole
-    parts[2].aspect("length").load()
-    waiting = AsyncReward(parts[3])
+    waiting = AsyncReward(parts[2])
     assert waiting.load() is waiting
     assert all(map(is_loaded, parts))
-    assert LengthReward(1, 2).load()(["Describe."], ["A star."]) == [1.0]
     assert asyncio.run(waiting(prompts=["Describe."], completions=["A star."])) == [2.0]
+
+
+def scaled(completions: Any, images: Any, scale: float = 2.0) -> list[float | None]:
+    return [scale * len(text) if given else None for text, given in zip(completions, images, strict=True)]
+
+
+def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        ("length", [3.0, 1.0]),
+        (load_scorer("length"), [3.0, 1.0]),
+        (CombinedReward(["length"]), [3.0, 1.0]),
+        (functools.partial(scaled, scale=1.0), [10.0, None]),
+    ],
+)
+def test_names_scorers_rewards_and_functions_rate_captions(reward: Any, expected: list[float | None]) -> None:
+    rating = rates_captions(reward)
+    assert rating.rewards(SAMPLES) == expected
+    assert (rating is reward) == isinstance(reward, CombinedReward)
+
+
+def test_a_reward_function_gets_what_captions_have() -> None:
+    seen: dict[str, Any] = {}
+
+    def everything(prompts: Any, completions: Any, **columns: Any) -> torch.Tensor:
+        seen.update(columns, prompts=prompts, completions=completions)
+        return torch.tensor([0.5, 2.0])
+
+    assert rates_captions(everything).rewards(SAMPLES) == [0.5, 2.0]
+    images = {"image": [IMAGE, None], "images": [[IMAGE], []]}
+    texts = {"prompts": [None, None], "completions": ["a red star", "red"], "references": [["A star."], []]}
+    assert seen == images | texts
+
+
+@pytest.mark.parametrize(
+    ("reward", "error", "message"),
+    [
+        (None, ConfigError, "got None"),
+        (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
+        (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
+        (needs_more, ConfigError, "needs_more needs solution, completion_ids, and captions come with prompts, comp"),
+        (CombinedReward(["length", needs_more]), ConfigError, "needs_more needs solution"),
+        ("no such metric", UnknownMetricError, "no such metric"),
+    ],
+)
+def test_what_rates_no_captions_is_refused(reward: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        rates_captions(reward)

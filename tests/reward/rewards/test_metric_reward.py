@@ -25,14 +25,14 @@ from transformers import TrainerState
 import reward as reward_package
 from reward import registry
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
-from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from reward.samples import CaptionSample
 from tests.toys.toy_scorer import SPEC, ToyScorer
 from tests.toys.trainer_log import TrainerLog
 
-LOGGER = "reward.rewards.logs"
+INVISIBLE = list("\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f")  # some are letters or marks to Unicode
+THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
 
 
 @pytest.fixture
@@ -61,15 +61,11 @@ def logged(reward, completions):
     return columns, log.means
 
 
-THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]
-
-
 @pytest.mark.parametrize(
     ("options", "completions", "rewards"),
     [
         ({}, ["red star", "a star"], [0.5, 0.25]),
-        ({"weights": {"col": 3, "brev": 1}}, ["red star", "a star"], [0.5, 0.125]),
-        ({"weights": {"brevity": 2}}, ["red star", "a star"], [0.5, 0.5]),
+        ({"weights": {"brev": 1, "col": 3}}, ["red star", "a star"], [0.5, 0.125]),
         # an empty caption gets the lowest reward there is; where brevity counts against it, its worst is 1
         ({"weights": {"col": 2, "brev": -1}}, ["", "star", "red"], [-1.0, -1.0, 1.0]),
         ({"on_error": "raise"}, [""], [0.0]),  # and is no error
@@ -80,103 +76,63 @@ THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think
         ({"weights": {"brev": 1}, "strip_thinking": False}, [THOUGHT], [1 / 8]),
         # a completion that is no Unicode fails alone
         ({}, ["a red dog", "half \ud83d"], [pytest.approx(1 / 3), None]),
-        # what shows nothing, though some have the category of a letter or mark, and what holds no word, is empty
-        *(
-            ({}, [caption, "red", ""], [0.0, 1.0, 0.0])
-            for caption in (*"\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f", " \u2060\ufeff\n", ".", "?!", "\u2b50")
-        ),
+        ({}, [*INVISIBLE, " \u2060\ufeff\n", "?!", "\u2b50", "red"], [0.0] * 11 + [1.0]),
     ],
 )
 def test_rewards(options, completions, rewards):
-    reward = MetricReward(ToyScorer(), **options)
-    assert call(reward, completions) == rewards
-    assert reward.failures["no caption"] == rewards.count(None)
-    assert all(type(value) is float for value in call(reward, completions) if value is not None)
+    assert call(MetricReward(ToyScorer(), **options), completions) == rewards
 
 
 def test_score_and_rewards_of_samples():
     reward = MetricReward(scorer := ToyScorer(), weights={"col": 1}, batch_size=7)
     samples = [CaptionSample("red star", image="a.png"), CaptionSample("it will fail", image="a.png")]
-    with torch.enable_grad():
-        table = reward.score(samples)
-        assert torch.is_grad_enabled()
-    assert table.column("colour")[0] == 0.5
-    assert table.errors == {1: "the caption says fail"}
-    assert reward.rewards(samples) == [0.5, None]
+    table = reward.score(samples)
+    assert (table.column("colour")[0], table.errors) == (0.5, {1: "the caption says fail"})
+    assert reward.rewards([*samples, CaptionSample("red")]) == [0.5, None, None]  # no first call, which would raise
     assert reward.score([]).scores.shape == (0, 2)
     assert scorer.modes[0] == (True, 7)  # inference mode, and the batch size is passed on
 
 
-def test_missing_data_give_none_and_what_the_policy_wrote_never_does(caplog):
-    reward = MetricReward(ToyScorer(), name="caption")
-    image = Image.new("RGB", (4, 4))
-    empty = [{"role": "assistant", "content": ""}]
-    completions = ["red", "red", "", " \n", empty, None, "it will fail", "infinite red", ""]
-    with caplog.at_level(logging.WARNING, LOGGER):
-        rewards = call(reward, completions, image=[image, None, *[image] * 6, None])
-    assert rewards == [1.0, None, 0.0, 0.0, 0.0, None, None, None, None]
-    failures = {"no image": 2, "empty caption": 3, "no caption": 1, "not scored by the metric": 2}
-    assert reward.failures == failures
-    assert len(caplog.records) == 4
+def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
+    reward, image = MetricReward(ToyScorer(), name="caption"), Image.new("RGB", (4, 4))
+    completions = ["red", "", None, "it will fail", "infinite red", *["red"] * 5]
+    with caplog.at_level(logging.WARNING, "reward.rewards.logs"):
+        for _ in range(25):
+            call(reward, completions, image=[*[image] * 5, *[None] * 5])
+    counted = {"no image": 125, "empty caption": 25, "no caption": 25, "not scored by the metric": 50}
+    assert reward.failures == counted
+    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [5, 10, 100]
     assert "caption: 1 row so far: no caption" in caplog.text
     assert "the caption says fail" in caplog.text
 
 
-def test_warnings_come_at_powers_of_ten_with_the_running_count(caplog):
-    reward = MetricReward(ToyScorer(), name="caption")
-    image = Image.new("RGB", (4, 4))
-    with caplog.at_level(logging.WARNING, LOGGER):
-        for _ in range(25):
-            call(reward, ["red"] * 6, image=[image, *[None] * 5])
-    assert [record.args[1] for record in caplog.records] == [5, 10, 100]
-    assert reward.failures["no image"] == 125
+@pytest.mark.parametrize(("row", "reason"), [("fail", "the caption says fail"), (None, r"row 1 .*\(no caption\)")])
+def test_on_error_raise(row, reason):
+    with pytest.raises(InvalidSampleError, match=reason):
+        call(MetricReward(ToyScorer(), on_error="raise"), ["red", row])
 
 
-@pytest.mark.parametrize(
-    ("completions", "columns", "message"),
-    [
-        (["red"], {"image": [None]}, "row 0 cannot be scored .no image."),
-        (["red", None], {}, "row 1 cannot be scored .no caption."),
-        (["red"], {"references": [5]}, "references must be a list"),
-        (["it will fail"], {}, "the caption says fail"),
-    ],
-)
-def test_on_error_raise(completions, columns, message):
-    with pytest.raises(InvalidSampleError, match=message):
-        call(MetricReward(ToyScorer(), on_error="raise"), completions, **columns)
-
-
-def test_faults_of_the_setup_raise_in_any_case():
+def test_a_scorer_that_drops_rows_is_a_fault_in_any_case():
     class Short(ToyScorer):
         def score(self, samples, **options):
             return super().score(samples[:1], **options)
 
     with pytest.raises(RuntimeError, match="gave 1 scores for 2 samples"):
         call(MetricReward(Short()), ["red", "star"])
-    with pytest.raises(InvalidSampleError, match="'picture', which is no column"):
-        call(MetricReward(ToyScorer(), image_column="picture"), ["red"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
         (("length",), {"on_error": "ignore"}, ValueError, "on_error must be"),
-        (("length",), {"batch_size": 0}, ValueError, "batch_size must be at least 1, .* got 0"),
-        (("length",), {"batch_size": "4"}, ValueError, "batch_size must be at least 1, .* got '4'"),
+        (("length",), {"batch_size": 0}, ValueError, "batch_size must be at least 1"),
         (("length", None), {}, CapRewardError, "source must be"),
         ((None,), {}, CapRewardError, "a metric is named by a text such as 'vela', got None"),
         (("nonsense",), {}, UnknownMetricError, "no metric is named 'nonsense'"),
-        *(
-            ((metric, "name/repo"), {"weights": weights}, WeightsError, "weight|aspect")
-            for metric, weights in [
-                *(("length", weights) for weights in ({"taste": 1}, {"length": math.nan}, {"length": -1}, {})),
-                *(("vela", weights) for weights in ({"desc": "1"}, {"desc": 0}, {"desc": 1, "descriptiveness": 1})),
-                ("vela", [1, 2, 3]),
-            ]
-        ),
+        (("vela", "name/repo"), {"weights": {"taste": 1}}, WeightsError, "unknown aspect 'taste'"),
     ],
 )
-def test_wrong_arguments_are_refused_at_construction(arguments, options, error, message):
+def test_wrong_arguments_are_refused_when_it_is_made(arguments, options, error, message):
     with pytest.raises(error, match=message):
         MetricReward(*arguments, **options)
 
@@ -184,13 +140,11 @@ def test_wrong_arguments_are_refused_at_construction(arguments, options, error, 
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({}, "toy"),
         ({"weights": {"brev": 2, "colour": 2}}, "toy"),
         ({"weights": {"brev": 2}}, "toy_brev"),
         ({"weights": {"brevity": 1, "col": 0.5}}, "toy_col0.5_brev1"),
-        ({"source": "runs/photos/"}, "toy_photos"),
-        ({"source": "name/toy-large.v2", "weights": {"col": 1}}, "toy_toy-large.v2_col"),
-        ({"weights": {"brev": 2}, "name": "toy"}, "toy"),
+        ({"source": "name/toy-large.v2/", "weights": {"col": 1}}, "toy_toy-large.v2_col"),
+        ({"weights": {"brev": 2}, "name": "mine"}, "mine"),
     ],
 )
 def test_names_come_from_what_differs_and_not_from_what_else_is_alive(toy, options, name):
@@ -200,8 +154,7 @@ def test_names_come_from_what_differs_and_not_from_what_else_is_alive(toy, optio
 
 
 def test_two_rewards_of_one_name_in_one_trainer_are_refused():
-    reward = MetricReward(ToyScorer())
-    state = TrainerState()
+    reward, state = MetricReward(ToyScorer()), TrainerState()
     for _ in range(2):
         call(reward, ["red"], trainer_state=state)
     for other in (MetricReward(ToyScorer()), copy.deepcopy(reward)):
@@ -213,26 +166,14 @@ def test_two_rewards_of_one_name_in_one_trainer_are_refused():
 
 
 def test_logs_of_a_reward_and_of_its_aspects():
-    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "a star", None, "star " * 60])
-    assert list(columns) == ["caption/colour", "caption/brevity"]
+    completions = ["red", "a star", None, "star " * 60, "...", "infinite red"]
+    columns, means = logged(MetricReward(ToyScorer(), name="caption"), completions)
+    np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0, 0, math.nan])  # "..." has the lowest
+    assert columns["caption/brevity"][-1] == 0.5
     assert all(type(value) is float for values in columns.values() for value in values)
-    np.testing.assert_allclose(columns["caption/colour"], [1, 0, math.nan, 0])
-    assert means["caption/colour"] == pytest.approx(1 / 3)
-    assert means["caption/unscored"] == means["caption/truncated"] == 0.25
-    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "..."])  # which has no word
-    assert (columns["caption/colour"], means["caption/unscored"]) == ([1.0, 0.0], 0.0)
+    assert (means["caption/colour"], means["caption/unscored"], means["caption/truncated"]) == (1 / 4, 2 / 6, 1 / 6)
     for aspect in MetricReward(ToyScorer(), name="caption").aspects():  # they log the shares of the whole reward
-        columns, means = logged(aspect, ["red", None, "star " * 60, "a star"])
-        assert (columns, means) == ({}, {"caption/unscored": 0.25, "caption/truncated": 0.25})
-
-
-def test_what_has_no_finite_number_is_logged_as_nan_and_without_a_mean():
-    reward = MetricReward(ToyScorer(), name="caption")
-    columns, _ = logged(reward, ["infinite red"])
-    assert math.isnan(columns["caption/colour"][0])
-    assert columns["caption/brevity"] == [0.5]
-    assert logged(reward, ["it will fail"])[1] == {"caption/unscored": 1.0, "caption/truncated": 0.0}
-    assert logged(reward, [])[1] == {}
+        assert logged(aspect, completions) == ({}, {"caption/unscored": 2 / 6, "caption/truncated": 1 / 6})
 
 
 def test_aspects_share_one_forward_pass():
@@ -243,81 +184,44 @@ def test_aspects_share_one_forward_pass():
     assert call(brevity, captions, image=images) == [0.5, 0.5, 0.0]
     assert len(scorer.calls) == 1
     assert colour.failures["empty caption"] == 1  # counted once, not once an aspect
-
-    for again in (["red star", "star", ""], list(captions)):  # other lists: another pass
-        call(brevity, again, image=images)
-    call(colour, captions, image=[Image.new("RGB", (4, 4), "blue") for _ in range(3)])
-    assert len(scorer.calls) == 4
-    samples = [CaptionSample("red star", image="a.png")]
-    assert (colour.rewards(samples), brevity.rewards(samples)) == ([0.5], [0.5])
-    assert len(scorer.calls) == 5
+    call(brevity, list(captions), image=images)  # other lists: another pass
+    call(colour, captions, image=list(images))
+    assert len(scorer.calls) == 3
+    captions[0] = "a red star at night"  # a trainer that fills its lists anew asks the same aspect again
+    assert [call(asked, captions, image=images)[0] for asked in (brevity, colour)] == [0.2, 0.2]
 
 
 def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
-    reward, picture, package = (
-        VelaReward().load(),
-        Image.new("RGB", (96, 96), "red"),
-        Path(reward_package.__file__).parent,
-    )
-    files = set()
+    reward, picture = VelaReward().load(), Image.new("RGB", (96, 96), "red")
+    package, files = Path(reward_package.__file__).parent, set()
 
     def see(frame, event, argument):
         file = Path(frame.f_code.co_filename)
         if event == "call" and package in file.parents:
             files.add(str(file.relative_to(package)))
 
-    call = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]], trainer_state=reward)
-    call([[{"role": "assistant", "content": "A star."}]], images=[[picture]])  # what is loaded at first is not counted
+    ask = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]], trainer_state=reward)
+    ask([[{"role": "assistant", "content": "A star."}]], images=[[picture]])  # what is loaded at first is not counted
     sys.setprofile(see)
     try:
-        call([[{"role": "assistant", "content": "A red star."}]], images=[[picture.copy()]])
+        ask([[{"role": "assistant", "content": "A red star."}]], images=[[picture.copy()]])
     finally:
         sys.setprofile(None)
     assert len(files) <= 11, sorted(files)
     assert {"rewards/metric_reward.py", "metrics/vela/model.py", "score_table.py"} < files
 
 
-def test_an_aspect_takes_no_score_of_the_rows_before():
-    """A trainer that fills its lists anew, with other captions and pictures, asks the same aspect again."""
-    first, second = MetricReward(ToyScorer()).aspects()
-    captions, images = ["red"], [Image.new("RGB", (4, 4))]
-    assert [call(asked, captions, image=images) for asked in (first, second)] == [[1.0], [1.0]]
-    captions[0] = "a red star at night"
-    assert [call(asked, captions, image=images) for asked in (second, first)] == [[0.2], [0.2]]
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: MetricReward(ToyScorer(), name="caption"),
-        lambda: CombinedReward([MetricReward(ToyScorer(), name="caption")]),
-        lambda: MetricReward(ToyScorer(), name="caption").aspects()[0],
-    ],
-)
-def test_a_mean_over_processes_weighs_each_row_alike(make):
-    log = TrainerLog()
-    for completions in (["red", None, None], ["a star"] * 4, []):  # each process makes its own reward
-        call(make(), completions, log_metric=log)
-    known = {"caption/colour": 1 / 5, "caption/unscored": 2 / 7, "caption/truncated": 0}
-    assert {name: value for name, value in log.means.items() if name in known} == pytest.approx(
-        {name: value for name, value in known.items() if name in log.means}
-    )
-    assert "caption/unscored" in log.means
-
-
-def test_pickle_round_trip_before_and_after_loading(toy):
-    reward = MetricReward("toy", weights={"col": 1}, name="caption", device="cpu")
+def test_the_model_stays_behind_when_a_reward_is_pickled(toy):
+    reward = MetricReward("toy", weights={"col": 1}, device="cpu")
     before = pickle.loads(pickle.dumps(reward))
     assert call(reward, ["red star"]) == [0.5]
     after = pickle.loads(pickle.dumps(reward))
-    for copied in (before, after, copy.deepcopy(reward)):
-        assert copied.__name__ == "caption"
-        assert call(copied, ["red star"]) == [0.5]
-    assert len(toy) == 4  # the model stays behind, and every copy loads its own
+    assert [call(copied, ["red star"]) for copied in (before, after)] == [[0.5]] * 2
+    assert len(toy) == 3
     captions, images = ["red"], [Image.new("RGB", (4, 4))]
     for aspect in pickle.loads(pickle.dumps(MetricReward("toy").aspects())):
         call(aspect, captions, image=images)
-    assert [len(scorer.calls) for scorer in toy] == [1] * 5  # the aspects still share a forward pass
+    assert [len(scorer.calls) for scorer in toy] == [1] * 4  # the aspects still share a forward pass
 
 
 def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):
@@ -333,8 +237,7 @@ def test_loading_is_lazy_on_the_own_device_and_leaves_random_states_alone(toy):
 
 
 def test_threads_take_turns(toy):
-    reward = MetricReward("toy")
-    start = threading.Barrier(4)
+    reward, start = MetricReward("toy"), threading.Barrier(4)
 
     def one(number):
         start.wait()
@@ -346,14 +249,11 @@ def test_threads_take_turns(toy):
     assert [(scorer.most_threads_inside, len(scorer.calls)) for scorer in toy] == [(1, 4)]  # loaded once
 
 
-COMPLETION = st.one_of(
-    st.none(),
-    st.integers(),
-    st.text(max_size=20),
-    st.builds(lambda text: [{"role": "assistant", "content": text}], st.text(max_size=9)),
-)
+MESSAGE = st.builds(lambda text: [{"role": "assistant", "content": text}], st.text(max_size=9))
 ROW = st.tuples(
-    COMPLETION, st.one_of(st.none(), st.just("a.png")), st.one_of(st.none(), st.lists(st.text(max_size=5), max_size=2))
+    st.one_of(st.none(), st.integers(), st.text(max_size=20), MESSAGE),
+    st.one_of(st.none(), st.just("a.png")),
+    st.one_of(st.none(), st.lists(st.text(max_size=5), max_size=2)),
 )
 
 
@@ -369,14 +269,12 @@ def test_any_rows_give_one_finite_number_or_none_each(rows):
 
 
 def test_the_checkpoint_decides_over_aspects_and_needs(monkeypatch):
-    monkeypatch.setattr(
-        registry, "installed_specs", lambda: {"toy": replace(SPEC, scorer="tests.toys.toy_scorer:BrevityScorer")}
-    )
+    spec = replace(SPEC, scorer="tests.toys.toy_scorer:BrevityScorer")
+    monkeypatch.setattr(registry, "installed_specs", lambda: {"toy": spec})
     assert call(MetricReward("toy"), ["red star"], image=[None]) == [0.5]
     assert call(MetricReward("toy", weights={"brev": 2}), ["red star"]) == [0.5]
-    with pytest.raises(WeightsError, match="unknown aspect 'col'"):
-        call(MetricReward("toy", weights={"col": 1}), ["red star"])
     colour, brevity = MetricReward("toy").aspects()
     assert call(brevity, ["red star"]) == [0.5]
-    with pytest.raises(WeightsError, match="unknown aspect 'colour'"):
-        call(colour, ["red star"])
+    for absent in (MetricReward("toy", weights={"col": 1}), colour):
+        with pytest.raises(WeightsError, match="unknown aspect 'col"):
+            call(absent, ["red star"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import pytest
@@ -13,14 +12,12 @@ from trl.rewards import get_soft_overlong_punishment
 from reward import LengthReward, RepetitionReward
 from reward.errors import ConfigError, InvalidSampleError
 
-quick = settings(max_examples=40, deadline=None)
-
 
 class Letters:
-    """A tokenizer whose tokens are letters."""
+    """A tokenizer whose tokens are letters, between two marks."""
 
     def encode(self, text: str) -> list[int]:
-        return list(map(ord, text))
+        return [1, *map(ord, text), 2]
 
 
 def rate(reward: Any, captions: list[str], **columns: Any) -> list[float | None]:
@@ -35,25 +32,25 @@ def words(count: int) -> str:
 def test_it_is_trls_soft_overlong_punishment_but_for_1() -> None:
     lengths = [1, 79, 80, 81, 90, 99, 100, 101, 200]
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
-    expected = theirs(completion_ids=[[0] * length for length in lengths])
-    for ours, captions in (
-        (LengthReward(high=80, margin=20), [words(length) for length in lengths]),
-        (LengthReward(high=80, margin=20, tokenizer=Letters()), ["a" * length for length in lengths]),
-    ):
-        assert [value - 1 for value in rate(ours, captions) if value is not None] == pytest.approx(expected)
+    expected = [value + 1 for value in theirs(completion_ids=[[0] * length for length in lengths])]
+    assert rate(LengthReward(high=80, margin=20), list(map(words, lengths))) == pytest.approx(expected)
+    of_tokens = LengthReward(high=80, margin=20, tokenizer=Letters())
+    assert rate(of_tokens, ["a" * length for length in lengths]) == pytest.approx(expected)
 
 
 def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
-    reward = pickle.loads(pickle.dumps(LengthReward(0.5, 2, relative=True)))
+    reward = LengthReward(0.5, 2, relative=True)
     references = [[words(4), words(6)]] * 5 + [[]]
     captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
     assert rate(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
+    assert rate(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
+    of_tokens = LengthReward(1, 1, relative=True, tokenizer=Letters())
+    assert rate(of_tokens, ["abc", "abcd"], references=[["xyz"], ["xyz"]]) == [1, 0]
     with pytest.raises(InvalidSampleError, match="needs references, but no column is named references, refs"):
         rate(LengthReward(0.5, 2, relative=True), captions)
-    assert rate(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
 
 
-@quick
+@settings(max_examples=40, deadline=None)
 @given(count=st.integers(1, 120), n=st.integers(1, 3), window=st.integers(3, 50))
 def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count: int, n: int, window: int) -> None:
     reward = RepetitionReward(n, window=window)
@@ -69,29 +66,18 @@ def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does() -> No
     assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
 
 
-def test_start_and_end_tokens_are_no_part_of_a_caption() -> None:
-    class Marked(Letters):
-        def encode(self, text: str) -> list[int]:
-            return [1, *super().encode(text), 2]
-
-    captions = ["abc", "abcd"]
-    assert rate(LengthReward(high=3, tokenizer=Marked()), captions) == [1, 0]
-    reward = LengthReward(1, 1, relative=True, tokenizer=Marked())
-    assert rate(reward, captions, references=[["xyz"], ["xyz"]]) == [1, 0]
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "arguments", "options", "message"),
     [
-        (lambda: LengthReward(), "needs low, high or both"),
-        (lambda: LengthReward(5, 2), "0 <= low <= high"),
-        (lambda: LengthReward(0, 0), "high > 0"),
-        (lambda: LengthReward(1, 2, margin=-1), "margin >= 0"),
-        (lambda: LengthReward(1, 2, tokenizer="bert"), r"must have encode\(text\), got 'bert'"),
-        (lambda: RepetitionReward(0), "1 <= n <= window"),
-        (lambda: RepetitionReward(3, window=2), "1 <= n <= window"),
+        (LengthReward, [], {}, "needs low, high or both"),
+        (LengthReward, [5, 2], {}, "0 <= low <= high"),
+        (LengthReward, [0, 0], {}, "high > 0"),
+        (LengthReward, [1, 2], {"margin": -1}, "margin >= 0"),
+        (LengthReward, [1, 2], {"tokenizer": "bert"}, r"must have encode\(text\), got 'bert'"),
+        (RepetitionReward, [0], {}, "1 <= n <= window"),
+        (RepetitionReward, [3], {"window": 2}, "1 <= n <= window"),
     ],
 )
-def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
+def test_what_cannot_work_is_refused(make: Any, arguments: list[int], options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make()
+        make(*arguments, **options)

@@ -1,9 +1,7 @@
-"""TournamentReward: groups by content, bounded and repeatable tournaments, the contract of a trainer's reward."""
+"""TournamentReward: groups by content, even and repeatable draws, rewards by hand."""
 
 from __future__ import annotations
 
-import asyncio
-import pickle
 from collections import Counter
 
 import pytest
@@ -11,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from reward.errors import InvalidSampleError, JudgeError
+from reward.errors import JudgeError
 from reward.judges import ScriptedJudge
 from reward.judges.pairwise import PairwiseJudge
-from reward.rewards.async_reward import AsyncReward
+from reward.rewards.tournament import draw_pairs
 from reward.rewards.tournament_reward import TournamentReward
 from tests.toys.toy_judges import RecordingJudge
 from tests.toys.toy_judges import shown_captions as shown
@@ -26,13 +24,11 @@ RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
 def longer_wins(question):
     """A judge by length, as probabilities, with a liking for the first place."""
     first, second = (len(caption) for caption in shown(question))
+    if "odd" in shown(question):
+        raise JudgeError("timed out")
     if first == second:
         return {"1": 0.3, "2": 0.1, "0": 0.6}
     return {"1": 0.8, "2": 0.1, "0": 0.1} if first > second else {"1": 0.2, "2": 0.7, "0": 0.1}
-
-
-def make(**options):
-    return TournamentReward(ScriptedJudge(distribution=longer_wins), **options)
 
 
 def call(reward, completions, images=None, **columns):
@@ -48,8 +44,7 @@ def call(reward, completions, images=None, **columns):
         (["aa", "bb"], [0.5, 0.5], 2),
         (["long", "s", "long", "s"], [0.8, 0.2, 0.8, 0.2], 2),  # equal captions are not compared
         (["same", "same"], [0.5, 0.5], 0),
-        (["alone"], [0.5], 0),
-        ([], [], 0),
+        (["long", "s", "odd"], [0.8, 0.2, None], 2),  # comparisons without an answer are left out
     ],
 )
 def test_a_round_robin_by_hand(captions, rewards, answered):
@@ -72,45 +67,35 @@ def test_groups_are_found_by_content_wherever_they_are():
 def test_references_tell_groups_apart_and_are_shown():
     judge = RecordingJudge(distribution=longer_wins)
     call(TournamentReward(judge), ["a", "bb", "c", "dd"], references=[["r"], ["r"], ["s"], ["s"]])
-    assert Counter(reference for q in judge.asked for reference in "rs" if f"> {reference}\n" in q.text) == {
-        "r": 2,
-        "s": 2,
-    }
+    told = Counter(reference for asked in judge.asked for reference in "rs" if f"> {reference}\n" in asked.text)
+    assert told == {"r": 2, "s": 2}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.text("abc", min_size=1, max_size=6), min_size=2, max_size=9), st.integers(1, 12), st.randoms())
 def test_rewards_do_not_depend_on_the_order_and_keep_to_the_budget(captions, limit, random):
     judge = ScriptedJudge(distribution=longer_wins)
-    rewards = call(TournamentReward(judge, max_comparisons=limit, seed=3), captions)
+    reward = TournamentReward(judge, max_comparisons=limit, seed=3)
+    rewards = call(reward, captions)
     different = len(set(captions))
     assert judge.usage.answered == 2 * min(limit, different * (different - 1) // 2)
-    order = list(range(len(captions)))
-    random.shuffle(order)
-    shuffled = call(make(max_comparisons=limit, seed=3), [captions[i] for i in order])
-    assert shuffled == [rewards[i] for i in order]
-    for reward in rewards:
-        assert reward is None or 0 <= reward <= 1
+    order = random.sample(range(len(captions)), len(captions))
+    assert call(reward, [captions[i] for i in order]) == [rewards[i] for i in order]
+    assert all(value is None or 0 <= value <= 1 for value in rewards)
 
 
-def test_what_gets_none_and_what_gets_the_lowest():
-    reward, captions = make(name="duel"), ["long", "s", "", " \u200b", "a", "b", None]
-    rewards = call(reward, captions, [RED, RED, RED, RED, None, b"no image", RED])
+def test_what_gets_none_and_what_gets_the_lowest_is_counted_and_logged():
+    reward, log, columns = TournamentReward(ScriptedJudge(distribution=longer_wins), name="duel"), TrainerLog(), {}
+    captions, images = ["long", "s", "", " \u200b", "a", "b", None], [RED, RED, RED, RED, None, b"no image", RED]
+    rewards = call(reward, captions, images, log_metric=log, log_extra=columns.__setitem__)
     assert rewards == pytest.approx([0.8, 0.2, 0.0, 0.0, None, None, None])
+    assert columns["duel/win_rate"] == pytest.approx([0.8, 0.2, 0.0, 0.0, *[float("nan")] * 3], nan_ok=True)
+    assert (log.means["duel/win_rate"], log.means["duel/unscored"]) == (pytest.approx(0.25), 3 / 7)
     assert reward.failures == {"empty caption": 2, "no image": 1, "not scored by the metric": 1, "no caption": 1}
-    with pytest.raises(InvalidSampleError, match=r"row 1 cannot be scored \(no image\)"):
-        call(make(on_error="raise"), ["a", "b"], [RED, None])
 
 
-def test_comparisons_without_an_answer_are_left_out():
-    def distribution(question):
-        if "odd" in shown(question):
-            raise JudgeError("timed out")
-        return longer_wins(question)
-
-    rewards = call(TournamentReward(ScriptedJudge(distribution=distribution)), ["long", "s", "odd"])
-    assert rewards == pytest.approx([0.8, 0.2, None])
-    with pytest.raises(JudgeError, match="no function"):  # a judge that fails as a whole
+def test_a_judge_that_fails_as_a_whole_raises():
+    with pytest.raises(JudgeError, match="no function"):
         call(TournamentReward(ScriptedJudge()), ["a", "b"])
 
 
@@ -122,28 +107,38 @@ def test_a_pairwise_judge_keeps_its_own_ways():
     assert "Verdict: 1 or 2 or tie" in question.text
 
 
-def test_logs():
-    log, columns = TrainerLog(), {}
-    call(make(name="duel"), ["aa", "b", "aa", ""], log_metric=log, log_extra=columns.__setitem__)
-    assert columns == {"duel/win_rate": pytest.approx([0.8, 0.2, 0.8, 0.0])}
-    assert (log.means["duel/win_rate"], log.means["duel/unscored"]) == (pytest.approx(0.45), 0)
+@pytest.mark.parametrize(
+    ("judge", "options", "error", "message"),
+    [
+        ("name/model", {"max_comparisons": 0}, ValueError, "max_comparisons must be at least 1, got 0"),
+        (3, {}, TypeError, "must be a Judge"),
+    ],
+)
+def test_bad_settings(judge, options, error, message):
+    with pytest.raises(error, match=message):
+        TournamentReward(judge, **options)
 
 
-def test_it_pickles_with_its_judge_can_be_awaited_and_says_what_it_asks():
-    reward = make(max_comparisons=2, seed=7)
-    captions = ["a", "bb", "ccc", "dddd"]
-    copy = pickle.loads(pickle.dumps(reward))
-    assert copy.__name__ == reward.__name__ == "tournament_scripted"
-    assert call(copy, captions) == call(reward, captions)
-    awaited = AsyncReward(make(name="duel"))
-    assert awaited.__name__ == "duel"
-    assert asyncio.run(call(awaited, ["aa", "b"])) == pytest.approx([0.8, 0.2])
-    assert "source='scripted', weights={'win_rate': 1.0}" in repr(reward)
-    assert "source='name/model'" in repr(TournamentReward("name/model"))  # nothing is loaded yet
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 24), st.integers(1, 300), st.integers(0, 5))
+def test_draws_are_bounded_even_linked_and_repeatable(players, limit, seed):
+    pairs = draw_pairs(players, limit, seed)
+    everybody = players * (players - 1) // 2
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs) == min(limit, everybody)
+    assert all(0 <= i < players and 0 <= j < players and i != j for i, j in pairs)
+    games = Counter(player for pair in pairs for player in pair)
+    counts = [games[player] for player in range(players)]
+    assert max(counts, default=0) - min(counts, default=0) <= 2
+    if players > 1 and limit >= (players + 1) // 2:
+        assert min(counts) >= 1
+    if players > 1 and limit >= players - 1:
+        met = {pairs[0][0]}
+        for _ in range(players):
+            met |= {player for pair in pairs if met & set(pair) for player in pair}
+        assert len(met) == players
+    assert draw_pairs(players, limit, seed) == pairs
 
 
-def test_bad_settings():
-    with pytest.raises(ValueError, match="max_comparisons must be at least 1, got 0"):
-        make(max_comparisons=0)
-    with pytest.raises(TypeError, match="must be a Judge"):
-        TournamentReward(3)
+def test_draws_depend_on_the_seed_and_show_nobody_first_more_often_than_others():
+    assert draw_pairs(9, 12, "a") != draw_pairs(9, 12, "b")
+    assert set(Counter(first for first, _ in draw_pairs(9, 36, 0)).values()) == {4}
