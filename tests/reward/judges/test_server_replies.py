@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gzip
 import json
 import sqlite3
@@ -21,22 +20,27 @@ from reward.judges import Question, ServerJudge
 from tests.toys.loopback_http import send, serving
 
 ANSWERS = list("12345")
+BOTH = [Question("odd"), Question("good")]
 
 
-def judge_at(server: Any, **settings: Any) -> ServerJudge:
-    return ServerJudge("tiny", server.endpoint, **{"timeout": 5.0, "retries": 1, **settings})
+def position(token: Any, logprob: float = 0.0, listed: Any = None, **more: Any) -> dict[str, Any]:
+    """What is told of one token; `listed`: (token, log probability) of the likeliest, by default it alone."""
+    pairs = [(token, logprob)] if listed is None else listed
+    top = [{"token": text, "logprob": value} for text, value in pairs]
+    return {"token": token, "logprob": logprob, "top_logprobs": top, **more}
 
 
-def completion(**changes: Any) -> dict[str, Any]:
-    """A good reply: "4", with probability 0.8."""
-    listed = [{"token": "4", "logprob": -0.223}, {"token": "5", "logprob": -1.7}]
-    position = {"token": "4", "logprob": -0.223, "top_logprobs": listed, **changes.pop("position", {})}
-    message = {"role": "assistant", "content": "4", **changes.pop("message", {})}
-    choice = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": {"content": [position]}}
-    choice |= changes.pop("choice", {})
-    usage = {"prompt_tokens": 9, "completion_tokens": 1, "total_tokens": 10, **changes.pop("usage", {})}
-    assert not changes
-    return {"id": "1", "object": "chat.completion", "created": 0, "model": "tiny", "choices": [choice], "usage": usage}
+FOUR = position("4", -0.223, [("4", -0.223), ("5", -1.7)])
+
+
+def completion(
+    *positions: dict[str, Any], text: Any = "4", usage: Any = 9, message: Any = None, **choice: Any
+) -> dict[str, Any]:
+    """A good reply, "4" with probability 0.8, but for what is given."""
+    message = {"role": "assistant", "content": text, **(message or {})}
+    told = {"content": list(positions or [FOUR])}
+    whole = {"index": 0, "finish_reason": "stop", "message": message, "logprobs": told, **choice}
+    return {"model": "tiny", "choices": [whole], "usage": {"prompt_tokens": usage, "completion_tokens": 1}}
 
 
 class Writer:
@@ -44,204 +48,177 @@ class Writer:
 
     def __init__(self) -> None:
         self.requests, self.endpoint = 0, ""
-        self.odd()
+        self.odd(completion())
 
     def answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
         self.requests += 1
         self.reply(handler, json.loads(body)["messages"][-1]["content"])
 
-    def odd(self, **changes: Any) -> None:
-        """Questions with the word "odd" get a changed reply, the others a good one."""
+    def odd(self, made: dict[str, Any]) -> None:
+        """The question "odd" gets this reply, the others a good one."""
+        replies = {True: json.dumps(made).encode(), False: json.dumps(completion()).encode()}
+        self.reply: Any = lambda handler, text: send(handler, replies[text == "odd"])
 
-        def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-            made = completion(**copy.deepcopy(changes)) if "odd" in text else completion()
-            send(handler, json.dumps(made).encode())
-
-        self.reply: Any = reply
+    def judge(self, **settings: Any) -> ServerJudge:
+        return ServerJudge("tiny", self.endpoint, **{"timeout": 5.0, "retries": 1, **settings})
 
 
 @pytest.fixture
-def writer() -> Iterator[Any]:
+def writer() -> Iterator[Writer]:
     made = Writer()
     with serving(made.answer) as address:
         made.endpoint = f"{address}/v1"
         yield made
 
 
-BOTH = [Question("odd"), Question("good")]
-
-
-def listed(*tokens: Any) -> dict[str, Any]:
-    return {"position": {"top_logprobs": [{"token": token, "logprob": logprob} for token, logprob in tokens]}}
-
-
 # Replies that are no answer, and why.
 ODD: list[tuple[dict[str, Any], str]] = [
-    *((listed(("4", value)), f"log probability {value!r}") for value in (0.7, 1e6, float("nan"), "low")),
-    (listed(("4", -0.1), ("5", -0.1)), "add up to 1.81"),
-    (listed((4, -1)), "must be text, got 4"),
-    ({"position": {"top_logprobs": None}}, "cannot be read"),
-    ({"position": {"token": 4}}, "token of the server's reply must be text, got 4"),
-    ({"position": {"bytes": "4"}}, "cannot be read"),
-    ({"message": {"content": [{"type": "text", "text": "4"}]}}, "must be text, got list"),
-    ({"message": {"content": 4}}, "must be text, got int"),
-    ({"message": {"content": "1"}}, "tokens of the server's reply spell '4', but its text is '1'"),
-    ({"message": {"content": ""}}, "spell '4', but its text is ''"),
-    ({"message": {"content": None, "refusal": "I cannot give 5."}}, "refuses to answer: 'I cannot give 5.'"),
-    ({"message": {"content": None, "reasoning_content": "4 or 5?"}}, "reasoning but no answer"),
-    ({"message": {"content": "", "reasoning": "4 or 5?"}}, "reasoning but no answer"),
-    ({"choice": {"logprobs": None}}, "no log probabilities"),
-    *(({"choice": {"finish_reason": each}}, f"is {each!r}") for each in ("abort", "content_filter", "error", None)),
+    *((completion(position("4", value)), f"log probability {value!r}") for value in (0.7, float("nan"), "low")),
+    (completion(position("4", -0.1, [("4", -0.1), ("5", -0.1)])), "add up to 1.81"),
+    (completion(position("4", -0.1, [(4, -1)])), "must be text, got 4"),
+    (completion(position(4)), "token of the server's reply must be text, got 4"),
+    (completion({**FOUR, "top_logprobs": None}), "cannot be read"),
+    (completion({**FOUR, "bytes": "4"}), "cannot be read"),
+    (completion(text=[{"type": "text", "text": "4"}]), "must be text, got list"),
+    (completion(text="1"), "tokens of the server's reply spell '4', but its text is '1'"),
+    (completion(text=None, message={"refusal": "I cannot give 5."}), "refuses to answer: 'I cannot give 5.'"),
+    (completion(text=None, message={"reasoning_content": "4 or 5?"}), "reasoning but no answer"),
+    (completion(text="", message={"reasoning": "4 or 5?"}), "reasoning but no answer"),
+    (completion(finish_reason="abort"), "is 'abort'"),
+    (completion(finish_reason=None), "is None"),
+    (completion(logprobs=None), "no log probabilities"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), ODD)
+@pytest.mark.parametrize(("reply", "message"), ODD, ids=[message for _, message in ODD])
 def test_an_odd_reply_fails_its_row_and_is_not_kept(
-    writer: Any, tmp_path: Path, changes: dict[str, Any], message: str
+    writer: Writer, tmp_path: Path, reply: dict[str, Any], message: str
 ) -> None:
-    writer.odd(**changes)
+    writer.odd(reply)
     cache = tmp_path / "answers.sqlite"
-    judge = judge_at(writer, cache=cache, prices=(1.0, 1.0))
+    judge = writer.judge(cache=cache, prices=(1.0, 1.0))
     with pytest.raises(JudgeError) as caught:
         judge.answer_distribution(BOTH, ANSWERS)
     assert list(caught.value.failures) == [0]
     assert message in caught.value.failures[0]
     assert caught.value.results[1][3] == pytest.approx(0.8, abs=1e-3)
-    is_read = message == "no log probabilities"
-    assert judge.usage.cost == pytest.approx((20 if is_read else 10) / 1e6), "only what could be read is booked"
-    # a good server at the same address, after a repair: the row is asked again
-    writer.odd()
-    table = judge_at(writer, cache=cache).answer_distribution(BOTH, ANSWERS)
+    could_be_read = 1 + (message == "no log probabilities")
+    assert judge.usage.cost == pytest.approx(could_be_read * 10 / 1e6), "only what could be read is booked"
+    writer.odd(completion())  # a good server at the same address, after a repair
+    table = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
 
 
-def position(token: str, logprob: float = 0.0, **more: Any) -> dict[str, Any]:
-    return {"token": token, "logprob": logprob, "top_logprobs": [{"token": token, "logprob": logprob}], **more}
-
-
-def written(text: str, *positions: dict[str, Any]) -> dict[str, Any]:
-    return {"message": {"content": text}, "choice": {"logprobs": {"content": list(positions)}}}
-
-
 THOUGHTS = [position(token) for token in ("<think>", "1", "?", "</think>", "\n")]
+AFTER = position(" 4", -0.223)
 # Replies that look odd and are answers; the probabilities of 4 and 5, and the tokens that are booked as read.
 FINE: dict[str, tuple[dict[str, Any], float, float, int]] = {
-    "nothing listed": (listed(), 0.8, 0.0, 9),
-    "what was written is not listed": (listed(("5", -3.0)), 0.8, 0.05, 9),
-    "tokens of equal text": (listed(("4", -0.7), ("5", -2.0), ("4", -9.0)), np.exp(-0.7) + np.exp(-9), np.exp(-2), 9),
-    "thoughts before": (written("4", *THOUGHTS, position(" 4", -0.223), position("<|im_end|>")), 0.8, 0.0, 9),
-    "a tokenizer's blank": (written("4", position("\u25814", -0.223), position("</s>")), 0.8, 0.0, 9),
-    "half characters": (written("4 \u00e9", position("4", -0.223), position("\\xc3"), position("\\xa9")), 0.8, 0.0, 9),
-    "bytes": (
-        written("4 \u00e9", position("4", -0.223, bytes=[52]), position("\\x", bytes=[32, 0xC3, 0xA9])),
-        0.8,
-        0.0,
+    "nothing listed": (completion({**FOUR, "top_logprobs": []}), 0.8, 0.0, 9),
+    "what was written is not listed": (completion(position("4", -0.223, [("5", -3.0)])), 0.8, 0.05, 9),
+    "tokens of equal text": (completion(position("4", -0.7, [("4", -0.7), ("4", -2.0)])), 0.632, 0.0, 9),
+    "thoughts before": (completion(*THOUGHTS, AFTER, position("<|im_end|>")), 0.8, 0.0, 9),
+    "a tokenizer's blank": (completion(position("\u25814", -0.223), position("</s>")), 0.8, 0.0, 9),
+    "two blanks before": (
+        completion(position(" ", -0.1, [(" ", -0.1), ("5", -2.5)]), position("\n", -0.2), AFTER),
+        0.905 * 0.819 * 0.8,
+        0.082,
         9,
     ),
-    "a bill in words": ({"usage": {"prompt_tokens": "nine"}}, 0.8, 0.183, 0),
-    "no bill": ({"usage": {"prompt_tokens": None}}, 0.8, 0.183, 0),
-    "a bill below 0": ({"usage": {"prompt_tokens": -5}}, 0.8, 0.183, 0),
+    "half characters": (completion(FOUR, position("\\xc3"), position("\\xa9"), text="4 \u00e9"), 0.8, 0.183, 9),
+    "bytes": (
+        completion({**FOUR, "bytes": [52]}, position("\\x", bytes=[32, 0xC3, 0xA9]), text="4 \u00e9"),
+        0.8,
+        0.183,
+        9,
+    ),
+    "a bill in words": (completion(usage="nine"), 0.8, 0.183, 0),
+    "a bill below 0": (completion(usage=-5), 0.8, 0.183, 0),
 }
 
 
-@pytest.mark.parametrize(("changes", "four", "five", "bill"), FINE.values(), ids=FINE)
-def test_what_can_be_read_is_read(writer: Any, changes: dict[str, Any], four: float, five: float, bill: int) -> None:
-    writer.odd(**changes)
-    judge = judge_at(writer, prices=(1.0, 1.0))
+@pytest.mark.parametrize(("reply", "four", "five", "bill"), FINE.values(), ids=FINE)
+def test_what_can_be_read_is_read(writer: Writer, reply: dict[str, Any], four: float, five: float, bill: int) -> None:
+    writer.odd(reply)
+    judge = writer.judge()
     assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3:] == pytest.approx([four, five], abs=1e-3)
     assert (judge.usage.input_tokens, judge.usage.output_tokens) == (bill, 1)
 
 
-@pytest.mark.parametrize("reason", ["abort", "content_filter", "error", None])
-def test_what_was_broken_off_is_no_caption(writer: Any, reason: str | None) -> None:
-    def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-        made = completion(choice={"finish_reason": reason})
-        made["choices"] += completion(message={"content": "whole"})["choices"] * ("odd" not in text)
-        send(handler, json.dumps(made).encode())
-
-    writer.reply = reply
-    judge = judge_at(writer)
-    assert [caption.text for caption in judge.sample(Question("good"), 2).result()] == ["whole"]
+def test_what_was_broken_off_is_no_caption(writer: Writer) -> None:
+    made = completion(finish_reason="abort")
+    writer.odd(made)
     with pytest.raises(JudgeError, match="broken off"):
-        judge.sample(Question("odd"), 1).result()
+        writer.judge().sample(BOTH[0], 1).result()
+    made["choices"] += completion(text="whole")["choices"]
+    writer.odd(made)
+    assert [caption.text for caption in writer.judge().sample(BOTH[0], 2).result()] == ["whole"]
 
 
 GOOD_ROW = {"text": "4", "tokens": [], "logprobs": [], "truncated": False}
 DAMAGED = {
     "not JSON": "{",
-    "of another kind": "[1, 2]",
     "content is a list": json.dumps({**GOOD_ROW, "text": ["4"]}),
     "no log probabilities": json.dumps(GOOD_ROW),
     "unequal lengths": json.dumps({**GOOD_ROW, "tokens": ["4"]}),
-    "unknown field": json.dumps({**GOOD_ROW, "more": 1}),
     "not UTF-8": b"\xff\xfe{",
 }
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_row_of_the_cache_is_asked_again(writer: Any, tmp_path: Path, content: str | bytes) -> None:
+def test_a_damaged_row_of_the_cache_is_asked_again(writer: Writer, tmp_path: Path, content: str | bytes) -> None:
     cache = tmp_path / "answers.sqlite"
-    first = judge_at(writer, cache=cache)
-    expected = first.answer_distribution(BOTH, ANSWERS)
-    first.close()
+    expected = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     with sqlite3.connect(cache) as file:
         file.execute("UPDATE answers SET answer = CAST(? AS TEXT)", [content])
-    before = writer.requests
     for _ in range(2):  # what was asked again is kept in its place
-        np.testing.assert_array_equal(judge_at(writer, cache=cache).answer_distribution(BOTH, ANSWERS), expected)
-        assert writer.requests == before + len(BOTH)
+        np.testing.assert_array_equal(writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS), expected)
+        assert writer.requests == 2 * len(BOTH)
 
 
 @pytest.mark.slow
-def test_a_reply_that_drips_and_one_that_is_nested_too_deeply_are_given_up(writer: Any) -> None:
+def test_a_reply_that_drips_or_is_nested_too_deeply_is_asked_for_again(writer: Writer) -> None:
+    drops = [b" "] * 40
+
     def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
         handler.end_headers()
-        for _ in range(40):
-            handler.wfile.write(b" ")
+        while drops:
+            handler.wfile.write(drops.pop())
             handler.wfile.flush()
             time.sleep(0.1)
 
-    writer.reply = drip
-    start = time.monotonic()
+    writer.reply, start = drip, time.monotonic()
     with pytest.raises(JudgeError, match=r"did not answer in 1 tries, last: no answer within 1 s"):
-        judge_at(writer, timeout=1.0, retries=0).generate(BOTH[:1])
+        writer.judge(timeout=1.0, retries=0).generate(BOTH[:1])
     assert time.monotonic() - start < 3
     writer.reply = lambda handler, text: send(handler, b"[" * 200_000)
-    with pytest.raises(JudgeError, match="cut off"):
-        judge_at(writer, retries=0).generate(BOTH[:1])
+    with pytest.raises(JudgeError, match=r"in 2 tries.*cut off"):
+        writer.judge().generate(BOTH[:1])
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
-@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize(("status", "packed"), [(200, True), (500, False)])
 def test_a_reply_without_end_is_given_up(
-    writer: Any, monkeypatch: pytest.MonkeyPatch, packed: bool, status: int
+    writer: Writer, monkeypatch: pytest.MonkeyPatch, status: int, packed: bool
 ) -> None:
     monkeypatch.setattr(http_client, "LARGEST_REPLY", 1_000_000)
-
-    def reply(handler: BaseHTTPRequestHandler, text: str) -> None:
-        odd = "odd" in text
-        body = json.dumps(completion(message={"content": "4" * 1_100_000} if odd else {})).encode()
-        if packed or not odd:
-            send(handler, gzip.compress(body), status if odd else 200, Content_Encoding="gzip")
-        else:
-            send(handler, body, status)
-
-    writer.reply = reply
+    body = json.dumps(completion(text="4" * 1_100_000)).encode()
+    if packed:
+        writer.reply = lambda handler, text: send(handler, gzip.compress(body), status, Content_Encoding="gzip")
+    else:
+        writer.reply = lambda handler, text: send(handler, body, status)
     with pytest.raises(JudgeError) as caught:
-        judge_at(writer).generate(BOTH)
+        writer.judge().generate(BOTH[:1])
     assert caught.value.failures == {0: "the server's reply is larger than 1 MB"}
-    assert caught.value.results[1].text == "4"
-    assert writer.requests == 2, "it is not asked for again"
+    assert writer.requests == 1, "it is not asked for again"
 
 
 @pytest.mark.parametrize("status", [400, 401, 500])
-def test_a_server_cannot_write_to_the_terminal(writer: Any, status: int) -> None:
+def test_a_server_cannot_write_to_the_terminal(writer: Writer, status: int) -> None:
     said = "no\x1b[2J\x1b]0;title\x07 \x9b31m\u202eway\r\x08"
     body = json.dumps({"error": {"message": said, "code": None}}).encode()
     writer.reply = lambda handler, text: send(handler, body, status)
     with pytest.raises(JudgeError) as caught:
-        judge_at(writer, retries=0).generate(BOTH[:1])
+        writer.judge(retries=0).generate(BOTH[:1])
     assert "no" in str(caught.value)
     assert str(caught.value).isprintable()
