@@ -110,8 +110,7 @@ class TensorCache:
         data = save({name: torch.as_tensor(values).detach().cpu().contiguous() for name, values in tensors.items()})
         try:
             if self._used is None:
-                files = (os.path.join(place, name) for place, _, names in os.walk(self.folder) for name in names)
-                self._used = sum(map(os.path.getsize, files))
+                self._used = _bytes_below(self.folder)
             if self._used + len(data) > self.size:
                 self._warn(f"it is full with {self.size:,} bytes; raise --cache-size or delete it")
                 return
@@ -131,3 +130,13 @@ class TensorCache:
         if not self._warned:
             warnings.warn(f"the cache {str(self.folder)!r} does not keep everything: {reason}", stacklevel=3)
         self._warned = True
+
+
+def _bytes_below(folder: Path) -> int:
+    """Bytes of all files below a folder; a file that another process moves meanwhile counts nothing."""
+    used = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                used += os.path.getsize(os.path.join(place, name))
+    return used

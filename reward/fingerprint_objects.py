@@ -49,7 +49,7 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
         if not hasattr(sys.modules.get(kind.__module__), "__file__"):  # written in a notebook
             _feed(digest, [each for each in vars(kind).values() if isinstance(each, types.FunctionType)], ())
         state: Any = value
-        if hasattr(value, "__dict__"):
+        if hasattr(value, "__dict__") and not isinstance(value, types.FunctionType):
             state = {name: each for name, each in vars(value).items() if name not in leave_out}
         _feed(digest, state, ())
     except Exception:  # whatever an object raises when it is looked into

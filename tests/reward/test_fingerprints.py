@@ -1,16 +1,109 @@
-"""What identifies a metric: its checkpoint, its code, and the commit on the Hub."""
+"""What a kept score belongs to: names of files, checkpoints, networks, objects and code."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from huggingface_hub import constants
+from PIL import Image
 
 import reward
-from reward.fingerprints import metric_identity
-from reward.registry import metric_spec
+from reward import CaptionSample, load_scorer, metric_spec
+from reward.fingerprint_objects import fingerprint_object, is_told
+from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source, metric_identity
+from tests.toys.loopback_hub import LoopbackHub
+from tests.toys.small_clip import small_clip
+
+
+def test_a_large_file_is_hashed_wholly_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("reward.fingerprints._SETTLED", -1.0)  # that it was changed just now
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(bytes(17 * 2**20))
+    os.utime(file, (1, 1))
+    before = fingerprint_file(file)
+    with monkeypatch.context() as patch:
+        patch.delattr("reward.fingerprints.hash_file")
+        assert fingerprint_file(file) == before
+    with file.open("r+b") as writing:
+        writing.seek(7 * 2**20 + 13)
+        writing.write(b"x")
+    os.utime(file, (1, 1))  # as some copies keep it
+    assert fingerprint_file(file) != before
+
+
+def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    for name in ("a" * 40, "a" * 64):
+        (tmp_path / "blobs" / name).touch()
+        (tmp_path / f"{name}.safetensors").symlink_to(tmp_path / "blobs" / name)
+        assert fingerprint_file(tmp_path / f"{name}.safetensors") == name
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "longclip-L.pt"])
+def test_weights_changed_in_place_are_others(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    for source in (str(tmp_path), str(file), f"local-dir:{file}"):
+        file.write_text("one")
+        before = fingerprint_source(source)
+        assert fingerprint_source(source) == before
+        file.write_text("two")
+        assert fingerprint_source(source) != before
+
+
+def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path: Path) -> None:
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        (folder / "model.safetensors").write_text("weights")
+    (tmp_path / "b" / "README.md").write_text("a card")
+    assert fingerprint_source(tmp_path / "a") == fingerprint_source(str(tmp_path / "b"))
+    assert [fingerprint_source(name) for name in ("name/repo", "embedded")] == ["name/repo", "embedded"]
+
+
+@pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
+def test_weights_that_the_configuration_names_count(tmp_path: Path, named: str) -> None:
+    folder, weights = tmp_path / "saved", tmp_path / "backbone" / "model.pt"
+    folder.mkdir()
+    weights.parent.mkdir()
+    config = {"metric": "fleur", "_name_or_path": str(folder), "judge": {"source": str(tmp_path / named)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights.write_text("one")
+    before = fingerprint_source(folder)
+    weights.write_text("two")
+    assert fingerprint_source(folder) != before
+
+
+def test_a_hub_name_is_the_commit_that_it_stands_for(hub: LoopbackHub, tmp_path: Path) -> None:
+    named = b'{"metric": "length", "text": {"backbone": "somebody/llm"}}'
+    backbone, own = hub.add_repo("somebody/llm", {}), hub.add_repo("somebody/metric", {"config.json": named})
+    (tmp_path / "config.json").write_bytes(named)
+    assert fingerprint_source("somebody/metric") == f"somebody/metric@{own};somebody/llm@{backbone}"
+    moved = hub.add_repo("somebody/llm", {"config.json": b"{}"})
+    assert moved in fingerprint_source("somebody/metric")
+    assert moved in fingerprint_source(tmp_path)
+    assert backbone in fingerprint_source("somebody/llm", revision=backbone)
+
+
+def test_without_a_network_the_commit_is_the_one_downloaded_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    spec = metric_spec("length")
+    assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "v1"
+    refs = tmp_path / "models--somebody--length" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "v1").write_text("a" * 40)
+    assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "a" * 40
 
 
 @pytest.fixture
@@ -26,8 +119,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str
 
     def change(name: str) -> str:
         (tmp_path / name).write_text("changed")
-        found: str = metric_identity(spec, "embedded")["code"]
-        return found
+        return str(metric_identity(spec, "embedded")["code"])
 
     return change
 
@@ -39,15 +131,47 @@ def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(cod
     assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
 
 
-def test_without_a_network_the_commit_is_the_one_downloaded_last(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from huggingface_hub import constants
+def test_one_value_of_a_network_makes_it_another() -> None:
+    network = torch.nn.Embedding(50_000, 8, dtype=torch.bfloat16)
+    before = fingerprint_network(network)
+    with torch.no_grad():
+        network.weight[12_345, 3] += 1
+    assert fingerprint_network(network) != before
 
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    spec = metric_spec("length")
-    assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "v1"
-    refs = tmp_path / "models--somebody--length" / "refs"
-    refs.mkdir(parents=True)
-    (refs / "v1").write_text("a" * 40)
-    assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "a" * 40
+
+class Handle:
+    """Holds what cannot be told from another."""
+
+    def __init__(self) -> None:
+        self.connection = sys._getframe()
+
+
+LONG = "x" * 300  # of which the text of a pattern shows the beginning
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.arange(3), np.arange(4)),
+        ([re.compile(LONG + "a")], [re.compile(LONG + "b")]),
+        ({"a": [1, [2]]}, {"a": [1, [3]]}),
+        ({1, 2}, {1, 3}),
+        (lambda text: text, lambda text: text + "."),
+    ],
+)
+def test_equal_objects_have_equal_names(one: Any, other: Any) -> None:
+    assert fingerprint_object(one) == fingerprint_object(one) != fingerprint_object(other)
+
+
+def test_what_cannot_be_told_is_never_equal() -> None:
+    handle = Handle()
+    assert fingerprint_object(handle) != fingerprint_object(handle)
+
+
+@pytest.mark.slow
+def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path: Path) -> None:
+    folder = small_clip(tmp_path / "clip")
+    fresh, used = (load_scorer("clipscore", folder, device="cpu") for _ in range(2))
+    used.score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])
+    assert is_told(fresh.fingerprint)
+    assert fresh.fingerprint == used.fingerprint

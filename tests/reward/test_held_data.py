@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict
 from datasets import Image as ImageFeature
 from PIL import Image
 
@@ -21,11 +21,10 @@ from reward.held_data import as_samples
 from reward.images import image_key
 
 CAPTIONS, REFERENCES = ["A red page.", "A blue page.", "A page."], [["Red."], ["Blue.", "Sky."], []]
-COLOURS = ["red", "blue", "white"]
-PICTURES = [Image.new("RGB", (8, 8), colour) for colour in COLOURS]
+PICTURES = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "white")]
+PATHS = ["0.png", "1.png", "2.png"]
 COLUMNS = {"image": PICTURES, "caption": CAPTIONS, "references": REFERENCES}
 ROWS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
-PATHS = ["0.png", "1.png", "2.png"]
 BY_PATH = [{**row, "image": path} for row, path in zip(ROWS, PATHS, strict=True)]
 VELA = metric_spec("vela")
 
@@ -42,33 +41,26 @@ class FrameOfPolars:
         return ROWS
 
 
-FORMS = {
+FORMS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "images and captions": ((PICTURES, CAPTIONS), {"references": REFERENCES}),
     "by name": ((), {"images": PICTURES, "captions": CAPTIONS, "refs": REFERENCES}),
     "generators": ((iter(PICTURES), iter(CAPTIONS)), {"references": iter(REFERENCES)}),
-    "Series": ((pd.Series(PICTURES), pd.Series(CAPTIONS)), {"references": pd.Series(REFERENCES)}),
-    "paths": ((PATHS, CAPTIONS), {"references": REFERENCES}),
+    "Series": ((pd.Series(PATHS), pd.Series(CAPTIONS)), {"references": pd.Series(REFERENCES)}),
     "arrays": ((np.stack([np.asarray(each) for each in PICTURES]), CAPTIONS), {"references": REFERENCES}),
-    "tuples": (([*zip(PICTURES, CAPTIONS, REFERENCES, strict=True)],), {}),
     "zip": ((zip(PATHS, CAPTIONS, REFERENCES, strict=True),), {}),
     "dicts": ((ROWS,), {}),
-    "dicts, references beside them": ((zip(PATHS, CAPTIONS, strict=True),), {"references": REFERENCES}),
-    "other names": (([{"file_name": r["image"], "text": r["caption"], "refs": r["references"]} for r in BY_PATH],), {}),
+    "rows, references beside them": ((zip(PATHS, CAPTIONS, strict=True),), {"references": REFERENCES}),
     "named columns": (
-        ([{"a": r["image"], "b": r["caption"], "refs": r["references"]} for r in BY_PATH],),
+        ([{"a": row["image"], "b": row["caption"], "refs": row["references"]} for row in BY_PATH],),
         {"image_column": "a", "caption_column": "b"},
     ),
     "a dict of columns": ((COLUMNS,), {}),
     "{image: caption}": ((dict(zip(PATHS, CAPTIONS, strict=True)),), {"references": REFERENCES}),
-    "references third": ((PATHS, CAPTIONS, REFERENCES), {}),
     "pandas": ((pd.DataFrame(BY_PATH),), {}),
     "polars": ((FrameOfPolars(),), {}),
     "Arrow": ((pa.Table.from_pylist(BY_PATH),), {}),
-    "Dataset": ((Dataset.from_list(BY_PATH),), {}),
     "Dataset of images": ((Dataset.from_dict(COLUMNS).cast_column("image", ImageFeature()),), {}),
-    "IterableDataset": ((IterableDataset.from_generator(lambda: iter(ROWS)),), {}),
-    "samples": (([CaptionSample(r["caption"], r["image"], r["references"]) for r in ROWS],), {}),
-    "a generator of samples": ((iter([CaptionSample(r["caption"], r["image"], r["references"]) for r in ROWS]),), {}),
+    "samples": (([CaptionSample(**row) for row in ROWS],), {}),
 }
 
 
@@ -78,7 +70,7 @@ def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch
         picture.save(tmp_path / path)
     monkeypatch.chdir(tmp_path)
     args, columns = FORMS[form]
-    held = as_samples(*args[:2], spec=VELA, **columns, **dict(zip(["references"], args[2:], strict=False)))
+    held = as_samples(*args, spec=VELA, **columns)
     assert [sample.caption for sample in held.samples] == CAPTIONS
     assert [list(sample.references) for sample in held.samples] == REFERENCES
     shown = [Image.open(s.image) if isinstance(s.image, str) else s.image for s in held.samples]
@@ -87,36 +79,31 @@ def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("args", "columns", "captions", "references"),
+    ("args", "references", "expected"),
     [
-        (("a.png", "A."), {}, ["A."], [()]),
-        (("a.png", "A."), {"references": ["B.", "C."]}, ["A."], [("B.", "C.")]),
-        (("a.png", ["A.", "B."]), {"references": ["C.", "D."]}, ["A.", "B."], [("C.", "D.")] * 2),
-        ((["a.png", "b.png"], "A."), {}, ["A.", "A."], [(), ()]),
-        ((["a.png", "b.png"], ["A.", "B."]), {"references": ["C.", "D."]}, ["A.", "B."], [("C.",), ("D.",)]),
-        ((("a.png", "A."),), {}, ["A."], [()]),
-        (({"image": "a.png", "caption": "A."},), {}, ["A."], [()]),
-        ((pd.DataFrame(BY_PATH).iloc[0].replace("0.png", "a.png"),), {}, ["A red page."], [("Red.",)]),
-        (({"image": "a.png", "caption": ["A.", "B."]},), {}, ["A.", "B."], [(), ()]),
+        (("a.png", "A."), ["C.", "D."], [("a.png", "A.", ("C.", "D."))]),
+        (("a.png", ["A.", "B."]), ["C.", "D."], [("a.png", "A.", ("C.", "D.")), ("a.png", "B.", ("C.", "D."))]),
+        ((["a.png", "b.png"], "A."), None, [("a.png", "A.", ()), ("b.png", "A.", ())]),
+        ((["a.png", "b.png"], ["A.", "B."]), ["C.", "D."], [("a.png", "A.", ("C.",)), ("b.png", "B.", ("D.",))]),
+        ((("a.png", "A."),), None, [("a.png", "A.", ())]),
+        ((pd.DataFrame(BY_PATH).iloc[0],), None, [("0.png", "A red page.", ("Red.",))]),
+        (({"image": "a.png", "caption": ["A.", "B."]},), None, [("a.png", "A.", ()), ("a.png", "B.", ())]),
     ],
 )
-def test_one_of_something_goes_with_several_of_another(
-    args: tuple[Any, ...], columns: dict[str, Any], captions: list[str], references: list[tuple[str, ...]]
-) -> None:
-    held = as_samples(*args, spec=VELA, **columns)
-    assert [(s.candidate, s.references) for s in held.samples] == list(zip(captions, references, strict=True))
-    assert all(sample.image in ("a.png", "b.png") for sample in held.samples)
+def test_one_of_something_goes_with_several_of_another(args: Any, references: Any, expected: list[Any]) -> None:
+    held = as_samples(*args, spec=VELA, references=references)
+    assert [(sample.image, sample.caption, sample.references) for sample in held.samples] == expected
 
 
 def test_metrics_of_words_take_texts() -> None:
-    scorer, wanted = load_scorer("unigram"), [1.0, 0.0]
+    scorer = load_scorer("unigram")
     for table in (
         scorer.score(["A star.", "A dog."], ["A star.", "Night."]),
         scorer.score(["A star.", "A dog."], references=[["A star."], ["Night."]]),
         scorer.score(zip(["A star.", "A dog."], ["A star.", "Night."], strict=True)),
         scorer.score(predictions=["A star.", "A dog."], references=["A star.", "Night."]),
     ):
-        assert table.scores[:, 0].tolist() == wanted
+        assert table.scores[:, 0].tolist() == [1.0, 0.0]
     assert load_scorer("length_avg").score("A red star.").mean() == 3
     assert MetricReward("length").score(captions=["A red star."]).mean() == 3
 
@@ -129,7 +116,6 @@ def test_metrics_of_words_take_texts() -> None:
         ((PATHS,), {}, r"captions are missing.*score\(images, captions\)"),
         ((PICTURES[0],), {}, r"captions are missing.*score\(images, captions\)"),
         ((CAPTIONS,), {}, r"metric 'vela' looks at images, and there are none: score\(images, captions\)"),
-        ((pd.Series(CAPTIONS, index=[5, 6, 7]), pd.Series(PATHS, index=[5, 6, 7])), {}, "images come first"),
         ((pd.Series(PATHS), pd.Series(CAPTIONS).iloc[::-1]), {}, "the same labels in different orders"),
         ((PATHS, CAPTIONS), {"prompts": ["Describe."] * 3}, r"give the trainer MetricReward\(scorer\)"),
         (([CaptionSample("A.", "a.png")],), {"references": ["B."]}, "CaptionSample holds.*leave out references"),
@@ -158,10 +144,10 @@ def test_rows_without_a_caption_keep_their_place() -> None:
     assert frame.join(table.to_pandas())["reward"].tolist()[::3] == [3, 2]
     assert pd.DataFrame(table)["error"].notna().tolist() == [False, True, True, False]
     assert [row["length"] for row in table[::3]] == [3, 2]
-    with pytest.raises(AttributeError, match=r"no 'to_csv'.*to_pandas"):
-        table.to_csv("scores.csv")
     assert "2 of them without a score" in repr(table)
     assert "row 1: candidate must be" in repr(table)
+    with pytest.raises(AttributeError, match=r"no 'to_csv'.*to_pandas"):
+        table.to_csv("scores.csv")
     assert len(repr(load_scorer("length").score(["A star."] * 1000)).splitlines()) < 15
 
 
@@ -171,16 +157,9 @@ def test_the_reward_of_a_table_has_the_weights_of_its_metric() -> None:
     assert table["reward"] == pytest.approx(table.combine(scorer.spec.default_weights), nan_ok=True)
 
 
-def test_a_caption_has_two_names() -> None:
-    assert CaptionSample(caption="A star.").candidate == CaptionSample("A star.").caption
-    with pytest.raises(InvalidSampleError, match="two names"):
-        CaptionSample("A star.", caption="A dog.")
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("CLIPScore", r'load_scorer\("clipscore"\)'),
         ("ClipScorer", r'load_scorer\("clipscore"\)'),
         ("BLEU4Reward", r'MetricReward\("bleu4"\)'),
         ("list_metric", "list_metrics"),
@@ -190,7 +169,6 @@ def test_a_caption_has_two_names() -> None:
 def test_a_name_that_is_not_there_names_what_is(name: str, message: str) -> None:
     with pytest.raises(ImportError, match=message):
         exec(f"from reward import {name}")
-    assert not hasattr(reward, name)
     with pytest.raises(AttributeError, match=message):
         getattr(reward, name)
 

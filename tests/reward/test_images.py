@@ -38,8 +38,7 @@ def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image
     path.write_bytes(data)
     encoded_forms = [path, str(path), data, bytearray(data), memoryview(data), BytesIO(data), [data]]
     encoded_forms += [{"bytes": data, "path": "name/on/another/machine.png"}, {"bytes": None, "path": str(path)}]
-    lazy = Image.open(BytesIO(data))  # as a trainer hands them over, anew for each member of a group
-    decoded_forms = [photo, lazy, [photo], (pixels,)]
+    decoded_forms = [photo, Image.open(BytesIO(data)), [photo], (pixels,)]
     for array in (pixels, pixels.transpose(2, 0, 1)):
         floats = [(array / 255).astype(kind) for kind in (np.float16, np.float32, np.float64)]
         decoded_forms += [array, *floats, torch.from_numpy(array), torch.from_numpy(array / 255).requires_grad_()]
@@ -53,11 +52,11 @@ def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image
 
 def test_arrays_of_one_or_four_channels() -> None:
     grey = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
-    for form in (grey, grey[None], grey[:, :, None], grey / 255, torch.from_numpy(grey)):
+    for form in (grey, grey[None], grey[:, :, None], grey / 255):
         image = load_image(form)
         assert (image.size, image.getpixel((1, 0)), image.getpixel((0, 1))) == ((5, 2), (77,) * 3, (1,) * 3)
-    clear = np.zeros((4, 2, 5), dtype=np.uint8)  # transparent black
-    assert load_image(clear).getpixel((4, 1)) == (255, 255, 255)
+    transparent_black = np.zeros((4, 2, 5), dtype=np.uint8)
+    assert load_image(transparent_black).getpixel((4, 1)) == (255, 255, 255)
     assert load_image(torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16)).getpixel((4, 3)) == (128, 128, 128)
 
 
@@ -69,7 +68,7 @@ def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
     assert len({image_key(image) for image in images}) == len(images)
 
 
-def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path) -> None:
     (tmp_path / "run:" / "1").mkdir(parents=True)
     photo.save(tmp_path / "run:" / "1" / "a.png")
     for name in ("run:/1/a.png", "run://1/a.png"):  # which looks like an address
@@ -77,15 +76,12 @@ def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path, monk
         assert load_image({"bytes": None, "path": name}, root=str(tmp_path)).size == (9, 6)
         assert load_image(tmp_path / name, root="/elsewhere").size == (9, 6)
         assert image_key(name, root=tmp_path) == image_key(tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    assert load_image("run:/1/a.png").size == (9, 6)
 
 
 def test_what_is_read_is_left_as_it_was(photo: Image.Image) -> None:
     stream = BytesIO(encoded(photo))
     stream.seek(7)  # and still it is read from its beginning
     assert load_image(stream).tobytes() == photo.tobytes()
-    assert image_key(stream) == image_key(encoded(photo))
     assert (stream.tell(), stream.closed) == (7, False)
     assert load_image(photo) is photo
     palette = photo.quantize(8)
@@ -99,7 +95,7 @@ TURNS = [None, TURN.FLIP_LEFT_RIGHT, TURN.ROTATE_180, TURN.FLIP_TOP_BOTTOM]
 TURNS += [TURN.TRANSPOSE, TURN.ROTATE_270, TURN.TRANSVERSE, TURN.ROTATE_90]
 
 
-@pytest.mark.parametrize(("orientation", "turn"), enumerate(TURNS, start=1))
+@pytest.mark.parametrize(("orientation", "turn"), [*enumerate(TURNS, start=1)])
 def test_exif_orientation_is_applied(photo: Image.Image, orientation: int, turn: Image.Transpose | None) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -141,36 +137,31 @@ def test_plain_images_are_those_that_every_reader_sees_alike(mode: str, kind: st
         assert seen.tobytes() == load_image(data).tobytes()
 
 
-def test_an_animation_gives_its_first_frame() -> None:
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
+def test_an_animation_gives_its_first_frame(kind: str) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
-    for kind in ("GIF", "PNG", "WEBP"):
-        options = {"lossless": True} if kind == "WEBP" else {}
-        data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
-        assert Image.open(BytesIO(data)).n_frames == 3
-        assert load_image(data).getpixel((0, 0)) == (255, 0, 0), kind
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
+    assert load_image(data).getpixel((0, 0)) == (255, 0, 0)
 
 
 def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
-    values = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
-    image = load_image(encoded(Image.fromarray(values)))
+    image = load_image(encoded(Image.fromarray(np.array([[0, 257, 32768, 65535]], dtype=np.uint16))))
     assert [image.getpixel((column, 0)) for column in range(4)] == [(value,) * 3 for value in (0, 1, 128, 255)]
-    assert image.mode == "RGB"
 
 
 @pytest.mark.parametrize(
     ("mode", "colour", "expected"),
     [
-        ("RGBA", (255, 0, 0, 0), (255, 255, 255)),
         ("RGBA", (0, 0, 0, 128), (127, 127, 127)),
         ("RGBA", (0, 0, 255, 255), (0, 0, 255)),
         ("LA", (0, 0), (255, 255, 255)),
-        ("L", 77, (77, 77, 77)),
         ("1", 0, (0, 0, 0)),
     ],
 )
 def test_transparency_lies_over_white_and_grey_becomes_rgb(mode: str, colour: Any, expected: tuple[int, ...]) -> None:
-    assert load_image(encoded(Image.new(mode, (3, 3), colour))).getpixel((1, 1)) == expected
-    assert load_image(Image.new(mode, (3, 3), colour)).getpixel((1, 1)) == expected
+    image = Image.new(mode, (3, 3), colour)
+    assert load_image(encoded(image)).getpixel((1, 1)) == load_image(image).getpixel((1, 1)) == expected
 
 
 def test_a_palette_with_a_transparent_entry_and_a_cmyk_jpeg() -> None:
@@ -184,12 +175,12 @@ def test_a_palette_with_a_transparent_entry_and_a_cmyk_jpeg() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, about the damage
-def test_every_cut_of_a_file_is_an_image_or_an_image_error(photo: Image.Image) -> None:
-    for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"):
-        data = encoded(photo, kind)
-        for length in range(0, len(data), 7):
-            with suppress(ImageError):
-                assert load_image(data[:length]).mode == "RGB"
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"])
+def test_every_cut_of_a_file_is_an_image_or_an_image_error(kind: str, photo: Image.Image) -> None:
+    data = encoded(photo, kind)
+    for length in range(0, len(data), 7):
+        with suppress(ImageError):
+            assert load_image(data[:length]).mode == "RGB"
 
 
 def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
@@ -199,13 +190,13 @@ def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
             load_image(form, max_pixels=53)
 
 
-def png_claiming(width: int, height: int) -> bytes:
+def png_claiming(side: int) -> bytes:
     """A tiny PNG whose header promises many pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
 
 
@@ -217,6 +208,8 @@ def odd_files(photo: Image.Image, tmp_path: Path) -> Path:
     (tmp_path / "empty.png").touch()
     cut = encoded(photo.resize((300, 200)), "JPEG")
     (tmp_path / "cut.jpg").write_bytes(cut[: len(cut) // 2])
+    with (tmp_path / "film.png").open("wb") as film:
+        film.truncate(3 * 2**30)  # takes no space on the disk
     return tmp_path
 
 
@@ -224,15 +217,17 @@ def odd_files(photo: Image.Image, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        ("nowhere.png", r"nowhere\.png' does not exist"),
+        *[(path, "does not exist") for path in ("nowhere.png", "nul\0byte.png", "x" * 5_000)],
         *[(path, "is not a regular file") for path in ("../.", "pipe", "/dev/zero")],
-        *[(path, "does not exist") for path in ("nul\0byte.png", "x" * 5_000)],
         ("notes.png", r"notes\.png' is not an image of a supported format"),
         ("cut.jpg", r"cut\.jpg' cannot be decoded: .*truncated"),
-        *[(empty, "is empty") for empty in ("empty.png", b"", BytesIO(), {"bytes": b"", "path": None})],
+        ("film.png", r"has 3221225472 bytes, over the limit of 1024000000"),
+        *[(empty, "is empty") for empty in ("empty.png", BytesIO(), {"bytes": b"", "path": None})],
         *[(empty, "needs 'bytes' or 'path'") for empty in ({"bytes": None, "path": None}, {"url": "a.png"})],
         (encoded(Image.new("RGB", (4, 4)), "EPS"), "not an image of a supported format"),  # decoding it runs a program
-        *[(png_claiming(side, side), "too many pixels") for side in (9_000, 11_000, 60_000)],
+        *[(png_claiming(side), "too many pixels") for side in (9_000, 60_000)],
+        *[(place, "is an address and nothing is downloaded") for place in ("HTTP://a/a.png", "s3://a/a.png")],
+        *[({"path": place}, "is an address and nothing is") for place in (Path("gs://a/a.png"), "data:image/png;a")],
     ],
 )
 def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Path) -> None:
@@ -240,24 +235,20 @@ def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Pat
         load_image(image, root=odd_files)
 
 
-NOISE = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        *[(value, f"got {type(value).__name__}") for value in (None, 3, object())],
+        *[(value, f"got {type(value).__name__}") for value in (None, 3)],
         *[(many, f"one image, got a list of {len(many)}") for many in ([], ["a.png", "b.png"], [[0, 0, 0]] * 7)],
         (Image.new("RGB", (0, 5)), "no pixels"),
+        (Image.new("F", (2, 2)), "convert it to 8 bits"),
         (np.zeros((1, 3, 8, 8), np.uint8), r"of shape \(1, 3, 8, 8\) and type uint8 is a batch: give one image"),
         (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
         *[(np.zeros(shape, np.uint8), "is not an image: its shape must be") for shape in ((8, 8, 2), 8)],
         (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
-        (np.zeros((8, 8, 3), np.int64), "type int64 is not an image: its type must be uint8"),
-        (np.zeros((8, 8), bool), "type bool is not an image: its type must be uint8"),
-        (np.array([[None, None]]), "type object is not an image"),
+        *[(np.zeros((8, 8), kind), "is not an image: its type must be uint8") for kind in (np.int64, bool, object)],
         (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
-        (NOISE, "Undo a normalisation of pixels"),
+        (torch.full((3, 8, 8), -0.1), "Undo a normalisation of pixels"),
         (np.full((8, 8, 3), np.nan), "values from nan to nan"),
         (torch.zeros(3, 8, 8, device="meta"), "cannot be read as an array"),
     ],
@@ -268,44 +259,15 @@ def test_what_may_be_something_else_has_no_key_either(image: Any, message: str) 
             read(image)
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        *(f"{kind}://owner/a.png" for kind in ("https", "HTTP", "s3", "hf", "file")),
-        Path("gs://bucket/a.png"),
-        "https://example.org/" + "a" * 300,
-        "data:image/png;base64,iVBORw0KGgo=",
-    ],
-)
-def test_an_address_is_not_fetched(address: Any) -> None:
-    for image in (address, {"bytes": None, "path": address}):
-        with pytest.raises(ImageError, match="is an address and nothing is downloaded here: download the file first"):
-            load_image(image, root="/data")
-
-
 def test_files_and_streams_that_are_closed_or_texts(photo: Image.Image, tmp_path: Path) -> None:
     photo.save(tmp_path / "a.png")
-    (tmp_path / "text").write_text("abc")
     closed, lazy = (tmp_path / "a.png").open("rb"), Image.open(tmp_path / "a.png")
     closed.close()
     lazy.close()
     reading, writing = os.pipe()
-    with (tmp_path / "text").open() as text, os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
-        for image, message in (
-            (closed, "closed file"),
-            (lazy, "cannot be decoded"),
-            (Image.new("F", (2, 2)), "convert it to 8 bits"),
-            (text, "open it with 'rb'"),
-            (pipe, "give its bytes"),
-        ):
+    with Path(__file__).open() as text, os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
+        images: list[Any] = [closed, lazy, text, pipe]
+        messages = ["closed file", "cannot be decoded", "open it with 'rb'", "give its bytes"]
+        for image, message in zip(images, messages, strict=True):
             with pytest.raises(ImageError, match=message):
                 load_image(image)
-
-
-def test_a_film_is_not_read_into_memory(tmp_path: Path) -> None:
-    film = tmp_path / "film.png"
-    with film.open("wb") as file:
-        file.truncate(3 * 2**30)  # takes no space on the disk
-    for read in (load_image, image_key):
-        with pytest.raises(ImageError, match=r"has 3221225472 bytes, over the limit of 1024000000"):
-            read(film)

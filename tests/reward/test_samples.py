@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,29 +14,22 @@ import regex
 from reward import CaptionSample
 from reward.aspect_weights import normalise_weights
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
-from reward.samples import check_samples, find_column, is_blank, is_wordless, one_image, read_references
+from reward.samples import check_samples, find_column, is_blank, is_wordless, one_image
 from reward.score_table import ScoreTable
-
-
-@pytest.mark.parametrize("candidate", ["", " ", "\n\t", "\u3000", "\u3164", "\u2800 \u2800", "\ufe0f\u034f"])
-def test_blank_candidate_is_refused(candidate: str) -> None:
-    with pytest.raises(InvalidSampleError, match="candidate is empty"):
-        CaptionSample(candidate)
 
 
 def test_what_unicode_ignores_by_default_shows_nothing() -> None:
     ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
-    shown = [
-        f"U+{code:04X}" for code in range(sys.maxunicode) if ignorable.match(chr(code)) and not is_blank(chr(code))
-    ]
+    shown = [code for code in map(chr, range(sys.maxunicode)) if ignorable.match(code) and not is_blank(code)]
     assert shown == []
+    assert is_blank(" \n\t\u3000\u2800")
     assert not [text for text in ("a", ".", "\u0301", "\U0001f415", "\u2801", "\uac00") if is_blank(text)]
 
 
 @pytest.mark.parametrize(
     ("texts", "wordless"),
     [
-        (["", " \u3164", ".", "?!", "...", "\u2014", "\U0001f415\u200d\U0001f9ba", "\u0301", "\ufffd"], True),
+        (["", " \u3164", ".", "?!", "\u2014", "\U0001f415\u200d\U0001f9ba", "\u0301", "\ufffd"], True),
         (["a", "3.", "\u661f", "\u0915\u0941", "\uac00", "\u0663", "\u00bd", "\u200bx\u200b"], False),
     ],
 )
@@ -43,29 +37,30 @@ def test_a_word_has_a_letter_or_a_number_of_any_script(texts: list[str], wordles
     assert [text for text in texts if is_wordless(text) != wordless] == []
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, "4", 1.5, True, math.nan])
-def test_a_batch_size_is_a_positive_whole_number(batch_size: object) -> None:
+@pytest.mark.parametrize("batch_size", [0, "4", 1.5, True])
+def test_a_batch_size_is_a_positive_whole_number(batch_size: Any) -> None:
     with pytest.raises(ValueError, match="batch_size must be at least 1, a whole number or None, got"):
         check_samples([], batch_size)
 
 
 @pytest.mark.parametrize(
-    ("candidate", "references", "message"),
+    ("fields", "message"),
     [
-        ("a dog \ud83d", (), "candidate is not valid Unicode: a lone surrogate at position 6"),
-        *[
-            (bad, (), f"candidate must be a string, got {type(bad).__name__}")
-            for bad in (None, 3, b"a dog", ["x" * 100_000])
-        ],
-        ("a dog", 3, "references must be a list, got int"),
-        ("a dog", {"text": ["A dog."]}, "references must be a list, got a dict with the keys text"),
-        ("a dog", ["a", 3], "references[1] must be a string, got int"),
-        ("a dog", ["half an emoji \ud83d"], "references[0] is not valid Unicode: a lone surrogate at position 14"),
+        ({"candidate": " \u3164"}, "candidate is empty"),
+        ({"candidate": "a dog \ud83d"}, "candidate is not valid Unicode: a lone surrogate at position 6"),
+        ({"candidate": ["x" * 100_000]}, "candidate must be a string, got list"),
+        ({"candidate": "a", "caption": "b"}, "candidate and caption are two names of one text"),
+        ({"caption": "a", "question": " "}, "question must be a text that is not blank"),
+        ({"caption": "a", "references": 3}, "references must be a list, got int"),
+        ({"caption": "a", "references": {"text": ["A."]}}, "references must be a list, got a dict with the keys text"),
+        ({"caption": "a", "references": '{"en": "A."}'}, "references must be a list, got a dict with the keys en"),
+        ({"caption": "a", "references": ["a", 3]}, "references[1] must be a string, got int"),
+        ({"caption": "a", "references": ["\ud83d"]}, "references[0] is not valid Unicode: a lone surrogate"),
     ],
 )
-def test_bad_values_are_refused_by_name(candidate: object, references: object, message: str) -> None:
+def test_bad_values_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSampleError, match=re.escape(message)) as caught:
-        CaptionSample(candidate, references=references)
+        CaptionSample(**fields)
     assert isinstance(caught.value, CapRewardError)
     assert isinstance(caught.value, ValueError)
     assert len(str(caught.value)) < 300
@@ -75,22 +70,17 @@ def test_bad_values_are_refused_by_name(candidate: object, references: object, m
     ("role", "columns", "found"),
     [
         ("image", ["file_name", "image", "images"], "images"),
-        ("image", ["file_name", "image"], "image"),
-        ("image", ["id", "image_path"], "image_path"),
+        ("image", ["id", "image_path", "photo"], "image_path"),
         ("image", ["id"], None),
         ("references", ["refs", "references"], "references"),
-        ("references", ["refs"], "refs"),
-        ("candidate", ["cand", "caption", "candidate"], "candidate"),
-        ("candidates", ["captions"], "captions"),
+        ("candidate", ["text", "Caption"], "Caption"),
     ],
 )
 def test_known_names_win_over_synonyms(role: str, columns: list[str], found: str | None) -> None:
     assert find_column(role, columns, option="option=") == found
 
 
-@pytest.mark.parametrize(
-    ("value", "image"), [("a.png", "a.png"), (["a.png"], "a.png"), ([None], None), (" ", None), ([""], None)]
-)
+@pytest.mark.parametrize(("value", "image"), [("a.png", "a.png"), (["a.png"], "a.png"), ([None], None), ([""], None)])
 def test_a_list_of_one_image_is_that_image(value: object, image: object) -> None:
     assert one_image(value) == image
     with pytest.raises(InvalidSampleError, match="the row has 2 images"):
@@ -99,12 +89,10 @@ def test_a_list_of_one_image_is_that_image(value: object, image: object) -> None
 
 @pytest.mark.parametrize(
     ("value", "references"),
-    [("a", ("a",)), (["a", "", None, " \n"], ("a",)), ([""], ()), ("", ()), (np.array(["a", "b"]), ("a", "b"))],
+    [("a", ("a",)), (["a", "", None, " \n"], ("a",)), ("", ()), (np.array(["a", "b"]), ("a", "b"))],
 )
-def test_a_string_is_one_reference_and_blank_ones_are_left_out(value: object, references: tuple[str, ...]) -> None:
-    assert read_references(value) == references
-    with pytest.raises(InvalidSampleError, match="references"):
-        read_references([*value, b"a"])
+def test_a_string_is_one_reference_and_blank_ones_are_left_out(value: Any, references: tuple[str, ...]) -> None:
+    assert CaptionSample("A star.", references=value).references == references
 
 
 ASPECTS = ("descriptiveness", "relevance", "fluency")
@@ -114,9 +102,8 @@ ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 @pytest.mark.parametrize(
     ("weights", "normalised"),
     [
-        ({"desc": 1, "rel": 2, "fluency": 1}, [0.25, 0.5, 0.25]),
+        ({"desc": 1, "rel": np.float32(2), "fluency": 1}, [0.25, 0.5, 0.25]),
         (None, [1 / 3] * 3),
-        ({"relevance": np.float32(5)}, [0, 1, 0]),
         ({"desc": 1e-320, "rel": 1e-320}, [0.5, 0.5, 0]),
     ],
 )
@@ -129,31 +116,20 @@ def test_weights_are_normalised(weights: dict[str, float] | None, normalised: li
     [
         ({"colour": 1}, "unknown aspect 'colour'; known: descriptiveness, relevance, fluency, desc, rel, flu"),
         ({"desc": 1, "descriptiveness": 1}, "'descriptiveness' twice, as 'desc' and 'descriptiveness'"),
-        *[
-            ({"desc": bad}, f"'desc' must be a finite number, got {bad!r:.4}")
-            for bad in (math.nan, math.inf, 10**400, "1", True, None)
-        ],
-        *[(bad, "sum to a positive number") for bad in ({}, {"desc": 0}, {"desc": 1, "rel": -2})],
+        *[({"desc": bad}, f"must be a finite number, got {bad!r:.4}") for bad in (math.nan, 10**400, "1", True)],
+        *[(bad, "sum to a positive number") for bad in ({}, {"desc": 1, "rel": -2})],
         ([1, 2, 3], "weights must be a dict"),
     ],
 )
-def test_bad_weights_are_refused(weights: object, message: str) -> None:
+def test_bad_weights_are_refused(weights: Any, message: str) -> None:
     with pytest.raises(WeightsError, match=message):
         normalise_weights(weights, ASPECTS, ALIASES)
 
 
 def test_combine_is_the_weighted_mean_and_nan_stays_where_it_counts() -> None:
-    table = ScoreTable(np.array([[0.2, 0.4, 0.9], [0.5, np.nan, 0.1]]), ASPECTS, {1: "no image"})
-    assert table.combine()[0] == pytest.approx(0.5)
-    assert math.isnan(table.combine()[1])
-    assert table.combine({"descriptiveness": 1, "fluency": 3}) == pytest.approx([0.725, 0.2])
-
-
-def test_short_names_go_wherever_an_aspect_is_named() -> None:
-    table = ScoreTable([[1, 2, 3], [4, 5, 6]], ASPECTS, aliases=ALIASES)
-    assert table.column("rel").tolist() == table.column("relevance").tolist() == [2, 5]
-    assert table.combine({"desc": 1, "flu": 3}).tolist() == [2.5, 5.5]
+    table = ScoreTable(np.array([[0.2, 0.4, 0.9], [0.5, np.nan, 0.1]]), ASPECTS, {1: "no image"}, aliases=ALIASES)
+    assert table.combine() == pytest.approx([0.5, np.nan], nan_ok=True)
+    assert table.combine({"descriptiveness": 1, "flu": 3}) == pytest.approx([0.725, 0.2])
+    assert table.column("rel").tolist()[0] == table.column("relevance").tolist()[0] == 0.4
     with pytest.raises(ConfigError, match="no aspect is named 'colour'; known: descriptiveness, relevance, fluency, d"):
         table.column("colour")
-    with pytest.raises(ConfigError, match=r"no aspect is named 'rel'; known: descriptiveness, relevance, fluency$"):
-        ScoreTable([[1, 2, 3]], ASPECTS).column("rel")

@@ -2,63 +2,57 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
-from reward import CaptionSample
+from reward import CaptionSample, CombinedReward, MetricReward
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
-from reward.rewards.combined_reward import CombinedReward
-from reward.rewards.metric_reward import MetricReward
-from reward.scoring.batch_scorer import BatchScorer
-from reward.scoring.dataset import rerank_dataset, score_dataset
+from reward.scoring import BatchScorer, rerank_dataset, score_dataset
+from tests.toys.json_lines import read_lines, write_lines
 
 THOUGHT = "<think>Is it red? It is a big red star, I think.</think>\nA red star."
 WRITTEN = [THOUGHT, "Red. So I write.</think>A red star.", "<think>And now", "A red star on grass."]
 LENGTHS = [3.0, 3.0, None, 5.0]
 
 
+def lengths(completions: list[str], **_: Any) -> list[float]:
+    return [float(len(text.split())) for text in completions]
+
+
 def by_trainer(reward: Any) -> list[float | None]:
     return list(reward(["Describe."] * 4, WRITTEN))
 
 
-def by_rewards(reward: Any) -> list[float | None]:
-    return list(reward.rewards(list(map(CaptionSample, WRITTEN))))
+def by_samples(reward: Any) -> list[float | None]:
+    return list(reward.rewards([CaptionSample(text) for text in WRITTEN]))
 
 
 def by_candidates(reward: Any) -> list[float | None]:
     return rate_candidates([WRITTEN], [None], [()], reward)[0]
 
 
-def lengths(completions: list[str], **_: Any) -> list[float]:
-    return [float(len(text.split())) for text in completions]
+LENGTH = MetricReward("length")
 
 
-def parts() -> Any:
-    return CombinedReward([MetricReward("length"), MetricReward("length", name="again")], weights=[1.0, 0.0])
+@pytest.mark.parametrize("call", [by_trainer, by_samples, by_candidates])
+@pytest.mark.parametrize("reward", [LENGTH, LENGTH.aspects()[0], CombinedReward([LENGTH])], ids=["one", "aspect", "of"])
+def test_a_caption_is_worth_the_same_with_and_without_reasoning(call: Callable[..., Any], reward: Any) -> None:
+    assert [value or None for value in call(reward)] == LENGTHS  # without a word the lowest, or none
 
 
-@pytest.mark.parametrize("call", [by_trainer, by_rewards, by_candidates])
-@pytest.mark.parametrize("make", [lambda: MetricReward("length"), lambda: MetricReward("length").aspects()[0], parts])
-def test_a_caption_is_worth_the_same_with_and_without_reasoning(call: Any, make: Any) -> None:
-    assert [value or None for value in call(make())] == LENGTHS  # without a word the lowest, or none
-
-
-def test_functions_of_users_are_given_captions_too() -> None:
+def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all() -> None:
     assert by_candidates(lengths) == LENGTHS
     assert rerank(WRITTEN, reward=lengths) == [3, 0, 1, 2]
-
-
-@pytest.mark.parametrize("call", [by_trainer, by_rewards, by_candidates])
-def test_a_reward_may_be_shown_all(call: Any) -> None:
-    assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
+    for call in (by_trainer, by_samples, by_candidates):
+        assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
 
 
 class Captioner:
@@ -79,40 +73,25 @@ class Captioner:
 
 def test_captions_of_a_folder_are_written_without(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    output = tmp_path / "c.jsonl"
-    summary = caption_images(
-        read_images(tmp_path),
-        Captioner(),
-        output,
-        metric="length",
-        n=3,
-        keep_candidates=True,  # type: ignore[arg-type]
-    )
-    assert json.loads(output.read_text())["caption"] == "A red star."
+    output, options = tmp_path / "c.jsonl", {"metric": "length", "n": 3, "keep_candidates": True}
+    summary = caption_images(read_images(tmp_path), Captioner(), output, **options)  # type: ignore[arg-type]
+    assert read_lines(output)[0]["caption"] == "A red star."
     assert summary.distinct == pytest.approx(2 / 3)
     assert "think" not in (tmp_path / "c.jsonl.candidates.jsonl").read_text()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [".jsonl", ".csv", ".parquet"])
-def test_files_of_captions_are_cut_on_request(form: str, tmp_path: Path) -> None:
-    import datasets
-
-    data, output = tmp_path / f"d{form}", tmp_path / "s.jsonl"
-    rows = datasets.Dataset.from_dict({"candidate": WRITTEN})
-    {".jsonl": rows.to_json, ".csv": rows.to_csv, ".parquet": rows.to_parquet}[form](data)
-    summary = score_dataset(data, "length", output, strip_thinking=True)
-    assert [json.loads(line)["reward"] for line in output.read_text().splitlines()] == LENGTHS
+def test_files_of_captions_are_cut_on_request(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"candidate": text} for text in WRITTEN])
+    summary = score_dataset(data, "length", tmp_path / "scores.jsonl", strip_thinking=True)
+    assert [row["reward"] for row in read_lines(tmp_path / "scores.jsonl")] == LENGTHS
     assert (summary.thinking_cut, summary.errors) == (3, {"candidate": 1})
     assert score_dataset(data, "length", tmp_path / "raw.jsonl").thinking_cut == 0
-    scored = BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})
-    assert scored["reward"] == LENGTHS
+    assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
 
 
 def test_the_best_of_a_file_is_written_without(tmp_path: Path) -> None:
-    data, output = tmp_path / "d.jsonl", tmp_path / "r.jsonl"
-    data.write_text(json.dumps({"candidates": WRITTEN[:3]}) + "\n")
-    summary = rerank_dataset(data, "length", output, strip_thinking=True)
-    row = json.loads(output.read_text())
+    data = write_lines(tmp_path / "data.jsonl", [{"candidates": WRITTEN[:3]}])
+    summary = rerank_dataset(data, "length", tmp_path / "best.jsonl", strip_thinking=True)
+    (row,) = read_lines(tmp_path / "best.jsonl")
     assert (row["best"], row["candidates"]) == ("A red star.", ["A red star.", "A red star.", ""])
     assert (summary.thinking_cut, summary.distinct) == (3, 2)
