@@ -15,18 +15,16 @@ from reward.training.config import make_config, read_config_file
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        *[({"epochs": bad}, f"epochs must be a whole number of at least 1, got {bad}") for bad in (0, 2.5, True)],
+        ({"epochs": True}, "epochs must be a whole number of at least 1, got True"),
         ({"max_steps": 0}, "max_steps must be a whole number of at least 1, or null, got 0"),
         ({"learning_rate": float("nan")}, "learning_rate must be a number above 0, got nan"),
         ({"learning_rate": "1e-4"}, "write 1.0e-4"),
         ({"warmup_ratio": 1}, r"warmup_ratio must be a number in \[0, 1\), got 1"),
         ({"precision": "int8"}, "precision must be one of fp32, bf16, fp16, got 'int8'"),
-        *[({"categories": bad}, "categories must be a list of different n") for bad in ("noun", ["noun", "noun"])],
-        ({"pairs": 3}, "pairs must be a list of different names"),
-        ({"stages": [1]}, "stages must be a table"),
+        ({"categories": ["noun", "noun"]}, "categories must be a list of different names"),
         ({"learning_rat": 1.0}, "unknown settings learning_rat; known: .*learning_rate"),
+        ({"stages": [1]}, "stages must be a table"),
         ({"stages": {"a/b": {}}}, "the name of a stage may hold letters"),
-        ({"stages": {"a": 3}}, "stage 'a' must be a table"),
         ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
         ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be a whole number of at least 1"),
         ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
@@ -38,30 +36,26 @@ def test_bad_settings_are_refused_by_name(setting: dict[str, object], message: s
 
 
 def test_later_layers_win_and_model_tables_merge_and_survive_json() -> None:
-    text = {"lora": {"r": 16, "alpha": 16}}
-    preset = {"epochs": 3, "patience": 2, "model": {"text": text, "image": {"backbone": "x"}}}
+    preset = {"epochs": 3, "patience": 2, "model": {"text": {"lora": {"r": 16, "alpha": 16}}, "image": {}}}
     config = make_config(preset, {"epochs": 5, "model": {"text": {"lora": {"r": 4}}, "image": None}}, {"seed": 7})
     assert (config.epochs, config.patience, config.seed) == (5, 2, 7)
     assert config.model == {"text": {"lora": {"r": 4, "alpha": 16}}, "image": None}
-    assert text["lora"]["r"] == 16  # the preset itself is left alone
-    config = replace(config, test_parts=("a", "b"), eval_steps=3, data="one", pairs=["a", "b"])
-    assert (config.data, config.pairs) == (("one",), ("a", "b"))
-    assert make_config(json.loads(json.dumps(config.to_dict()))) == config
+    named = replace(config, test_parts=("a", "b"), data="one", pairs=["a", "b"])
+    assert (named.data, named.pairs) == (("one",), ("a", "b"))
+    assert make_config(json.loads(json.dumps(named.to_dict()))) == named
 
 
-def test_yaml_and_json_files_give_the_same_and_others_say_why(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("learning_rate: 5.0e-5\ntest_parts: [test]\nmodel:\n  image: null\n")
-    (tmp_path / "a.json").write_text('{"learning_rate": 5e-5, "test_parts": ["test"], "model": {"image": null}}')
-    assert read_config_file(tmp_path / "a.yaml") == read_config_file(tmp_path / "a.json")
-    assert make_config(read_config_file(tmp_path / "a.yaml")).learning_rate == 5e-5
+def test_a_file_is_a_table_in_yaml_or_json(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("learning_rate: 5.0e-5\nmodel:\n  image: null\n")
+    (tmp_path / "a.json").write_text('{"learning_rate": 5e-5, "model": {"image": null}}')
+    for name in ("a.yaml", "a.json"):
+        assert read_config_file(tmp_path / name) == {"learning_rate": 5e-5, "model": {"image": None}}
     for name, text, message in (
         ("c.toml", "", "ends in .yaml"),
         ("c.json", "{", "cannot read the config file .*c.json: Expecting"),
         ("c.yaml", "a: [", "cannot read the config file .*c.yaml: while parsing"),
-        ("d.yaml", "- 1", "must hold a table"),
-        ("e.yaml", None, r"No such file"),
+        ("c.yml", "- 1", "must hold a table"),
     ):
-        if text is not None:
-            (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text)
         with pytest.raises(ConfigError, match=message):
             read_config_file(tmp_path / name)
