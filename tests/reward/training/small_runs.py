@@ -16,6 +16,7 @@ from reward.metrics.beitscore import training as beitscore_training
 from reward.metrics.vela import training as vela_training
 from reward.training.config import TrainingConfig, make_config
 from reward.training.loop import train
+from reward.training.trainer import mean_loss
 
 _SMALL_VELA: dict[str, Any] = {
     **{"scenes_train": 12, "scenes_val": 8, "scenes_test": 0, "batch_size": 6, "epochs": 2, "patience": 5},
@@ -38,17 +39,17 @@ _SMALL_VELA: dict[str, Any] = {
         },
     },
 }
-SMALL_MODEL: dict[str, Any] = {
-    "tokenizer": {"vocab_size": 320},
-    "config": {
-        **{"hidden_size": 16, "layers": 2, "heads": 2, "ffn_size": 32},
-        **{"image_size": 32, "patch_size": 16, "head_size": 8},
-    },
-}
 _SMALL_BEITSCORE: dict[str, Any] = {
     **{"scenes_train": 8, "scenes_val": 6, "scenes_test": 0, "batch_size": 4, "epochs": 1, "eval_batch_size": 8},
-    "model": SMALL_MODEL,
+    "model": {
+        "tokenizer": {"vocab_size": 320},
+        "config": {
+            **{"hidden_size": 16, "layers": 2, "heads": 2, "ffn_size": 32},
+            **{"image_size": 32, "patch_size": 16, "head_size": 8},
+        },
+    },
 }
+NO_STAGES: dict[str, None] = dict.fromkeys(("1a", "1b", "1c", "2"))
 # Two stages instead of four.
 TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
 
@@ -104,27 +105,19 @@ class Killed(BaseException):
 
 
 def train_until_killed(
-    metric: str,
-    folder: Path,
-    config: TrainingConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    batches: int,
-    data: Any = "scenes",
-    init: Path | None = None,
+    metric: str, folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int, **options: Any
 ) -> None:
-    """Trains until so many batches were made, those of evaluations included."""
-    collator: Any = {"vela": vela_training.VelaCollator, "beitscore": beitscore_training.BeitScoreCollator}[metric]
-    made, real = 0, collator.__call__
+    """Trains on scenes until the loss of so many batches was computed, those of evaluations included."""
+    computed = 0
 
-    def failing(self: Any, rows: Any) -> Any:
-        nonlocal made
-        made += 1
-        if made > batches:
+    def loss(*args: Any) -> torch.Tensor:
+        nonlocal computed
+        computed += 1
+        if computed > batches:
             raise Killed
-        return real(self, rows)
+        return mean_loss(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(collator, "__call__", failing)
+        patch.setattr("reward.training.trainer.mean_loss", loss)
         with pytest.raises(Killed):
-            train(metric, data, folder, config, init=init)
+            train(metric, "scenes", folder, config, **options)
