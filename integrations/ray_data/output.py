@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import posixpath
 import re
 import tempfile
@@ -116,10 +117,17 @@ class OutputFolder:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with explaining(f"{self.address}/{part} cannot be read", OutputError):
-            try:
-                with self.system.open(f"{self.path}/{part}", "rb") as file:
-                    record: dict[str, Any] = json.loads(pq.ParquetFile(file).metadata.metadata[b"capreward"])
-                    return record
-            except (pa.ArrowException, ValueError, KeyError, TypeError):
-                return None
+        with (
+            explaining(f"{self.address}/{part} cannot be read", OutputError),
+            self.system.open(f"{self.path}/{part}", "rb") as file,
+        ):
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 8))
+            length = int.from_bytes(file.read(4), "little") + 8  # of the footer, with this number and a mark
+            file.seek(max(0, size - length))
+            footer = file.read()
+        try:
+            record: dict[str, Any] = json.loads(pq.read_metadata(pa.BufferReader(footer)).metadata[b"capreward"])
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+            return None
+        return record

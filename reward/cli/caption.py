@@ -93,13 +93,13 @@ def caption(
         -m clipscore=ViT-L-14:openai -o captions.jsonl
     ```
 
-    The output has one row an image: `image`, `caption`, `reward`, and `error` where there is no caption. Images come
+    The output has one row an image: `image`, `caption`, `reward`, and `error` where candidates are missing. Images come
     from a folder and the folders in it, or from the column of a data file, which may also hold references for the
     metric.
 
     Candidates are saved as they come and scored afterwards. After Ctrl-C or a kill, run the same command again to
-    continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images without a
-    caption are tried again.
+    continue. Candidates of an unfinished run with the same settings are kept, even with --overwrite. Images that lack
+    candidates are tried again.
     """
     from reward.decoding.captioners import EMBEDDED_PROMPT, Sampling
     from reward.decoding.captioning import caption_images

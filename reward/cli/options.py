@@ -212,8 +212,9 @@ class SpeedOptions:
         int | None,
         typer.Option(
             min=1,
-            help="Rows that are scored and saved at a time: what a kill can cost; default: 64 where a judge is "
-            "asked, else 1024. With --engine, Parquet row groups are joined until they have as many; default: 50000.",
+            help="Rows that are scored and saved at a time, at most, and no more than take a minute: what a kill can "
+            "cost; default: 64 where a judge is asked, else 1024. With --engine, Parquet row groups are joined until "
+            "they have as many; default: 50000.",
         ),
     ] = None
 

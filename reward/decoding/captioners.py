@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ def _seed(seed: int, row: int, have: int) -> int:
     return int(hashlib.sha256(f"{seed} {row} {have}".encode()).hexdigest()[:8], 16) // 2
 
 
-Written = Iterator[tuple[int, list[Sampled] | str]]  # (row, all its captions, or why there are none)
+Written = Iterator[tuple[int, list[Sampled] | str]]  # (row, captions of it as they come, or why there are no more)
 
 
 class ServerCaptioner:
@@ -117,8 +117,14 @@ class ServerCaptioner:
             self._judge = self._asked(models[0])
         return self._model
 
-    def sample(self, images: Iterable[tuple[int, ImageLike]], n: int, sampling: Sampling) -> Written:
-        """(row, its n captions) as they are written, in any order; or (row, reason) of an image without.
+    def sample(
+        self,
+        images: Iterable[tuple[int, ImageLike]],
+        n: int,
+        sampling: Sampling,
+        have: Mapping[int, int] | None = None,
+    ) -> Written:
+        """(row, captions of it) as they are written, in any order, n a row; or (row, reason) if no more come.
 
         As many requests go out at a time as the settings allow.
 
@@ -126,47 +132,47 @@ class ServerCaptioner:
             images: (row, image) of each.
             n: captions of an image.
             sampling: how they are written.
+            have: {row: captions that it has already}; the rest is asked for.
 
         Raises:
             JudgeError: wrong key or model, or the server is down. What it was writing is given first.
         """
         waiting, stop = iter(images), None
-        pending: dict[Future[list[Sampled]], tuple[int, ImageLike, list[Sampled]]] = {}
+        pending: dict[Future[list[Sampled]], tuple[int, ImageLike, int]] = {}
         try:
             while True:
                 while stop is None and len(pending) < self._judge.concurrency and (new := next(waiting, None)):
-                    pending[self._ask(*new, [], n, sampling)] = (*new, [])
+                    count = (have or {}).get(new[0], 0)
+                    pending[self._ask(*new, count, n, sampling)] = (*new, count)
                 if not pending:
                     break
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    row, image, captions = pending.pop(future)
+                    row, image, count = pending.pop(future)
                     try:
-                        captions += future.result()
+                        captions = future.result()[: n - count]
                     except JudgeError as error:
                         if error.failures:
-                            yield row, _refused(error, sampling.at_once(n - len(captions)))
+                            yield row, _refused(error, sampling.at_once(n - count))
                         else:
                             stop = stop or error
                         continue
-                    if len(captions) >= n:
-                        yield row, captions[:n]
-                    elif stop is None:
-                        pending[self._ask(row, image, captions, n, sampling)] = row, image, captions
+                    count += len(captions)
+                    if count < n and stop is None:
+                        pending[self._ask(row, image, count, n, sampling)] = row, image, count
+                    yield row, captions
         finally:
             for future in pending:
                 future.cancel()
         if stop is not None:
             raise stop
 
-    def _ask(
-        self, row: int, image: ImageLike, have: list[Sampled], n: int, sampling: Sampling
-    ) -> Future[list[Sampled]]:
+    def _ask(self, row: int, image: ImageLike, have: int, n: int, sampling: Sampling) -> Future[list[Sampled]]:
         extra: dict[str, Any] = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
         if sampling.seed is not None:
-            extra["seed"] = _seed(sampling.seed, row, len(have))
+            extra["seed"] = _seed(sampling.seed, row, have)
         return self._judge.sample(
             Question(sampling.prompt, image, sampling.system),
-            sampling.at_once(n - len(have)),
+            sampling.at_once(n - have),
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_tokens,
             **extra,
@@ -225,8 +231,14 @@ class LocalCaptioner:
         """Names its weights as they are stored now, and their dtype; stored captions belong to it."""
         return f"{fingerprint_source(self.name)} {self._dtype or ''}".strip()
 
-    def sample(self, images: Iterable[tuple[int, ImageLike]], n: int, sampling: Sampling) -> Written:
-        """(row, its n captions) image by image; or (row, reason) of one that cannot be read. See `ServerCaptioner`."""
+    def sample(
+        self,
+        images: Iterable[tuple[int, ImageLike]],
+        n: int,
+        sampling: Sampling,
+        have: Mapping[int, int] | None = None,
+    ) -> Written:
+        """(row, captions of it) image by image; or (row, reason) of one that cannot be read. See `ServerCaptioner`."""
         self.check()
         # without one, torch's own random numbers begin alike in each process, also in one that goes on
         seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
@@ -236,10 +248,11 @@ class LocalCaptioner:
             except ImageError as error:
                 yield row, str(error)
                 continue
-            captions: list[Sampled] = []
-            while len(captions) < n:
-                captions += self._write(shown, n - len(captions), _seed(seed, row, len(captions)), sampling)
-            yield row, captions
+            count = (have or {}).get(row, 0)
+            while count < n:
+                captions = self._write(shown, n - count, _seed(seed, row, count), sampling)
+                count += len(captions)
+                yield row, captions
 
     def _write(self, image: Any, missing: int, seed: int, sampling: Sampling) -> list[Sampled]:
         import torch

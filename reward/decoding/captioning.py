@@ -79,10 +79,10 @@ def caption_images(
 ) -> CaptioningSummary:
     """Writes one row an image: `image` (its path from the folder of the output), `caption`, `reward` and `error`.
 
-    An image's candidates are in `<output>.partial` as soon as all are written, without their reasoning
-    (`without_thinking`), and are scored afterwards by `rerank_dataset`.
-    After Ctrl-C or a kill, the same call asks only for what is missing. Images that got no caption, say because the
-    file is broken or the server refused them, have a reason in `error`, and the same call tries them again.
+    Candidates are in `<output>.partial` as they come, without their reasoning (`without_thinking`), and are scored
+    afterwards by `rerank_dataset`. After Ctrl-C or a kill, the same call asks only for what is missing. Images that got
+    no caption, or fewer candidates than `n`, say because the file is broken or the server refused them, have a reason
+    in `error`, and the same call tries them again.
 
     Args:
         images: see `read_images`.
@@ -144,22 +144,26 @@ def caption_images(
         return CaptioningSummary(**{**done, "usage": Usage(**done["usage"]), "output": output, "already_done": True})
 
     with _replies(run.partial, drawing, overwrite) as kept:
-        stored = {key: [Sampled(*each) for each in captions] for key, captions in kept}
+        stored: dict[str, list[Sampled]] = {}
+        for key, captions in kept:
+            stored.setdefault(key, []).extend(Sampled(*each) for each in captions)
         keys, problems = [*_keys(images)], {row: each.problem for row, each in enumerate(images) if each.problem}
         written = {row: stored[key] for row, key in enumerate(keys) if key in stored}
-        summary = CaptioningSummary(output, len(images), resumed=n * len(written), usage=captioner.usage)
-        missing = [(row, each.path) for row, each in enumerate(images) if row not in problems and row not in written]
+        have = {row: len(captions) for row, captions in written.items()}
+        summary = CaptioningSummary(output, len(images), resumed=sum(have.values()), usage=captioner.usage)
+        missing = [(row, each.path) for row, each in enumerate(images) if row not in problems and have.get(row, 0) < n]
         if missing:
             kept.describe("captioner", captioner.check())
         scorer: Any = metric if devices is not None else metrics.load()  # before captions are paid for
         with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
-            for row, captions in captioner.sample(missing, n, sampling) if missing else ():
+            for row, captions in captioner.sample(missing, n, sampling, have) if missing else ():
                 try:
-                    written[row] = _shown(captions)
-                    kept.add([[keys[row], [[each.text, each.truncated] for each in written[row]]]])
+                    shown = _shown(captions)
+                    kept.add([[keys[row], [[each.text, each.truncated] for each in shown]]])
+                    written.setdefault(row, []).extend(shown)
                 except InvalidSampleError as error:
                     problems[row] = str(error)
-                advance(int(row in written), int(row in problems))
+                advance(int(len(written.get(row, ())) >= n), int(row in problems))
         if not written:
             reason = next(iter(problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
@@ -255,7 +259,7 @@ def _write(
             caption, value, error = None, None, line["error"]
             if known:
                 best = rank(line["rewards"])[0]
-                caption, value, error = line["candidates"][best], line["rewards"][best], None
+                caption, value, error = line["candidates"][best], line["rewards"][best], problems.get(row)
                 summary.captioned += 1
                 every += known
                 taken.append(value)

@@ -79,9 +79,9 @@ def score_dataset(
         prefix: put before the names of the added columns.
         strip_thinking: score captions without their reasoning (`<think>...</think>`), which the summary counts.
         batch_size: passed to the scorer.
-        part_rows: rows that are scored and saved at a time, which is what a kill can cost; None takes 64 for metrics
-            that ask a judge, whose answers are kept in any case, and 1,024 for others, or fewer, so that each of
-            several devices has some.
+        part_rows: rows that are scored and saved at a time, at most; None takes 64 for metrics that ask a judge,
+            whose answers are kept in any case, and 1,024 for others, or fewer, so that each of several devices has
+            some. After the first 64, they are as few as take a minute: so much a kill can cost.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,

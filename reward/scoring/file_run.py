@@ -29,7 +29,7 @@ from reward.scoring.sources import BadRow
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
-JUDGED_ROWS, ROWS = 64, 1024  # of a part: what is scored at a time, and what a kill can cost
+JUDGED_ROWS, ROWS = 64, 1024  # of a part, at most; see also `job.PART_SECONDS`
 
 
 class FileRun:

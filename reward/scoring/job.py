@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
+
+PART_SECONDS = 60  # that a part takes at most, by the pace of the one before: what a kill can cost
 
 
 @dataclass
@@ -70,16 +73,27 @@ class Job:
             OutputError: a part cannot be written.
         """
         columns, reader = self.columns(self.metrics), PictureReader.of(self.metrics, self.root)
+        most = self.part_rows
         with _answers_kept(self.metrics, self.folder / ANSWERS):
-            for tasks, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
-                summary = SummaryBuilder()
-                built = columns.build(tasks, self.batch_size, summary)
-                name, groups = part_name(tasks), [task.group for task in tasks]
-                part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
-                put_part(self.folder, name, part)
-                failed = sum(error is not None for error in built[f"{self.prefix}error"])
-                tasks.clear()  # the images take far more memory than all else
-                yield Progress(name, failed, decoded)
+            for chunk, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
+                while chunk:
+                    tasks, start = chunk[:most], time.perf_counter()
+                    del chunk[:most]
+                    name, failed = self._put(tasks, columns)
+                    seconds = max(time.perf_counter() - start, 1e-6)
+                    most = 1 + int(PART_SECONDS * len(tasks) / seconds)
+                    tasks.clear()  # the images take far more memory than all else
+                    yield Progress(name, failed, decoded)
+                    decoded = 0
+
+    def _put(self, tasks: list[RowTask], columns: AddedColumns) -> tuple[str, int]:
+        """Scores rows and writes their part; gives its name, and how many of the rows have an error."""
+        summary = SummaryBuilder()
+        built = columns.build(tasks, self.batch_size, summary)
+        name, groups = part_name(tasks), [task.group for task in tasks]
+        part = Part(columns.types, built, summary.record(), [task.stamp for task in tasks], groups)
+        put_part(self.folder, name, part)
+        return name, sum(error is not None for error in built[f"{self.prefix}error"])
 
 
 @contextmanager

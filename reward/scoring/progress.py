@@ -1,12 +1,24 @@
-"""The progress bar of a scoring run: rows, rate, time left and errors, on stderr."""
+"""The progress of a run: rows, rate, time left and errors, on stderr; a bar, or a line a minute."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-_LOG_SECONDS = 60  # between two lines where no terminal shows a bar
+LOG_SECONDS = 60  # between two lines where no terminal shows a bar
+
+
+class _Lines:
+    """Where tqdm writes if no terminal shows its bar: each state becomes a line."""
+
+    def write(self, text: str) -> None:
+        if text := text.strip("\r\n "):
+            print(text, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Each line is written at once."""
 
 
 @contextmanager
@@ -23,8 +35,10 @@ def progress_bar(
     """
     from tqdm.auto import tqdm
 
-    seconds = 0.1 if sys.stderr.isatty() else _LOG_SECONDS
-    with tqdm(desc=doing, total=total, initial=done, unit=" rows", mininterval=seconds, disable=not show) as bar:
+    form: dict[str, Any] = {"desc": doing, "total": total, "initial": done, "unit": " rows", "disable": not show}
+    if not sys.stderr.isatty():
+        form |= {"file": _Lines(), "mininterval": LOG_SECONDS, "miniters": 1, "ascii": True, "ncols": 100}
+    with tqdm(**form) as bar:
         failed = 0
 
         def advance(rows: int, errors: int) -> None:

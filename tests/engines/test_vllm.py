@@ -28,8 +28,8 @@ from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.engines.conftest import ROOT, Run
 from tests.engines.environments import program
 from tests.engines.servers import EngineServer
-from tests.reward.scoring.command import count_kept
 from tests.toys.json_lines import read_lines
+from tests.toys.part_tasks import count_kept
 
 CAPTIONS = ("A red star.", "Two blue rings on a beach.", "A dog.", "Nothing is here, but a big sign says STOP.")
 

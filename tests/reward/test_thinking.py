@@ -66,7 +66,7 @@ class Captioner:
     def check(self) -> str:
         return self.name
 
-    def sample(self, images: Any, n: int, sampling: Any) -> Any:
+    def sample(self, images: Any, n: int, sampling: Any, have: Any) -> Any:
         for row, _ in images:
             yield row, [Sampled(text) for text in WRITTEN[:n]]
 

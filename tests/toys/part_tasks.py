@@ -22,7 +22,16 @@ from tests.toys.json_lines import read_lines, write_lines
 ROWS = 40
 PART_ROWS = 4
 _forkserver = multiprocessing.get_context("forkserver")
-_forkserver.set_forkserver_preload(["tests.toys.part_tasks", "reward.scoring.dataset", "reward.decoding.captioning"])
+_forkserver.set_forkserver_preload(
+    [
+        "tests.toys.part_tasks",
+        "tests.toys.picture_scorer",
+        "datasets",
+        "integrations.ray_data.run",
+        "reward.decoding.captioning",
+        "reward.training.corruptions.datasets",
+    ]
+)
 
 
 class Task(ABC):
@@ -40,11 +49,12 @@ class Task(ABC):
 
     def make(self) -> None:
         """Makes the data."""
+        (self.folder / "deaths").touch()
         save_greys(self.folder)
         write_lines(self.folder / "data.jsonl", [self.row(number) for number in range(ROWS)])
 
     def row(self, number: int) -> dict[str, Any]:
-        caption = "fail" if number == 13 else "word " * (number % 7) + f"c{number}"
+        caption = {13: "fail", 38: "die"}.get(number, "word " * (number % 7) + f"c{number}")
         return {"id": number, "image": f"{number % 3}.png", "caption": caption}
 
     @abstractmethod
@@ -54,6 +64,10 @@ class Task(ABC):
     def saved(self) -> list[Path]:
         """Files of what is done, while the output is being made."""
         return list((self.folder / f"{self.output}.partial").glob("[0-9]*.gz"))
+
+    def damage(self, content: bytearray) -> None:
+        """Changes a byte of what a file of `saved` holds."""
+        content[len(content) // 2] ^= 1
 
     def progress(self) -> int:
         """How much is saved."""
@@ -77,17 +91,19 @@ class Task(ABC):
         process.start()
         return process
 
-    def finish(self, process: Any) -> str:
-        """Waits for the end; gives stderr."""
-        process.join(120)
-        assert process.exitcode is not None, "it did not end"
-        return (self.folder / "stderr").read_text()
-
-    def wait_for(self, process: Any, count: int) -> None:
-        limit = time.monotonic() + 60
+    def start_and_wait(self, count: int) -> Any:
+        """Starts `run` slowly, until so much is saved."""
+        process, limit = self.start(seconds=0.02), time.monotonic() + 60
         while self.progress() < count and process.is_alive():
             assert time.monotonic() < limit, "nothing was saved in a minute"
             time.sleep(0.005)
+        return process
+
+    def finish(self, process: Any) -> tuple[int, str]:
+        """Waits for the end; gives exit code and stderr."""
+        process.join(120)
+        assert process.exitcode is not None, "it did not end"
+        return process.exitcode, (self.folder / "stderr").read_text()
 
 
 class Score(Task):
@@ -113,6 +129,31 @@ class Rerank(Task):
         rerank_dataset(self.folder / "data.jsonl", PictureScorer(), self.folder / self.output, part_rows=PART_ROWS)
 
 
+class Processes(Score):
+    """Two processes for a metric by name, which an entry point installs."""
+
+    def run(self) -> None:
+        from reward.scoring import score_dataset
+
+        plugin = self.folder / "plugin" / "picture-0.1.dist-info"
+        plugin.mkdir(parents=True, exist_ok=True)
+        (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
+        (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.toys.picture_scorer:SPEC\n")
+        sys.path.insert(0, str(plugin.parent))
+        data, output = self.folder / "data.jsonl", self.folder / self.output
+        score_dataset(data, ["picture", "length"], output, part_rows=PART_ROWS, devices="cpu,cpu")
+
+
+def count_kept(file: Path) -> int:
+    """Answers in a file that another process may be writing."""
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as rows:
+            count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+            return count
+    except sqlite3.OperationalError:  # it is not there, or has just been made
+        return 0
+
+
 class Answers(Task):
     """Answers are kept one by one."""
 
@@ -124,12 +165,7 @@ class Answers(Task):
         return [path] if path.exists() else []
 
     def progress(self) -> int:
-        try:
-            with closing(sqlite3.connect(f"file:{self.folder / self.file}?mode=ro", uri=True)) as rows:
-                count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
-                return count
-        except sqlite3.OperationalError:  # it has just been made
-            return 0
+        return count_kept(self.folder / self.file)
 
 
 class Caption(Answers):
@@ -161,7 +197,7 @@ class _Captioner:
     def check(self) -> str:
         return self.name
 
-    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Any) -> Iterator[tuple[int, Any]]:
+    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Any, have: Any) -> Iterator[tuple[int, Any]]:
         from reward.judges.chat import Sampled
 
         for row, image in images:
@@ -211,7 +247,7 @@ class Ray(Task):
     def make(self) -> None:
         import pyarrow as pa
 
-        save_greys(self.folder)
+        super().make()
         rows = pa.Table.from_pylist([self.row(number) for number in range(ROWS)])
         pq.write_table(rows, self.folder / "data.parquet", row_group_size=PART_ROWS)
 
@@ -225,6 +261,10 @@ class Ray(Task):
     def saved(self) -> list[Path]:
         return list((self.folder / self.output).glob("part-*"))
 
+    def damage(self, content: bytearray) -> None:
+        footer = int.from_bytes(content[-8:-4], "little") + 8
+        content[-footer] ^= 255  # Parquet finds damage of its data only when they are read
+
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = pq.read_table(self.folder / self.output).to_pylist()
         return sorted(rows, key=lambda row: row["id"])
@@ -233,6 +273,7 @@ class Ray(Task):
 TASKS: dict[str, Callable[[Path], Task]] = {
     "score": Score,
     "rerank": Rerank,
+    "processes": Processes,
     "caption": Caption,
     "corrupt": Corrupt,
     "ray": Ray,
@@ -244,6 +285,7 @@ def _in_process(task: Task, seconds: float, most_bytes: int | None) -> None:
     from reward.errors import CapRewardError
 
     os.environ |= {"PICTURE_LOG": str(task.folder / "log"), "PICTURE_SECONDS": str(seconds)}
+    os.environ["PICTURE_DEATHS"] = str(task.folder / "deaths")
     with (task.folder / "stderr").open("w") as file:
         os.dup2(file.fileno(), 2)
     if most_bytes is not None:

@@ -29,7 +29,7 @@ class Captioner:
     def check(self) -> str:
         return self.name
 
-    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Sampling) -> Written:
+    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Sampling, have: Any) -> Written:
         for row, _ in images:
             self.asked += n
             if row == 0 and not self.is_up:

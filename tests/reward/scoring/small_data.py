@@ -1,4 +1,4 @@
-"""Images of one grey each, data about them, and the rows of an output in either format."""
+"""Images of one grey each, data about them, and what is made of data: the rows of the output and the summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from PIL import Image
 
-from tests.toys.json_lines import read_lines
+from reward.scoring import ScoringSummary, score_dataset
+from tests.toys.json_lines import read_lines, write_lines
 
 GREYS = (10, 250, 100)
 
@@ -40,3 +41,12 @@ def make_data(folder: Path, rows: int) -> Path:
     path = folder / "data.jsonl"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def scored(
+    data: Any, output: Path, scorer: Any = "length", *, task: Any = score_dataset, **options: Any
+) -> tuple[list[dict[str, Any]], ScoringSummary]:
+    """The rows of the output and the summary. Rows that are given as a list are saved beside the output first."""
+    data = write_lines(output.with_name("data.jsonl"), data) if isinstance(data, list) else data
+    summary = task(data, scorer, output, **options)
+    return read_rows(output), summary

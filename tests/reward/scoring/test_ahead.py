@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +15,48 @@ from reward import CaptionSample, ScoreTable, load_scorer
 from reward.errors import ImageError
 from reward.images import THREADS
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.scoring import ahead as module
-from reward.scoring import score_dataset
-from reward.scoring.ahead import decoded_chunks
+from reward.scoring import ahead
 from reward.scoring.columns import RowTask
-from tests.reward.scoring.small_data import GREYS, read_rows, save_greys
-from tests.toys.json_lines import write_lines
+from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
 
 
 def tasks(images: Any) -> Iterator[RowTask]:
-    return (
-        RowTask(candidates=[str(number)], image=image, image_key=image, row=number)
-        for number, image in enumerate(images)
-    )
+    return (RowTask(row, candidates=[""], image=image, image_key=image) for row, image in enumerate(images))
 
 
 class Reader:
-    """Counts what it opens; what is wrong with `images` fails as a disk does."""
+    """Counts what it opens; calls `before` first."""
 
     is_needed = True
+
+    def __init__(self, before: Callable[[Any], object] = lambda image: None) -> None:
+        self.opened: list[Any] = []
+        self.before = before
 
     def read_ahead(self, tasks: Any) -> None:
         """Nothing can be done before."""
 
-    def __init__(self) -> None:
-        self.opened: list[Any] = []
-
     def __call__(self, image: Any) -> Image.Image:
         self.opened.append(image)
-        if image == "bad":
-            raise ImageError("it is bad")
-        if image == "gone":
-            raise OSError("disk gone")
+        self.before(image)
         return Image.new("RGB", (10, 10))
 
 
-def rows_of(chunks: Any) -> list[list[RowTask]]:
-    return [rows for rows, _ in chunks]
+def fail(image: str) -> None:
+    if image == "bad":
+        raise ImageError("it is bad")
+    if image == "gone":
+        raise OSError("disk gone")
+
+
+def chunks_of(blocks: Sequence[Iterator[RowTask]], reader: Reader, most_rows: int) -> Any:
+    return ahead.decoded_chunks(blocks, reader, most_rows)  # type: ignore[arg-type]
 
 
 def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
     before, reader = threading.active_count(), Reader()
-    chunks: Any = decoded_chunks([tasks(map(str, range(100)))], reader, 5)  # type: ignore[arg-type]
+    chunks = chunks_of([tasks(map(str, range(100)))], reader, 5)
     next(chunks)
     limit = time.monotonic() + 10
     while len(reader.opened) < 10 and time.monotonic() < limit:
@@ -70,61 +69,48 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_until_closed() -> None:
 
 def test_who_closes_waits_for_no_more_than_is_under_way() -> None:
     go_on = threading.Event()
-
-    class Slow(Reader):
-        def __call__(self, image: Any) -> Image.Image:
-            if len(self.opened) >= module.FIRST_ROWS:
-                go_on.wait(10)
-            return super().__call__(image)
-
-    reader = Slow()
-    chunks: Any = decoded_chunks([tasks(map(str, range(2000)))], reader, 1000)  # type: ignore[arg-type]
+    reader = Reader(lambda image: int(image) >= ahead.FIRST_ROWS and go_on.wait(10))
+    chunks = chunks_of([tasks(map(str, range(2000)))], reader, 1000)
     next(chunks)
     threading.Timer(0.2, go_on.set).start()  # while it is being closed
     chunks.close()
-    assert len(reader.opened) <= module.FIRST_ROWS + 4 * THREADS
+    assert len(reader.opened) <= ahead.FIRST_ROWS + 4 * THREADS
 
 
 def test_chunks_share_images_and_keep_blocks_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader()
+    reader = Reader(fail)
     images = ["a"] * 3 + ["b"] * 4 + ["c", "bad"]
-    chunks = rows_of(decoded_chunks([tasks(images), tasks("d")], reader, 5))  # type: ignore[arg-type]
-    assert list(map(len, chunks)) == [5, 4, 1]
+    chunks = [rows for rows, _ in chunks_of([tasks(images), tasks("d")], reader, 5)]
+    assert [len(rows) for rows in chunks] == [5, 4, 1]
     assert sorted(reader.opened) == ["a", "b", "bad", "c", "d"]
     assert len({id(task.image) for task in chunks[0][3:] + chunks[1][:2]}) == 1
     assert (chunks[1][3].image, chunks[1][3].image_problem) == (None, "it is bad")
-    monkeypatch.setattr(module, "IMAGE_BYTES", 5 * 300)
-    sizes = list(map(len, rows_of(decoded_chunks([tasks(map(str, range(40)))], reader, 1000))))  # type: ignore[arg-type]
+    monkeypatch.setattr(ahead, "IMAGE_BYTES", 5 * 300)
+    sizes = [len(rows) for rows, _ in chunks_of([tasks(map(str, range(40)))], reader, 1000)]
     assert sum(sizes) == 40
-    assert max(sizes) <= 5 + 2 * module.THREADS + 1
+    assert max(sizes) <= 5 + 2 * THREADS + 1
 
 
-@pytest.mark.parametrize("place", ["rows", "decode"])
-def test_other_errors_reach_the_consumer(place: str) -> None:
+def test_other_errors_reach_the_consumer() -> None:
     def rows() -> Iterator[RowTask]:
         yield from tasks("abc")
         raise OSError("disk gone")
 
-    given = rows() if place == "rows" else tasks(["a", "gone"])
-    with pytest.raises(OSError, match="disk gone"):
-        list(decoded_chunks([given], Reader(), 5))  # type: ignore[arg-type]
+    for given in (rows(), tasks(["a", "gone"])):
+        with pytest.raises(OSError, match="disk gone"):
+            list(chunks_of([given], Reader(fail), 5))
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """Two captions of each grey, and one of an image that no network takes."""
-    save_greys(tmp_path)
-    Image.new("RGB", (600, 2)).save(tmp_path / "long.png")
-    names = [f"{number}.png" for number in range(len(GREYS)) for _ in range(2)] + ["long.png"]
+def test_networks_get_images_that_are_prepared_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two captions of each grey, and one of an image that the network does not take."""
+    Image.new("RGB", (600, 2)).save(save_greys(tmp_path) / "long.png")
+    names = ["0.png", "0.png", "1.png", "1.png", "2.png", "2.png", "long.png"]
     rows = [{"image": name, "candidate": f"A grey field {row}."} for row, name in enumerate(names)]
-    write_lines(tmp_path / "data.jsonl", rows)
-    return tmp_path / "data.jsonl"
-
-
-def test_networks_get_images_that_are_prepared_in_the_background(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer, threads, preprocess = load_scorer("clipscore", device="cpu"), list[str](), ClipScorer.preprocess
-    samples = [CaptionSample(row["candidate"], data.parent / row["image"]) for row in read_rows(data)]
-    table = scorer.score(samples)
+    table = scorer.score([CaptionSample(row["candidate"], tmp_path / row["image"]) for row in rows])
+    pixels, score = list[Any](), scorer.score
 
     def record(self: ClipScorer, image: Image.Image) -> Any:
         threads.append(threading.current_thread().name)
@@ -132,27 +118,23 @@ def test_networks_get_images_that_are_prepared_in_the_background(data: Path, mon
             raise ImageError("it is too long")
         return preprocess(self, image)
 
-    pixels, score = list[Any](), scorer.score
-
-    def scored(samples: Sequence[CaptionSample], **options: Any) -> ScoreTable:
+    def score_and_look(samples: Sequence[CaptionSample], **options: Any) -> ScoreTable:
         pixels.extend(sample.image.image for sample in samples)  # type: ignore[union-attr]
         return score(samples, **options)
 
     monkeypatch.setattr(ClipScorer, "preprocess", record)
-    monkeypatch.setattr(scorer, "score", scored)
-    score_dataset(data, scorer, data.with_name("scores.jsonl"))
-    rows = read_rows(data.with_name("scores.jsonl"))
-    assert [row["clipscore"] for row in rows[:-1]] == pytest.approx(table.scores[:-1, 0].tolist(), abs=1e-6)
-    assert "it is too long" in rows[-1]["error"]
+    monkeypatch.setattr(scorer, "score", score_and_look)
+    got, _ = scored(rows, tmp_path / "out.jsonl", scorer)
+    assert [row["clipscore"] for row in got[:-1]] == pytest.approx(table.scores[:-1, 0].tolist(), abs=1e-6)
+    assert "it is too long" in got[-1]["error"]
     # each grey once; the long one again by the metric, which says what is wrong with it
     assert [name.startswith("decode") for name in threads].count(True) == len(GREYS) + 1
     assert len(threads) == len(GREYS) + 2
-    assert [pixel is None for pixel in pixels] == [True] * (len(rows) - 1) + [False]  # what is prepared is not kept
+    assert [pixel is None for pixel in pixels] == [True] * 6 + [False]  # what is prepared is not kept
 
 
-@pytest.mark.parametrize("beside", [[], ["clipscore"]])
-def test_scorers_that_are_no_networks_get_plain_images(data: Path, beside: list[str]) -> None:
+def test_scorers_that_are_no_networks_get_plain_images(tmp_path: Path) -> None:
+    save_greys(tmp_path)
     scorer = PictureScorer()
-    score_dataset(data, [scorer, *beside], data.with_name("scores.jsonl"), device="cpu" if beside else None)
-    assert scorer.samples
-    assert all(isinstance(sample.image, Image.Image) for sample in scorer.samples)
+    scored([{"image": "0.png", "candidate": "a"}], tmp_path / "out.jsonl", [scorer, "clipscore"], device="cpu")
+    assert [isinstance(sample.image, Image.Image) for sample in scorer.samples] == [True]

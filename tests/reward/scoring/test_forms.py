@@ -1,8 +1,7 @@
-"""The contract of an input form, a row of FORMS: data in it give the scores of plain rows, in every output."""
+"""The contract of an input form, a row of FORMS: data in it give the scores of plain rows, in every kind of output."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -18,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from reward.errors import DataError
-from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
-from tests.reward.scoring.small_data import read_rows, save_greys
+from tests.reward.scoring.small_data import save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
@@ -38,6 +37,8 @@ COCO = {
     "images": [{"id": 7 + number, "file_name": name} for number, name in enumerate(NAMES)],
     "annotations": [{"image_id": 7 + number, "id": 1, "caption": text} for number, text in enumerate(CAPTIONS)],
 }
+KARPATHY = {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
+FLICKR30K = "image_name| number| comment\n" + "".join(f"{name}| 0| {caption}\n" for name, caption in ONE_LINE)
 Form = Callable[[Path], Any]  # makes data beside the images of a folder
 
 
@@ -101,14 +102,11 @@ def texts(folder: Path) -> Path:
     return folder
 
 
-def table(folder: Path) -> datasets.Dataset:
+def splits(folder: Path) -> datasets.DatasetDict:
     """Images inside."""
     named = FRAME.assign(image=[str(folder / name) for name in NAMES])
-    return datasets.Dataset.from_pandas(named).cast_column("image", datasets.Image())
-
-
-def splits(folder: Path) -> datasets.DatasetDict:
-    return datasets.DatasetDict({"train": table(folder).select([0]), "test": table(folder)})
+    table = datasets.Dataset.from_pandas(named).cast_column("image", datasets.Image())
+    return datasets.DatasetDict({"train": table.select([0]), "test": table})
 
 
 def saved(folder: Path) -> Path:
@@ -116,13 +114,17 @@ def saved(folder: Path) -> Path:
     return folder / "saved"
 
 
+def arrow(folder: Path) -> Path:
+    datasets.Dataset.from_pandas(FRAME).save_to_disk(str(folder / "one"))
+    return next((folder / "one").glob("*.arrow")).rename(folder / "c.arrow")
+
+
 def folders_of_images(folder: Path) -> Path:
     for split in ("train", "test"):
         photos = folder / "photos" / split
         photos.mkdir(parents=True)
-        write_lines(
-            save_greys(photos) / "metadata.jsonl", [{"file_name": name, "caption": caption} for name, caption in BOTH]
-        )
+        rows = [{"file_name": name, "caption": caption} for name, caption in BOTH]
+        write_lines(save_greys(photos) / "metadata.jsonl", rows)
     return folder / "photos"
 
 
@@ -140,9 +142,7 @@ FORMS: dict[str, Form] = {
     "paths of Windows": file("c.json", {f".\\{name}": caption for name, caption in BOTH}),
     "COCO's results": file("c.json", RESULTS),
     "COCO's annotations": file("c.json", COCO),
-    "Karpathy's split": file(
-        "c.json", {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
-    ),
+    "Karpathy's split": file("c.json", KARPATHY),
     "data": file("c.json.gz", {"version": 1, "data": ROWS}),
     "to_json": file("c.json", FRAME.to_json()),
     "to_dict": file("c.json", FRAME.to_dict("list")),
@@ -161,14 +161,17 @@ FORMS: dict[str, Form] = {
     "captions.txt": file("captions.txt", FRAME.to_csv(index=False)),
     "text and path": file("c.csv", FRAME.rename(columns={"image": "path", "caption": "text"}).to_csv(index=False)),
     "Flickr8k": file("Flickr8k.token.txt", "".join(f"{name}#0\t{caption}\n" for name, caption in ONE_LINE)),
-    "Flickr30k": file(
-        "results.csv",
-        "image_name| number| comment\n" + "".join(f"{name}| 0| {caption}\n" for name, caption in ONE_LINE),
-    ),
-    **{each.__name__: each for each in (parquet, parts, tar, metadata, texts)},
-    **{each.__name__: each for each in (table, splits, saved, folders_of_images)},
+    "Flickr30k": file("results.csv", FLICKR30K),
+    **{each.__name__: each for each in (parquet, parts, tar, metadata, texts, arrow)},
+    **{each.__name__: each for each in (splits, saved, folders_of_images)},
 }
-WITH_SPLITS = ("splits", "saved", "folders_of_images")
+OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
+OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images")}
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    """The rows of an output, which is data as well."""
+    return [row for row in open_source(path).records() if isinstance(row, dict)]
 
 
 @pytest.fixture
@@ -177,162 +180,67 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return save_greys(tmp_path / "a b")
 
 
-@pytest.mark.parametrize("suffix", ["json", "parquet", "csv"])
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_gives_the_scores_of_plain_rows(form: str, suffix: str, folder: Path, tmp_path: Path) -> None:
-    data, output = FORMS[form](folder), tmp_path / f"out.{suffix}"
-    options = {"candidate_column": "comment"} if form == "Flickr30k" else {}
-    options |= {"split": "test"} if form in WITH_SPLITS else {}
+@pytest.mark.parametrize(("number", "form"), [*enumerate(FORMS)])
+def test_every_form_gives_the_scores_of_plain_rows(number: int, form: str, folder: Path, tmp_path: Path) -> None:
+    data, options = FORMS[form](folder), OPTIONS.get(form, {})
+    output = tmp_path / f"out.{('json', 'parquet', 'csv', 'tsv')[number % 4]}"
     summary = score_dataset(data, PictureScorer(), output, **options)
     assert (summary.rows, summary.errors) == (3, {})
-    rows = [row for row in open_source(output).records() if isinstance(row, dict)]
+    rows = records(output)
     assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
     said = [caption for _, caption in ONE_LINE] if form.startswith("Flickr") else CAPTIONS
     assert [row[summary.columns["candidate"]] for row in rows] == said
     assert score_dataset(data, PictureScorer(), output, **options).already_done
 
 
-@pytest.mark.parametrize("form", WITH_SPLITS)
-def test_splits_are_named(form: str, folder: Path) -> None:
-    data = FORMS[form](folder)
-    for split, problem in ((None, "has several splits"), ("val", "has no split 'val'")):
-        names = r"(test, train|train, test)$"
-        with pytest.raises(DataError, match=rf"{problem}; choose one with --split \(split=\): {names}"):
-            open_source(data, split=split)
-
-
-ANNOTATIONS: dict[str, tuple[str, Any]] = {
-    "COCO": ("known.json", COCO),
-    "{image: [references]}": ("known.json", {name[0]: [caption, "A star."] for name, caption in BOTH}),
-    "csv": ("known.csv", FRAME.to_csv(index=False)),
-}
-
-
-@pytest.mark.parametrize("form", ANNOTATIONS)
-def test_annotations_name_images_and_give_references(form: str, folder: Path, tmp_path: Path) -> None:
-    rows = [{**row, "image_id": row["image_id"] + 7 * (form == "COCO")} for row in RESULTS[::-1]]
-    results, known = file("results.json", rows)(folder), file(*ANNOTATIONS[form])(folder)
-    source = open_source(results, annotations=known)
-    assert score_dataset(source, PictureScorer(), tmp_path / "out.jsonl").errors == {}
-    more = 2 if form.startswith("{") else 1
-    got = [(round(255 * row["brightness"]), row["words"] - more) for row in read_rows(tmp_path / "out.jsonl")]
-    assert got == SCORES[::-1]
-    other = file("other.json", {"other.png": ["A dog."]})(folder)
-    with pytest.raises(DataError, match=r"no image of results\.json is in other\.json, which has 'other\.png'"):
-        open_source(results, annotations=other)
+@pytest.mark.parametrize(
+    ("content", "references"),
+    [(COCO, 1), ({name[0]: [text, "A star."] for name, text in BOTH}, 2), (FRAME.to_csv(index=False), 1)],
+    ids=["COCO", "{image: [references]}", "csv"],
+)
+def test_annotations_name_images_and_give_references(
+    content: Any, references: int, folder: Path, tmp_path: Path
+) -> None:
+    first = 7 if content is COCO else 0
+    results = file("results.json", [{**row, "image_id": row["image_id"] + first} for row in RESULTS[::-1]])(folder)
+    known = file("known.csv" if isinstance(content, str) else "known.json", content)(folder)
+    rows, summary = scored(open_source(results, annotations=known), tmp_path / "out.jsonl", PictureScorer())
+    assert summary.errors == {}
+    assert [(round(255 * row["brightness"]), row["words"] - references) for row in rows] == SCORES[::-1]
 
 
 def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    write_lines(tmp_path / "c.jsonl", [{"image": name, "caption": "x"} for name in ("a/1.png", "b/1.png", "1")])
+    data = write_lines(tmp_path / "c.jsonl", [{"image": name, "caption": "x"} for name in ("a/1.png", "b/1.png", "1")])
     write_lines(tmp_path / "refs.jsonl", [{"image": f"{name}/1.png", "references": [name]} for name in "ab"])
-    rows = open_source(tmp_path / "c.jsonl", annotations=tmp_path / "refs.jsonl").rows(["references"])
+    rows = open_source(data, annotations=tmp_path / "refs.jsonl").rows(["references"])
     assert [row["references"] for row in rows if isinstance(row, dict)] == [["a"], ["b"], None]
+    other = write_lines(tmp_path / "other.jsonl", [{"image": "other.png", "references": ["A dog."]}])
+    with pytest.raises(DataError, match=r"no image of c\.jsonl is in other\.jsonl, which has 'other\.png'"):
+        open_source(data, annotations=other)
 
 
-@pytest.mark.parametrize(("data", "suffix"), [("c.jsonl", "csv"), ("c.parquet", "jsonl"), ("c.csv", "parquet")])
-def test_a_field_inside_a_column_is_named_with_a_dot(data: str, suffix: str, folder: Path) -> None:
-    rows = [{"out": {"texts": [text], "by": {"name": "x"}}, "image": name} for name, text in BOTH]
-    if data == "c.jsonl":
-        write_lines(folder / data, rows)
-    elif data == "c.parquet":
-        pd.DataFrame(rows).to_parquet(folder / data)
-    else:
-        pd.DataFrame([{**row, "out": json.dumps(row["out"])} for row in rows]).to_csv(folder / data, index=False)
-    output = folder / f"s.{suffix}"
-    assert score_dataset(folder / data, PictureScorer(), output, candidate_column="out.texts.0").errors == {}
-    shown = [(row["out.texts.0"], row["words"]) for row in open_source(output).records() if isinstance(row, dict)]
-    assert shown == [(text, words) for text, (_, words) in zip(CAPTIONS, SCORES, strict=True)]
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
+def test_a_field_inside_a_column_is_named_with_a_dot(kind: str, tmp_path: Path) -> None:
+    rows = [{"out": {"texts": [text], "by": {"name": "x"}}} for text in CAPTIONS]
+    data = write_lines(tmp_path / "c.jsonl", rows) if kind == "jsonl" else tmp_path / f"c.{kind}"
+    if kind == "parquet":
+        pd.DataFrame(rows).to_parquet(data)
+    elif kind == "csv":
+        pd.DataFrame({"out": [json.dumps(row["out"]) for row in rows]}).to_csv(data, index=False)
+    got, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out.texts.0")
+    assert [(row["out.texts.0"], row["length"]) for row in got] == list(zip(CAPTIONS, (3, 3, 2), strict=True))
     with pytest.raises(DataError, match=r"--candidate-column names 'none.text', which is no column"):
-        score_dataset(folder / data, PictureScorer(), output, candidate_column="none.text")
+        scored(data, tmp_path / "none.jsonl", candidate_column="none.text")
 
 
-@pytest.mark.slow
 def test_numbers_stay_numbers_and_names_stay_names(tmp_path: Path) -> None:
     text = "id;candidate;rating;zip;tags;kept;none;long\n1;5;0,5;007;[1, 2];true;;12345678901234567890\n"
     (tmp_path / "c.csv").write_text(text + "2;6;;12;;False;;1\n")
-    for name in ("s.csv", "s.jsonl", "t.tsv"):
-        score_dataset(tmp_path / ("c.csv" if name != "t.tsv" else "s.csv"), "length", tmp_path / name, prefix=name[0])
-        rows = [row for row in open_source(tmp_path / name).records() if isinstance(row, dict)]
-        given = [{key: row[key] for key in text.partition("\n")[0].split(";")} for row in rows]
-        one = {"id": 1, "candidate": "5", "rating": 0.5, "zip": "007", "tags": [1, 2], "kept": True, "none": ""}
-        two = {"id": 2, "candidate": "6", "rating": None, "zip": "12", "tags": None, "kept": False, "none": ""}
-        assert given == [{**one, "long": "12345678901234567890"}, {**two, "long": "1"}]
-
-
-def test_a_text_holds_a_caption_a_line(tmp_path: Path) -> None:
-    (tmp_path / "c.txt").write_text("A dog, running.\n\nA cat.\n")
-    score_dataset(tmp_path / "c.txt", "length", tmp_path / "out.jsonl")
-    assert [row["length"] for row in read_rows(tmp_path / "out.jsonl")] == [3, None, 2]
-
-
-@pytest.mark.parametrize("meta", [{}, [{"a": {}}], {"a": {}, "b": 1}])
-@pytest.mark.parametrize("form", ["jsonl", "dataset"])
-def test_objects_without_a_field_become_json_text_in_parquet(tmp_path: Path, meta: Any, form: str) -> None:
-    """Parquet has no type for them; the run ended in a traceback once all rows were scored."""
-    rows = [{"caption": "a red star", "meta": meta}, {"caption": "a star", "meta": None}]
-    data: Any = write_lines(tmp_path / "data.jsonl", rows)
-    data = data if form == "jsonl" else datasets.Dataset.from_list(rows)
-    score_dataset(data, "length", tmp_path / "scores.parquet")
-    first, second = read_rows(tmp_path / "scores.parquet")
-    assert (json.loads(first["meta"]), second["meta"]) == (meta, None)
-    assert (first["length"], second["length"]) == (3, 2)
-
-
-@pytest.mark.slow
-def test_candidates_of_an_image_or_a_group_compete(folder: Path, tmp_path: Path) -> None:
-    data = file("c.json", {"0": ["one", "one two"], "1": ["three"]})(folder)
-    summary = rerank_dataset(data, PictureScorer(), tmp_path / "out.csv", weights={"words": 1})
-    with (tmp_path / "out.csv").open() as lines:
-        assert [(row["image"], row["rank"]) for row in csv.DictReader(lines)] == [("0", "2"), ("0", "1"), ("1", "1")]
-    assert (summary.groups, summary.columns["group"]) == (2, "image")
-    texts = ["one two", "one", "one two three", "", "one", "two one"]
-    rows = [{"id": group, "cand": text} for group, text in zip(["x", "y", "x", "y", None, "x"], texts, strict=True)]
-    write_lines(tmp_path / "c.jsonl", rows)
-    output = tmp_path / "out.parquet"
-    summary = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", part_rows=2, prefix="p_")
-    got = read_rows(output)
-    assert [row["p_rank"] for row in got] == [2, 1, 1, None, None, 3]  # a tie keeps the order
-    assert [row["p_reward"] for row in got] == [2, 1, 3, None, None, 2]
-    assert [{name: row[name] for name in rows[0]} for row in got] == rows
-    assert (summary.rows, summary.captions, summary.scored, summary.groups) == (6, 6, 4, 2)
-    assert summary.examples["group"] == "row 5: the row has nothing in column 'id', by which rows are ranked"
-    again = rerank_dataset(tmp_path / "c.jsonl", "length", output, group_column="id", prefix="p_")
-    assert (again.already_done, again.groups) == (True, 2)
-    with pytest.raises(DataError, match=r"--group-column names 'ids', which is no column\. Did you mean 'id'\?"):
-        rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl", group_column="ids")
-    with pytest.raises(DataError, match="each row has one candidate, and no column names the image: name the"):
-        rerank_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("values", "options", "expected"),
-    [
-        (["a", "a b"], {}, [2, 1]),
-        ([None, "a b"], {"group_column": "pic"}, [None, 1]),
-        ([["a"], ["b c", "d"], "e" * 90], {}, ["a", "b c", None]),
-        ([1, 2.5], {}, "column 'own' holds float, neither lists of captions nor one a row"),
-        ([["a"]], {"group_column": "pic"}, "compete: leave out --group-column"),
-    ],
-)
-def test_the_type_of_the_column_tells_what_competes(
-    values: list[Any], options: dict[str, str], expected: Any, tmp_path: Path
-) -> None:
-    data, output = tmp_path / "c.jsonl", tmp_path / "o.jsonl"
-    write_lines(data, [{"pic": "i.png", "caption": "x", "own": value} for value in values])
-    options = {"image_column": "pic", "candidates_column": "own", **options}
-    if isinstance(expected, str):
-        with pytest.raises(DataError, match=expected):
-            rerank_dataset(data, "length", output, **options)
-        assert not list(tmp_path.glob("o.jsonl*"))
-        return
-    rerank_dataset(data, "length", output, **options)
-    assert [row.get("rank", row.get("best")) for row in read_rows(output)] == expected
-
-
-@pytest.mark.parametrize(
-    ("cell", "way"),
-    [(["one", "two"], "a list of captions: `capreward rerank` scores"), ({"a": "b"}, "column caption.a")],
-)
-def test_lists_and_objects_are_no_captions(cell: Any, way: str, tmp_path: Path) -> None:
-    write_lines(tmp_path / "c.jsonl", [{"caption": cell}])
-    assert way in score_dataset(tmp_path / "c.jsonl", "length", tmp_path / "o.csv").examples["candidate"]
+    score_dataset(tmp_path / "c.csv", "length", tmp_path / "s.csv", prefix="s_")
+    score_dataset(tmp_path / "s.csv", "length", tmp_path / "t.jsonl", prefix="t_")
+    one = {"id": 1, "candidate": "5", "rating": 0.5, "zip": "007", "tags": [1, 2], "kept": True, "none": ""}
+    two = {"id": 2, "candidate": "6", "rating": None, "zip": "12", "tags": None, "kept": False, "none": ""}
+    rows = records(tmp_path / "t.jsonl")
+    assert [(row["s_length"], row["t_reward"]) for row in rows] == [(1, 1), (1, 1)]
+    expected = [{**one, "long": "12345678901234567890"}, {**two, "long": "1"}]
+    assert [{name: row[name] for name in expected[0]} for row in rows] == expected

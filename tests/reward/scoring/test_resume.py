@@ -1,0 +1,249 @@
+"""What a second call makes of a run that was stopped or is finished; kills are in `tests/test_part_engine.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow.parquet as pq
+import pytest
+
+from reward.errors import OutputError, WeightsError
+from reward.metrics.base import MetricSpec
+from reward.score_table import ScoreTable
+from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.parts import rows_of
+from reward.scoring.runs import ScoringInterrupted
+from reward.scoring.writers import write_rows
+from tests.reward.scoring.small_data import make_data, save_greys, scored
+from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
+
+
+class Stop(PictureScorer):
+    """Raises `error` at the n-th call."""
+
+    def __init__(self, calls: int, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.calls, self.error = calls, error or RuntimeError("out of memory")
+
+    def score(self, samples: Any, **options: Any) -> Any:
+        self.calls -= 1
+        if self.calls < 0:
+            raise self.error
+        return super().score(samples, **options)
+
+
+def half_scored(data: Path, output: Path) -> None:
+    """Six rows are saved, in parts of three."""
+    with pytest.raises(RuntimeError, match="out of memory"):
+        score_dataset(data, Stop(2), output, part_rows=3)
+
+
+def part_sizes(output: Path) -> list[int]:
+    return [len(rows_of(part.name)) for part in sorted(output.with_name(f"{output.name}.partial").glob("[0-9]*.gz"))]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "jsonl"])
+def test_every_kind_of_input_goes_on_at_the_right_row(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 3)
+    captions = [f"c{number}" for number in range(20)]
+    data, table = tmp_path / f"data.{kind}", datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions})
+    if kind == "csv":
+        table.to_csv(data)
+    elif kind == "parquet":
+        pq.write_table(table.data.table, data, row_group_size=4)
+    elif kind == "jsonl":  # whose captions are made of each row
+        write_lines(data, [{"id": n, "messages": [{"role": "assistant", "content": f"c{n}"}]} for n in range(20)])
+    else:
+        table.save_to_disk(str(data))
+    stopping, going_on = Stop(2), PictureScorer()
+    stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
+    monkeypatch.setattr("tests.toys.picture_scorer.load_image", lambda image: 0.0)
+    with pytest.raises(RuntimeError):
+        score_dataset(data, stopping, tmp_path / "out.jsonl", part_rows=3)
+    rows, summary = scored(data, tmp_path / "out.jsonl", going_on, part_rows=5)
+    assert summary.resumed_rows == 6
+    assert [sample.candidate for sample in going_on.samples] == captions[6:]
+    assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [(n, f"c{n}", None) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"weights": {"words": 1}}, "weights"),
+        ({"candidate_column": "n"}, "columns"),
+        ({"image_root": "copy"}, "image_root"),
+        ({"prefix": "p_"}, "prefix"),
+        ({"scorer": ["length", PictureScorer()]}, "metric"),
+    ],
+)
+def test_an_unfinished_run_of_other_settings_is_not_continued(
+    change: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(save_greys(tmp_path / "copy").parent)
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    half_scored(data, output)
+    other = partial(score_dataset, data, output=output, **{"scorer": PictureScorer(), **change})
+    with pytest.raises(OutputError, match=f"differs from this one: .*{named} was .*Start afresh with --overwrite"):
+        other()
+    assert part_sizes(output) == [3, 3]
+    assert other(overwrite=True).resumed_rows == 0
+
+
+def test_an_edited_row_costs_its_part_alone(tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    half_scored(data, output)
+    data.write_text(data.read_text().replace('"c1"', '"d1"'))
+    rows, summary = scored(data, output, PictureScorer())
+    assert (summary.resumed_rows, rows[1]["candidate"]) == (3, "d1")
+    assert rows == scored(data, tmp_path / "whole.jsonl", PictureScorer())[0]
+
+
+def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    said = r"stopped; 6 rows are saved in .*out\.jsonl\.partial; run the same again"
+    with pytest.raises(ScoringInterrupted, match=said):
+        score_dataset(data, Stop(2, KeyboardInterrupt()), output, part_rows=3)
+    with pytest.raises(ScoringInterrupted, match="nothing is saved yet"):
+        score_dataset(data, Stop(0, KeyboardInterrupt()), tmp_path / "other.jsonl")
+    assert not list(tmp_path.glob("other*"))
+    assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 6
+
+
+def stopped(*arguments: Any) -> None:
+    raise RuntimeError("stopped")
+
+
+def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Here a minute is 0.1 s, the first rows are 4, and a row takes 0.02 s; a bar is for a terminal."""
+    monkeypatch.setenv("PICTURE_SECONDS", "0.02")
+    monkeypatch.setattr("reward.scoring.ahead.FIRST_ROWS", 4)
+    monkeypatch.setattr("reward.scoring.job.PART_SECONDS", 0.1)
+    monkeypatch.setattr("reward.scoring.progress.LOG_SECONDS", 0)
+    monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
+    rows = [{"image": f"{n // 10}.png", "candidate": f"c{n}"} for n in range(14)]
+    save_greys(tmp_path)
+    with pytest.raises(RuntimeError, match="stopped"):
+        scored(rows, tmp_path / "out.jsonl", PictureScorer(), progress=True)
+    first, *others = part_sizes(tmp_path / "out.jsonl")
+    assert (first, first + sum(others)) == (4, 14)
+    assert max(others) <= 6
+    lines = capsys.readouterr().err.splitlines()
+    assert "4/14" in lines[1]
+    assert len(lines) >= 2 + len(others)
+
+
+def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge behind a server keeps answers; here it only says where."""
+    places: list[Any] = []
+
+    class Keeping:
+        cache: Any = None
+
+        def close(self) -> None:
+            places.append(self.cache)
+
+    scorer = PictureScorer()
+    scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [Keeping()]  # type: ignore[attr-defined]
+    monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
+    monkeypatch.setattr("reward.scoring.ahead.FIRST_ROWS", 1000)
+    with pytest.raises(RuntimeError):
+        score_dataset(make_data(tmp_path, 70), scorer, tmp_path / "out.jsonl")
+    assert part_sizes(tmp_path / "out.jsonl") == [64, 6]
+    assert places == [tmp_path / "out.jsonl.partial" / "answers.sqlite", None]
+
+
+class Retrained(PictureScorer):
+    """A checkpoint with one aspect of its own."""
+
+    spec = MetricSpec("picture", "tests.toys.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
+
+    def score(self, samples: Any, **options: Any) -> ScoreTable:
+        table = PictureScorer().score(samples)
+        return ScoreTable(table.scores[:, :1], self.spec.aspects, table.errors, table.truncated)
+
+
+def test_a_checkpoint_may_have_aspects_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
+    monkeypatch.setattr("reward.registry.load_scorer", lambda name, source, **options: Retrained())
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
+        scored(data, output, "picture", source="me/retrained", weights={"words": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr("reward.scoring.file_run.write_rows", stopped)
+        with pytest.raises(RuntimeError):
+            scored(data, output, "picture", source="me/retrained")
+    rows, summary = scored(data, output, "picture", source="me/retrained")
+    assert (summary.resumed_rows, rows[1]["overall"], "words" in rows[1]) == (9, rows[1]["reward"], False)
+
+
+def test_a_finished_output_is_scored_again_only_if_asked(tmp_path: Path) -> None:
+    data, output, scorer = make_data(tmp_path, 9), tmp_path / "out.jsonl", PictureScorer()
+    first, again = score_dataset(data, scorer, output), score_dataset(data, scorer, output)
+    assert (again.already_done, len(scorer.samples)) == (True, first.scored)
+    assert (again.rows, again.errors, again.distributions) == (first.rows, first.errors, first.distributions)
+    before = output.read_bytes()
+    with pytest.raises(OutputError, match="exists already and is not of this run"):
+        score_dataset(data, scorer, output, weights={"words": 1})
+    data.write_text(data.read_text().replace("c1", "d1"))
+    with pytest.raises(OutputError, match="exists already and is not of this run"):
+        score_dataset(data, scorer, output)
+    assert (output.read_bytes(), len(scorer.samples)) == (before, first.scored)
+    assert not score_dataset(data, scorer, output, overwrite=True).already_done
+    assert b"d1" in output.read_bytes()
+
+
+@pytest.mark.parametrize(("task", "ending"), [(score_dataset, "jsonl"), (rerank_dataset, "parquet")])
+def test_a_damaged_output_is_not_taken_as_finished(task: Callable[..., Any], ending: str, tmp_path: Path) -> None:
+    data, output = make_data(tmp_path, 6), tmp_path / f"out.{ending}"
+    run = partial(task, data, PictureScorer(), output)
+    run()
+    content = output.read_bytes()
+    middle = len(content) // 2
+    for damaged in (b"", content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]):
+        output.write_bytes(damaged)
+        with pytest.raises(OutputError, match=r"was changed or damaged\. Move it away, or make it anew with --overwr"):
+            run()
+    output.write_bytes(content)
+    assert run().already_done
+    for summary in ("[]", "{", '{"run": {}}'):
+        output.with_name(output.name + ".summary.json").write_text(summary)
+        with pytest.raises(OutputError, match="exists already and is not of this run"):
+            run()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("c1", "d1"),
+        lambda text: text + '{"n": 7, "candidate": "one more"}\n',
+        lambda text: "".join(text.splitlines(keepends=True)[:-1]),
+    ],
+)
+def test_data_that_change_while_they_are_scored_are_told(
+    change: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, output = make_data(tmp_path, 6), tmp_path / "out.jsonl"
+
+    def edit(*arguments: Any) -> None:
+        data.write_text(change(data.read_text()))
+        write_rows(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("reward.scoring.file_run.write_rows", edit)
+        with pytest.raises(OutputError, match=r"changed.*; run the same again"):
+            score_dataset(data, PictureScorer(), output, part_rows=2)
+    assert not output.exists()
+    score_dataset(data, PictureScorer(), output)
+    assert read_lines(output) == scored(data, tmp_path / "fresh.jsonl", PictureScorer())[0]
