@@ -56,8 +56,8 @@ def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on() -> No
     sampling, drawn = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=20, temperature=1.5, chunk=2), []
     for _ in range(2):
         torch.manual_seed(0)  # as torch begins in each process
-        ((_, captions),) = embedded().sample([(0, IMAGE)], 6, sampling)
-        drawn.append([caption.text for caption in captions])
+        chunks = embedded().sample([(0, IMAGE)], 6, sampling)
+        drawn.append([caption.text for _, captions in chunks for caption in captions])
     assert len(set(drawn[0])) > 3
     assert drawn[0] != drawn[1]
 
