@@ -67,7 +67,9 @@ class GatheredReward:
 
     def __init__(self, reward: Callable[..., Sequence[float | None]], *, wait: float = 0.01, most: int = 256) -> None:
         self.reward, self.wait, self.most = reward, wait, most
-        self._start()
+        self._lock = threading.Lock()
+        self._asked: list[tuple[Future[RowReward], Any, Mapping[str, Any]]] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gathered-reward")
 
     def ask(
         self, caption: Any, image: Any = None, references: Any = None, row: Mapping[str, Any] | None = None
@@ -99,11 +101,6 @@ class GatheredReward:
         scores = zip(*found.values(), strict=True) if found else [()] * len(captions)
         return [RowReward(value, dict(zip(names, row, strict=True))) for value, row in zip(values, scores, strict=True)]
 
-    def _start(self) -> None:
-        self._lock = threading.Lock()
-        self._asked: list[tuple[Future[RowReward], Any, Mapping[str, Any]]] = []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gathered-reward")
-
     def _answer(self) -> None:
         if not self._asked:
             return  # an earlier turn has answered this request
@@ -123,13 +120,6 @@ class GatheredReward:
         else:
             for future, result in zip(futures, results, strict=True):
                 future.set_result(result)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("reward", "wait", "most")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._start()
 
 
 def make_reward(

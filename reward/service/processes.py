@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK = 0.2  # seconds between two looks at the processes
 _PAUSE = 1.0  # seconds before a process that died is started again
-_PORT_WAIT = 5.0  # seconds that a process which is started again waits for its port
+_PORT_WAIT = 2.0  # seconds that a process which is started again waits for its port
 _CANNOT_START = 9  # exit code of a process that would fail again
 
 

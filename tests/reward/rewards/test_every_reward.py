@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from trl.trainer.utils import is_async_callable
+from trl.trainer import utils as trl_utils
 
 from reward import (
     AsyncReward,
@@ -107,11 +107,15 @@ def test_a_mean_over_processes_weighs_each_row_alike(make: Any) -> None:
     assert shares
 
 
+# TRL before 1.14 asks `inspect`
+is_async = getattr(trl_utils, "is_async_callable", inspect.iscoroutinefunction)
+
+
 def test_trl_takes_an_asynchronous_reward_for_one_by_its_own_name() -> None:
     plain = MetricReward("length", name="words")
-    assert is_async_callable(AsyncReward(plain))
-    assert is_async_callable(functools.partial(AsyncReward(plain)))
-    assert not is_async_callable(plain)
+    assert is_async(AsyncReward(plain))
+    assert is_async(functools.partial(AsyncReward(plain)))
+    assert not is_async(plain)
     assert AsyncReward(plain).__name__ == "words"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -83,12 +82,6 @@ def test_requests_that_were_cancelled_are_left_out(gathered: GatheredReward, sco
     assert first.cancel()
     assert second.result().value == 0.25
     assert scorer.calls == [["a star"]]
-
-
-def test_it_pickles_without_its_thread() -> None:
-    gathered = GatheredReward(MetricReward("length"))
-    assert gathered.ask("A red star.").result().value == 3.0
-    assert pickle.loads(pickle.dumps(gathered)).ask("A star.").result().value == 2.0
 
 
 def test_the_columns_that_a_metric_needs_come_from_the_row() -> None:

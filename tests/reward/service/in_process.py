@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 from reward.http_client import http_library
@@ -25,41 +24,26 @@ class App:
 
     def __init__(self, *metrics: str, **settings: Any) -> None:
         served = tuple(MetricSource.parse(name) for name in metrics or ("unigram",))
-        self.settings = ServiceSettings(served, **settings)
         failed: list[Exception] = []
-        self.thread = ScoringThread(self.settings, "cpu", failed.append)
+        self.thread = ScoringThread(ServiceSettings(served, **settings), "cpu", failed.append)
         while not self.thread.facts:
             if failed:
                 raise failed[0]
             time.sleep(0.01)
         self.app = make_app(self.thread)
 
-    def send(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
-        """The response; `body` is JSON."""
+    def send(self, method: str, path: str, **options: Any) -> Any:
+        """The response; `options` are those of a request of httpx."""
 
         async def run() -> Any:
             httpx = http_library()
             async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
-                headers = {"Content-Type": "application/json", **options.pop("headers", {})}
-                return await client.request(method, path, content=json.dumps(body), headers=headers, **options)
+                return await client.request(method, path, **options)
 
         return asyncio.run(run())
 
     def post(self, path: str, body: Any, status: int = 200) -> Any:
         """The JSON of a reply, whose status is checked."""
-        response = self.send("POST", path, body)
+        response = self.send("POST", path, content=json.dumps(body), headers={"Content-Type": "application/json"})
         assert response.status_code == status, response.text
         return response.json()
-
-    def score_image(self, image: Any, status: int = 200) -> Any:
-        """What the service says of a caption of an image."""
-        return self.post("/score", {"samples": [{"candidates": ["A red star."], "image": image}]}, status)
-
-
-def picture_file(folder: Path, name: str = "a.png", size: tuple[int, int] = (8, 8)) -> Path:
-    """A small image in a folder, which is made."""
-    from PIL import Image
-
-    folder.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, "red").save(folder / name)
-    return folder / name

@@ -7,28 +7,30 @@ import base64
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reward.service import scoring
 from reward.service.schemas import ScoreSample
-from tests.reward.service.in_process import App, picture_file
+from tests.reward.service.in_process import App
+from tests.toys.pictures import png
 
-
-def app_with(root: Path | None = None, **settings: object) -> App:
-    return App("vela", image_root=root, **settings)
+PNG = png("red", (32, 32))
+BASE64 = base64.b64encode(PNG).decode()
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`inner/a.png` in a folder beside which other files lie, with links that stay in it and that leave it."""
     folder = tmp_path_factory.mktemp("images")
-    picture_file(folder / "root" / "inner")
-    picture_file(folder, "secret.png")
+    (folder / "root" / "inner").mkdir(parents=True)
+    for name in ("root/inner/a.png", "secret.png", "rootless.png"):
+        (folder / name).write_bytes(PNG)
     (folder / "root" / "inside.png").symlink_to(folder / "root" / "inner" / "a.png")
     (folder / "root" / "outside.png").symlink_to(folder / "secret.png")
     (folder / "root" / "up").symlink_to(folder)
-    (folder / "root2").symlink_to(folder / "root")
-    (folder / "rootless.png").write_bytes((folder / "secret.png").read_bytes())
+    (folder / "linked").symlink_to(folder / "root")
     (folder / "root" / "text.png").write_text("no image")
     os.mkfifo(folder / "root" / "pipe.png")
     return folder / "root"
@@ -36,52 +38,38 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def app(root: Path) -> App:
-    return app_with(root)
+    return App("beitscore", image_root=root.parent / "linked")
+
+
+def ask(app: App, image: Any, status: int = 200) -> Any:
+    """The scores and the reason of a caption of an image, or why the request is refused."""
+    reply = app.post("/score", {"caption": "A red star.", "image": image}, status)
+    return reply["error"] if status != 200 else (reply["samples"][0]["scores"], reply["samples"][0]["errors"][0])
 
 
 def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
-    data = base64.b64encode((root / "inner" / "a.png").read_bytes()).decode()
-    forms = [
-        {"base64": data},
-        f"data:image/png;base64,{data}",
-        "data:image/png," + "".join(f"%{byte:02x}" for byte in base64.b64decode(data)),
-        {"path": "inner/a.png"},
-        "inner/a.png",
-        "inside.png",
-        str(root / "inner" / "a.png"),
-    ]
-    scores = [app.score_image(form)["samples"][0]["scores"][0] for form in forms]
-    assert all(score == scores[0] and None not in score for score in scores)
+    percent = "".join(f"%{byte:02x}" for byte in PNG)
+    texts = [BASE64, f"data:image/png;base64,{BASE64}", f"data:image/png,{percent}", "inner/a.png", "inside.png"]
+    forms: list[Any] = [*texts, str(root / "inner" / "a.png"), {"base64": BASE64}, {"path": "inner/a.png"}]
+    ((score,),), reason = ask(app, forms[0])
+    assert (0 < score < 1, reason) == (True, None)
+    for form in forms:
+        assert ask(app, form) == ([[score]], None)
 
 
 @pytest.mark.parametrize(
-    "path",
-    [
-        "../secret.png",
-        "outside.png",
-        "up/secret.png",
-        "inner/../../secret.png",
-        "../rootless.png",
-        "/etc/passwd",
-        "..",
-        "",
-    ],
+    "path", ["outside.png", "up/secret.png", "inner/../../secret.png", "../rootless.png", "/etc/passwd", "..", ""]
 )
 def test_paths_out_of_the_root_are_refused(app: App, path: str) -> None:
-    assert "leads out of the image root" in app.score_image(path, 422)["error"]
-    assert "leads out of the image root" in app.score_image({"path": path}, 422)["error"]
-
-
-def test_a_root_may_be_a_link_and_paths_need_one(root: Path) -> None:
-    assert app_with(root.parent / "root2").score_image("inner/a.png")["samples"][0]["errors"] == [None]
-    assert "--image-root" in app_with().score_image("a.png", 422)["error"]
-    assert "is no file" in app_with(root).score_image("pipe.png", 422)["error"]  # and is not waited for
+    for image in (path, {"path": path}):
+        assert "leads out of the image root" in ask(app, image, 422)
 
 
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
         ("no.png", "No such file"),
+        ("http://example.org/a.png", "No such file"),  # nothing is downloaded
         ("text.png", "not an image"),
         ("a\0.png", "not a path"),
         ({"base64": "%%"}, "not base64"),
@@ -89,40 +77,35 @@ def test_a_root_may_be_a_link_and_paths_need_one(root: Path) -> None:
         ("data:image/png;base64", "no comma"),
     ],
 )
-def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: object, reason: str) -> None:
-    reply = app.score_image(image)["samples"][0]
-    assert reply["scores"] == [[None] * 3]
-    assert reason in reply["errors"][0]
+def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: Any, reason: str) -> None:
+    scores, told = ask(app, image)
+    assert (scores, reason in told) == ([[None]], True)
 
 
-def test_a_pixel_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
-    file = picture_file(tmp_path, size=(3000, 3000))  # 27 MB of pixels in a small file
-    assert file.stat().st_size < 100_000
-    app = app_with(tmp_path, max_pixels=8_999_999)
-    data = base64.b64encode(file.read_bytes()).decode()
-    assert "too many pixels" in app.score_image({"base64": data}, 422)["error"]
-    assert "too many pixels" in app.score_image("a.png", 422)["error"]
-    assert "capreward_captions_total{" not in app.send("GET", "/metrics").text  # nothing was scored
+@pytest.mark.parametrize(
+    ("settings", "image", "reason"),
+    [
+        ({}, "inner/a.png", "--image-root"),
+        ({"image_root": "ROOT"}, "pipe.png", "is no file"),  # and is not waited for
+        ({}, {"url": "file:///etc/passwd"}, "base64"),
+        # a pixel bomb, before it is unpacked
+        ({"image_root": "ROOT", "max_pixels": 1023}, "inner/a.png", "too many pixels"),
+        ({"max_pixels": 1023}, BASE64, "too many pixels"),
+    ],
+)
+def test_what_the_service_does_not_read_is_refused(root: Path, settings: Any, image: Any, reason: str) -> None:
+    app = App("length", **{name: root if value == "ROOT" else value for name, value in settings.items()})
+    assert reason in ask(app, image, 422)
 
 
-def test_an_address_is_not_read(app: App) -> None:
-    assert "No such file" in app.score_image("http://example.org/a.png")["samples"][0]["errors"][0]
-    assert "base64" in app.score_image({"url": "file:///etc/passwd"}, 422)["error"]
-
-
-def test_images_that_come_slowly_hold_up_nothing_else(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else waits comes through the threads of the event loop, which are few."""
-    go_on = threading.Event()
-    monkeypatch.setattr(scoring, "read_image", lambda image, settings: str(go_on.wait(20)).encode())
+def test_images_are_read_at_the_same_time_and_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(17)  # 16 images, and what else waits in the threads of the event loop, which are few
+    monkeypatch.setattr(scoring, "read_image", lambda image, settings: str(together.wait(20)).encode())
 
     async def run() -> None:
-        asked = [ScoreSample(candidates=["A star."], image=f"{number}.png") for number in range(40)]
-        scored = asyncio.ensure_future(scoring.Scoring(app.thread).score("vela", asked, None))
-        await asyncio.wait_for(asyncio.to_thread(lambda: None), 5)
-        go_on.set()
-        await scored
+        asked = [ScoreSample(candidates=["A star."], image=f"{number}.png") for number in range(16)]
+        scored = asyncio.ensure_future(scoring.Scoring(App("length").thread).score("length", asked, None))
+        await asyncio.to_thread(together.wait, 20)
+        assert [each.scores for each in await scored] == [[[2.0]]] * 16
 
-    try:
-        asyncio.run(run())
-    finally:
-        go_on.set()
+    asyncio.run(run())
