@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision import transforms
@@ -14,6 +14,7 @@ from reward.backbones.clip import normalized
 from reward.images import Scaling
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     width=st.integers(1, 40),
     height=st.integers(1, 40),

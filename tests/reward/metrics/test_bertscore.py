@@ -8,20 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 from tokenizers import pre_tokenizers
-from transformers import (
-    BertConfig,
-    BertModel,
-    BertTokenizer,
-    GPT2Config,
-    GPT2Model,
-    RobertaConfig,
-    RobertaModel,
-    RobertaTokenizer,
-)
 
 from reward import CaptionSample, load_scorer
-from reward.errors import CheckpointError, ConfigError
+from reward.errors import CapRewardError, CheckpointError, ConfigError
 from reward.metrics.bertscore.scorer import BertScorer
 from tests.contract import ScorerContract
 
@@ -36,18 +27,20 @@ PUBLISHED = {
 }
 
 
-def save(kind: str, folder: Path, **sizes: Any) -> Path:
-    """A model of three layers, without pooler, whose weights are the same with every version of PyTorch."""
+def word_tokenizer(kind: str) -> Any:
     if kind == "bert":
-        tokenizer: Any = BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)}, model_max_length=64)
-    else:
-        tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "\u0120a"]
-        vocab = {token: number for number, token in enumerate(tokens)}
-        tokenizer = RobertaTokenizer(vocab=vocab, merges=[("\u0120", "a")], model_max_length=62)
-    config_class, model_class = {"bert": (BertConfig, BertModel), "roberta": (RobertaConfig, RobertaModel)}[kind]
-    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64} | sizes
-    config = config_class(vocab_size=len(tokenizer), max_position_embeddings=64, **sizes)
-    model = model_class(config, add_pooling_layer=False)
+        return tf.BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)}, model_max_length=64)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "\u0120a"]
+    vocab = {token: number for number, token in enumerate(tokens)}
+    return tf.RobertaTokenizer(vocab=vocab, merges=[("\u0120", "a")], model_max_length=62)
+
+
+def save(kind: str, folder: Path) -> Path:
+    """A model of three layers, without pooler, whose weights are the same with every version of PyTorch."""
+    tokenizer = word_tokenizer(kind)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    config = tf.AutoConfig.for_model(kind, vocab_size=len(tokenizer), max_position_embeddings=64, **sizes)
+    model = tf.AutoModel.from_config(config, add_pooling_layer=False)
     with torch.no_grad():
         for number, weight in enumerate(each for each in model.parameters() if each.ndim > 1):
             noise = torch.sin(torch.arange(weight.numel(), dtype=torch.float64) * 12.9898 + number) * 43758.5453
@@ -57,35 +50,48 @@ def save(kind: str, folder: Path, **sizes: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=PUBLISHED)
-def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(request.param, tmp_path_factory.mktemp("model") / request.param)
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("models")
+    return {kind: save(kind, root / kind) for kind in PUBLISHED}
 
 
 class TestBert(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, model: Path) -> BertScorer:
-        return BertScorer.from_pretrained(model, layer=2, device="cpu")
+    def scorer(cls, models: dict[str, Path]) -> BertScorer:
+        return BertScorer.from_pretrained(models["bert"], layer=2, device="cpu")
 
 
-def test_bertscore_is_that_of_the_authors_package(model: Path) -> None:
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_bertscore_is_that_of_the_authors_package(kind: str, models: dict[str, Path]) -> None:
     samples = [CaptionSample(text, None, known) for text, known in zip(CAPTIONS, REFERENCES, strict=True)]
-    table = BertScorer.from_pretrained(model, layer=2, device="cpu").score([*samples, CaptionSample(WORDS[4] * 99)])
-    assert table.scores[:3] == pytest.approx(np.array(PUBLISHED[model.name]), abs=2e-5)
-    assert "needs references" in table.errors[3]
     long = CaptionSample("a star . " * 40, None, ["a star"])
-    assert load_scorer("bertscore", model, layer=2).score([long, *samples]).truncated.tolist() == [True] + [False] * 3
+    table = load_scorer("bertscore", models[kind], layer=2, device="cpu").score([*samples, long])
+    assert table.scores[:3] == pytest.approx(np.array(PUBLISHED[kind]), abs=2e-5)
+    assert table.truncated.tolist() == [False] * 3 + [True]
 
 
-def test_bertscore_takes_the_layer_from_the_name_and_refuses_what_it_does_not_know(model: Path, tmp_path: Path) -> None:
-    named = tmp_path / "roberta-base"
-    named.symlink_to(model)
-    with pytest.raises(ConfigError, match=r"layer must be from 1 to 3, the layers of this model, got 10"):
-        BertScorer.from_pretrained(named)
-    with pytest.raises(ConfigError, match=r"which layer of .*save_pretrained\(FOLDER\)"):
-        BertScorer.from_pretrained(model)
-    with pytest.raises(CheckpointError, match="such as 'FacebookAI/roberta-large'"):
-        BertScorer.from_pretrained("embedded")
-    with pytest.raises(ConfigError, match=r"needs a BERT or RoBERTa, such as .* got a 'gpt2'"):
-        BertScorer(GPT2Model(GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=9)), None, layer=1)
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("roberta-base", ConfigError, "layer must be from 1 to 3, the layers of this model, got 10"),  # by its name
+        ("bert", ConfigError, r"which layer of .*save_pretrained\(FOLDER\)"),
+        ("gpt2", ConfigError, "needs a BERT or RoBERTa, such as .* got a 'gpt2'"),
+        ("embedded", CheckpointError, "such as 'FacebookAI/roberta-large'"),
+    ],
+)
+def test_what_is_no_bert_or_names_no_layer_is_refused(
+    source: str,
+    error: type[CapRewardError],
+    message: str,
+    models: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bert").symlink_to(models["bert"])
+    Path("roberta-base").symlink_to(models["roberta"])
+    gpt2 = tf.GPT2Model(tf.GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=9))
+    with pytest.raises(error, match=message):
+        BertScorer(gpt2, None, layer=1) if source == "gpt2" else BertScorer.from_pretrained(source)

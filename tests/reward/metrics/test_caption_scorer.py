@@ -50,19 +50,17 @@ class Toy(NetworkScorer):
         return images
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        modes = self.model.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
-        self.modes.append(modes)
-        self.windows.append((sum(len(group.rows) for group in groups), batch_size))
-        scores, cut, errors = [], [], {}
-        for group in groups:
-            for caption in group.rows:
-                if caption == "bad":
-                    errors[len(scores)] = "a bad caption"
-                words = len(caption.split())
-                total = np.nan if caption == "nan" else group.features + words + len(group.references)
-                scores.append([total, words])
-                cut.append(words > 4)
-        return CandidateScores(scores, cut, errors)
+        self.modes.append((self.model.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")))
+        rows = [(group, caption, len(caption.split())) for group in groups for caption in group.rows]
+        self.windows.append((len(rows), batch_size))
+        scores = [[group.features + words + len(group.references), words] for group, _, words in rows]
+        errors = {}
+        for place, (_, caption, _) in enumerate(rows):
+            if caption == "nan":
+                scores[place][0] = np.nan
+            if caption == "bad":
+                errors[place] = "a bad caption"
+        return CandidateScores(scores, [words > 4 for *_, words in rows], errors)
 
 
 def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,17 +70,20 @@ def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypa
     brightness = {"black": 0.0, "white": 255.0, "red": 85.0}
     cases = [(words, colour) for words in range(1, 6) for colour in brightness]
     samples = [CaptionSample("x " * words, png(colour), ["r"] * (words % 2)) for words, colour in cases]
+    expected = [[brightness[colour] + words + words % 2, words] for words, colour in cases]
     toy = Toy()
     table = toy.score(samples, batch_size=1)
-    assert table.scores.tolist() == [[brightness[colour] + words + words % 2, words] for words, colour in cases]
-    assert (len(loaded), toy.encoded) == (3, [1, 1, 1])
-    assert toy.windows == [(3, 1)] * 5
-    assert table.column("s")[0] == table.scores[0, 0]
+    assert table.scores.tolist() == expected
+    assert table.column("s").tolist() == table.scores[:, 0].tolist()
+    assert (len(loaded), toy.encoded, toy.windows) == (3, [1, 1, 1], [(3, 1)] * 5)
     toy = Toy()
     toy.window_size = 100  # type: ignore[misc]
-    assert np.array_equal(toy.score(samples).scores, table.scores)
+    assert toy.score(samples).scores.tolist() == expected
     assert (toy.encoded, toy.windows) == ([2, 1], [(15, None)])
-    toy = Toy()  # equal samples are scored once
+
+
+def test_equal_samples_are_scored_once() -> None:
+    toy = Toy()
     assert toy.score([CaptionSample("a b", png("black")) for _ in range(9)]).scores.tolist() == [[2, 2]] * 9
     assert toy.windows == [(1, None)]
 
@@ -98,35 +99,19 @@ def test_samples_that_a_sequence_makes_on_access_get_their_own_scores() -> None:
     assert Toy().score(Lazy()).column("sum").tolist() == [1, 256] * 20
 
 
-def test_scores_of_another_shape_are_refused() -> None:
-    class Short(Toy):
-        def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-            return CandidateScores([[1.0, 2.0]])
-
+def test_scores_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Toy, "score_groups", lambda *_: CandidateScores([[1.0, 2.0]]))
     with pytest.raises(ValueError, match=r"must give scores \(2, 2\), got \(1, 2\)"):
-        Short().score([CaptionSample("a", png("black")), CaptionSample("b", png("black"))])
+        Toy().score([CaptionSample("a", png("black")), CaptionSample("b", png("black"))])
 
 
 def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
-    samples = [
-        CaptionSample("fine", png("black")),
-        CaptionSample("no image"),
-        CaptionSample("absent", "absent.png"),
-        CaptionSample("broken", b"broken"),
-        CaptionSample("small", png("black", (5, 5))),
-        CaptionSample("nan", png("black")),
-        CaptionSample("bad", png("black")),
-        CaptionSample("small as well", png("black", (5, 5))),
-        CaptionSample("fine too", png("black")),
-    ]
-    table = Toy().score(samples)
-    assert np.isnan(table.scores).tolist() == [
-        [False] * 2,
-        *[[True] * 2] * 4,
-        [True, False],
-        *[[True] * 2] * 2,
-        [False] * 2,
-    ]
+    black, small = png("black"), png("black", (5, 5))
+    rows: list[tuple[str, Any]] = [("fine", black), ("none", None), ("absent", "absent.png"), ("broken", b"broken")]
+    rows += [("small", small), ("nan", black), ("bad", black), ("small as well", small), ("fine too", black)]
+    table = Toy().score([CaptionSample(*row) for row in rows])
+    assert np.isnan(table.scores[:, 0]).tolist() == [False, *[True] * 7, False]
+    assert np.isnan(table.scores[:, 1]).tolist() == [False, *[True] * 4, False, True, True, False]
     assert table.scores[[0, 8]].tolist() == [[1, 1], [2, 2]]
     assert "absent.png" in table.errors.pop(2)
     assert "not an image" in table.errors.pop(3)
@@ -140,11 +125,11 @@ def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
 
 
 def test_cut_texts_are_flagged_and_counted_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    samples = [CaptionSample(text, png("black")) for text in ("a b c d e", "a", "b b b b b b", "a b c d e", "c")]
+    texts = ("a b c d e", "a", "b b b b b b", "a b c d e", "c")
     with caplog.at_level(logging.WARNING, logger="reward"):
-        table = Toy().score(samples)
+        table = Toy().score([CaptionSample(text, png("black")) for text in texts])
     assert table.truncated.tolist() == [True, False, True, True, False]
-    assert [record.getMessage() for record in caplog.records] == ["toy: 3 of 5 samples were cut to fit the model"]
+    assert caplog.messages == ["toy: 3 of 5 samples were cut to fit the model"]
 
 
 def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_back() -> None:
@@ -159,8 +144,7 @@ def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_
     assert torch.is_grad_enabled()
 
 
-def test_progress_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    Toy().score([CaptionSample("a", png("black"))])
-    assert capsys.readouterr().out == ""
-    Toy().score([CaptionSample("a", png("black"))], progress=True)
-    assert "toy" in capsys.readouterr().out
+@pytest.mark.parametrize("progress", [False, True])
+def test_progress_is_shown_on_request(progress: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    Toy().score([CaptionSample("a", png("black"))], progress=progress)
+    assert ("toy" in capsys.readouterr().out) == progress

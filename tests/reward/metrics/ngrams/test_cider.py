@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reward import CaptionSample, MetricReward, load_scorer, metric_spec
+from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams.cider import CiderScorer
 from reward.scoring import score_dataset
@@ -44,28 +44,27 @@ def test_scores_are_those_of_the_package_on_the_same_corpus(scorer: CiderScorer)
 
 
 def test_a_score_depends_on_the_corpus_and_not_on_the_call(scorer: CiderScorer) -> None:
-    together = scorer.score(SAMPLES).scores
-    alone = [scorer.score([sample]).scores[0] for sample in SAMPLES[:5]]
-    assert np.array_equal(together[:5], alone)
-    assert np.array_equal(scorer.score([*SAMPLES, *SAMPLES[::-1]]).scores[len(SAMPLES) :][::-1], together)
-    assert np.array_equal(CiderScorer().fit(CORPUS[::-1]).score(SAMPLES).scores, together)
-    assert not np.allclose(CiderScorer().fit(CORPUS[:20]).score(SAMPLES).scores, together)
+    expected = scorer.score(SAMPLES).scores
+    turned, half = CiderScorer().fit(CORPUS[::-1]), CiderScorer().fit(CORPUS[:20])
+    assert np.array_equal(scorer.score(SAMPLES[:5]).scores, expected[:5])
+    assert np.array_equal(turned.score(SAMPLES).scores, expected)
+    assert not np.allclose(half.score(SAMPLES).scores, expected)
+    assert turned.fingerprint == scorer.fingerprint != half.fingerprint
 
 
 def test_without_a_corpus_nothing_is_scored_or_saved(tmp_path: Path) -> None:
     empty = load_scorer("cider")
-    assert metric_spec("cider").needs_corpus
     assert empty.spec.needs_corpus
     with pytest.raises(ConfigError, match=r"call fit\(the references"):
         empty.score(SAMPLES)
     with pytest.raises(ConfigError, match="nothing to save"):
         empty.save_pretrained(tmp_path)
-    for metric in ("cider", empty, "cider_avg"):
+    for metric in (empty, "cider_avg"):
         with pytest.raises(ConfigError, match=r"depend on the other captions of its batch"):
             MetricReward(metric)
 
 
-@pytest.mark.parametrize("corpus", [[], [["a dog"]], [["a dog"], ["a dog"]], [["a"], [], None]])
+@pytest.mark.parametrize("corpus", [[], [["a dog"], ["a dog"]], [["a"], [], None]])
 def test_a_corpus_that_tells_no_words_apart_is_refused(corpus: list[list[str]]) -> None:
     with pytest.raises(ConfigError, match="references of a whole data set"):
         CiderScorer().fit(corpus)
@@ -73,33 +72,27 @@ def test_a_corpus_that_tells_no_words_apart_is_refused(corpus: list[list[str]]) 
 
 def test_a_saved_corpus_serves_as_a_reward(scorer: CiderScorer, tmp_path: Path) -> None:
     scorer.save_pretrained(tmp_path / "corpus")
-    assert not scorer.spec.needs_corpus
     assert CiderScorer.from_pretrained(tmp_path / "corpus").fingerprint == scorer.fingerprint
-    assert CiderScorer().fit(CORPUS[::-1]).fingerprint == scorer.fingerprint
-    assert CiderScorer().fit(CORPUS[:20]).fingerprint != scorer.fingerprint
     expected = scorer.score(SAMPLES[:3]).scores[:, 0].tolist()
     for reward in (MetricReward("cider", tmp_path / "corpus"), MetricReward(scorer)):
         assert reward.rewards(SAMPLES[:3]) == expected
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"a": 0}', '{"a": 99}', '{"a": "b"}', None])
-def test_damaged_frequencies_are_refused(scorer: CiderScorer, tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 0}', '{"a": 99}', '{"a": "b"}'])
+def test_damaged_frequencies_are_refused(scorer: CiderScorer, tmp_path: Path, content: str) -> None:
     scorer.save_pretrained(tmp_path)
-    file = tmp_path / "document_frequencies.json"
-    if content is None:
-        file.unlink()
-    else:
-        file.write_text(content)
+    (tmp_path / "document_frequencies.json").write_text(content)
     with pytest.raises(CheckpointError, match="holds no document frequencies"):
         CiderScorer.from_pretrained(tmp_path)
 
 
-def test_a_data_file_is_its_own_corpus_however_it_is_cut_into_chunks(scorer: CiderScorer, tmp_path: Path) -> None:
-    data = tmp_path / "captions.jsonl"
+def test_a_data_file_is_its_own_corpus_however_it_is_cut_into_parts(tmp_path: Path) -> None:
     rows = [{"candidate": sample.candidate, "references": list(sample.references)} for sample in SAMPLES]
-    data.write_text("\n".join(map(json.dumps, [*rows, {"candidate": "a dog", "references": "wrong"}])))
+    rows.append({"candidate": "a dog", "references": "one"})  # type: ignore[dict-item]
+    data = tmp_path / "captions.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
     score_dataset(data, "cider", tmp_path / "scores.jsonl", part_rows=7)
     found = [json.loads(line)["cider"] for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    corpus = [*CORPUS, ["wrong"]]
-    expected = CiderScorer().fit(corpus).score([*SAMPLES, CaptionSample("a dog", references=["wrong"])]).scores[:, 0]
+    whole = CiderScorer().fit([*CORPUS, ["one"]])
+    expected = whole.score([*SAMPLES, CaptionSample("a dog", references=["one"])]).scores[:, 0]
     assert found == pytest.approx(expected.tolist())

@@ -6,10 +6,9 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from reward import CaptionSample, load_scorer
 from reward.errors import CapRewardError, MissingExtraError
 from reward.metrics.ngrams import java as programs
 from reward.metrics.ngrams import meteor
-from reward.metrics.ngrams.meteor import MeteorScorer
 
 pytest.importorskip("pycocoevalcap")
 
@@ -68,37 +66,32 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         running.close()
 
 
-def samples(*captions: str) -> list[CaptionSample]:
-    return [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
-
-
-def meteor_of(*captions: str) -> list[float]:
-    return load_scorer("meteor").score(samples(*captions)).scores[:, 0].tolist()
-
-
-def at_once(ask: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
-    """What `ask` gives for each argument, each asked by a thread of its own."""
-    with ThreadPoolExecutor(8) as pool:
-        return list(pool.map(ask, arguments))
+def score(name: str, *captions: str) -> list[float]:
+    samples = [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
+    return load_scorer(name).score(samples).scores[:, 0].tolist()
 
 
 def test_meteor_asks_one_program_that_all_scorers_share() -> None:
-    assert meteor_of("a dog", "dog", "a dog", "cat") == [0.5, 1, 0.5, 0]
+    assert score("meteor", "a dog", "dog", "a dog", "cat") == [0.5, 1, 0.5, 0]
     first = meteor._programs[os.getpid()].process.pid
-    assert MeteorScorer().score(samples("dog dog cat cat")).scores.tolist() == [[0.5]]
+    assert score("meteor", "dog dog cat cat") == [0.5]
     assert meteor._programs[os.getpid()].process.pid == first
-    table = MeteorScorer().score(samples("dog " * 500 + "cat " * 500, "dog cat"))  # very long texts are cut
+
+
+def test_very_long_texts_are_cut_and_flagged() -> None:
+    long = CaptionSample("dog " * 500 + "cat " * 500, references=["a dog"])
+    table = load_scorer("meteor").score([long, CaptionSample("dog cat", references=["a dog"])])
     assert table.scores[:, 0].tolist() == [1.0, 0.5]
     assert table.truncated.tolist() == [True, False]
 
 
 def test_meteor_says_why_its_program_ended_and_starts_it_again() -> None:
     with pytest.raises(CapRewardError, match=r"(?s)'meteor': the Java program ended.*out of memory"):
-        meteor_of("a dog", "crash")
-    assert meteor_of("a dog") == [0.5]
+        score("meteor", "a dog", "crash")
+    assert score("meteor", "a dog") == [0.5]
     meteor._programs[os.getpid()].process.kill()
     meteor._programs[os.getpid()].process.wait()
-    assert meteor_of("dog") == [1.0]
+    assert score("meteor", "dog") == [1.0]
 
 
 def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,18 +101,19 @@ def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch:
     with monkeypatch.context() as interrupted:
         interrupted.setattr(meteor._Program, "_answer", stop)
         with pytest.raises(KeyboardInterrupt):
-            meteor_of("cat")
-    assert meteor_of("dog") == [1.0]
+            score("meteor", "cat")
+    assert score("meteor", "dog") == [1.0]
 
 
 def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another() -> None:
     def ask(caption: str) -> list[float] | str:
         try:
-            return meteor_of(caption)
+            return score("meteor", caption)
         except CapRewardError:
             return "refused"
 
-    assert at_once(ask, ("crash", "dog") * 4) == ["refused", [1.0]] * 4
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, ("crash", "dog") * 4)) == ["refused", [1.0]] * 4
 
 
 # In a process of its own: a fork of one that has torch's threads, and pytest's state, is no business of this suite.
@@ -155,26 +149,18 @@ def test_forked_children_get_their_own_answers() -> None:
     assert done.stdout.count("True\n") == 2, done.stdout + done.stderr
 
 
-@pytest.fixture
-def spice_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_spice_reads_the_scores_of_its_program_and_says_which_models_belong_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pycocoevalcap.spice import get_stanford_models
 
     monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))
     (tmp_path / "stanford-corenlp-3.6.0.jar").touch()
-    return tmp_path
-
-
-def test_spice_says_which_models_belong_where(spice_folder: Path) -> None:
-    told = rf"needs stanford-corenlp-3.6.0-models.jar in {spice_folder}.*unpack it"
-    with pytest.raises(MissingExtraError, match=told):
+    with pytest.raises(MissingExtraError, match=rf"needs stanford-corenlp-3.6.0-models.jar in {tmp_path}.*unpack it"):
         load_scorer("spice")
-
-
-def test_spice_reads_the_scores_of_its_program(spice_folder: Path) -> None:
-    (spice_folder / "stanford-corenlp-3.6.0-models.jar").touch()
-    scorer = load_scorer("spice")
-    assert scorer.score(samples("a dog", "cat", "a dog")).scores[:, 0].tolist() == [0.5, 0.0, 0.5]
+    (tmp_path / "stanford-corenlp-3.6.0-models.jar").touch()
+    assert score("spice", "a dog", "cat", "a dog") == [0.5, 0.0, 0.5]
     with pytest.raises(CapRewardError, match="'spice': Java ended with code 1: no model"):
-        scorer.score(samples("crash"))
+        score("spice", "crash")
     with pytest.raises(CapRewardError, match="0 scores came back for 1 captions"):
-        scorer.score(samples("none"))
+        score("spice", "none")
