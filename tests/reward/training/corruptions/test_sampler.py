@@ -2,12 +2,9 @@
 
 import random
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 
-from reward.errors import InvalidSampleError
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, draw_negative
 
 CAPTION = "A red star slowly pushes two rings. The sea is calm."
@@ -20,15 +17,7 @@ def draw(seed, caption=CAPTION, categories=ALL, given=(*GIVEN, *RETRIEVED)):
     return draw_negative(caption, categories, random.Random(f"row {seed}"), given)
 
 
-@pytest.mark.slow
-def test_a_draw_depends_on_the_seed_alone_in_every_process():
-    drawn = [draw(seed) for seed in range(20)]
-    assert len(set(drawn)) > 10
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        assert list(pool.map(draw, range(20))) == drawn
-
-
-def test_sources_and_categories_weigh_the_same_whatever_they_hold():
+def test_sources_and_categories_weigh_the_same_whatever_they_hold() -> None:
     counts = Counter(draw(seed).category for seed in range(1200))
     words = sum(counts[name] for name in WORD_LEVEL)
     assert words / 1200 == pytest.approx(1 / 2, abs=0.05)
@@ -37,20 +26,15 @@ def test_sources_and_categories_weigh_the_same_whatever_they_hold():
         assert counts[name] / 1200 == pytest.approx(1 / 6, abs=0.04)
 
 
-def test_only_the_categories_asked_for_and_possible_are_drawn():
+def test_only_the_categories_asked_for_and_possible_are_drawn() -> None:
     wanted = ["noun", "shuffle_sentences"]
     assert {draw(seed, categories=wanted).category for seed in range(40)} == set(wanted)
     drawn = {draw(seed, "Two dogs run.", given=None).category for seed in range(50)}
     assert drawn == {"repeat_noun", "repeat_verb", "shuffle_words"}
     assert {draw(seed, "🐶", given=[Negative("A cat.", "noun")]).text for seed in range(10)} == {"A cat."}
     assert draw(0, "🐶", given=[]) is None
-    wrong = [Negative('"a  STAR."', "noun"), Negative("A ring.", "noun")]  # one equals its caption
-    assert {draw(seed, "A star.", ["noun"], wrong).text for seed in range(20)} == {"A ring."}
 
 
-@pytest.mark.parametrize(
-    ("text", "category"), [("", "noun"), (" ", "noun"), (None, "noun"), ("a", ""), ("\ud83d", "noun")]
-)
-def test_a_negative_says_something(text, category):
-    with pytest.raises(InvalidSampleError):
-        Negative(text, category)
+def test_the_caption_itself_is_never_drawn_whatever_its_case_blanks_and_quotes() -> None:
+    given = [Negative('"a  STAR."', "noun"), Negative("A ring.", "noun")]
+    assert {draw(seed, "A star.", ["noun"], given).text for seed in range(20)} == {"A ring."}

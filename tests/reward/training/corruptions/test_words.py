@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.errors import ConfigError
 from reward.sentences import split_sentences
 from reward.training.corruptions.tagging import PARTS, join, split_words, tag_words
 from reward.training.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
@@ -21,54 +20,51 @@ captions = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_
 seeds = st.integers(0, 3)
 
 
-def bag(text: str) -> Counter:
+def bag(text: str) -> Counter[str]:
     return Counter(token.word.casefold() for token in split_words(text) if token.word)
 
 
 @given(captions, seeds)
 @settings(max_examples=150, deadline=None)
-def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text, seed):
+def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text: str, seed: int) -> None:
     sentences = shuffle_sentences(text, random.Random(seed))
-    if sentences is not None:
-        assert sentences != text
-        assert bag(sentences) == bag(text)
+    assert sentences is None or (sentences != text and bag(sentences) == bag(text))
     shuffled = shuffle_words(text, random.Random(seed))
+    assert shuffled == shuffle_words(text, random.Random(seed))
     if shuffled is None:
         assert len(bag(text)) <= 1
     else:
         assert shuffled != text
         assert bag(shuffled) == bag(text)
-        # White space and punctuation stay where they were.
-        assert [(t.before, t.after, t.space) for t in split_words(shuffled)] == [
-            (t.before, t.after, t.space) for t in split_words(text)
-        ]
-    assert shuffled == shuffle_words(text, random.Random(seed))
+        before, after = ([(t.before, t.after, t.space) for t in split_words(each)] for each in (text, shuffled))
+        assert before == after  # white space and punctuation stay where they were
 
 
 @given(captions, seeds, st.sampled_from(PARTS))
 @settings(max_examples=100, deadline=None)
-def test_repeating_only_adds_copies(text, seed, part):
+def test_repeating_only_adds_copies_of_words_of_that_part(text: str, seed: int, part: str) -> None:
     repeated = repeat_words(text, random.Random(seed), part)
-    found = [word.casefold() for word, tag in tag_words(text) if tag == part]
+    assert repeated == repeat_words(text, random.Random(seed), part)
+    found = [word for word, tag in tag_words(text) if tag == part]
     if repeated is None:
         assert not found
     else:
-        assert len(repeated) > len(text)
         added = bag(repeated) - bag(text)
         assert added
         assert set(added) <= {token.word.casefold() for word in found for token in split_words(word)}
-    assert repeated == repeat_words(text, random.Random(seed), part)
 
 
-@pytest.mark.parametrize("text", ["", "  ", "star", "Star!", "the the the", "A a", "🐶", "...", "犬が走る。"])
-def test_where_no_order_differs_there_is_none(text):
-    assert shuffle_words(text, random.Random(0)) is None
-    assert shuffle_sentences(text, random.Random(0)) is None
+@given(st.text())
+@settings(max_examples=100, deadline=None)
+def test_nothing_of_a_text_is_lost(text: str) -> None:
+    assert join(split_words(text)) == text
+    assert "".join(body + space for body, space in split_sentences(text)) == text
 
 
-def test_capitals_stay_at_the_start_of_sentences():
+def test_capitals_stay_at_the_start_of_sentences() -> None:
     for seed in range(20):
         shuffled = shuffle_words(LONG, random.Random(seed))
+        assert shuffled is not None
         starts = [body.lstrip("\"'")[0] for body, _ in split_sentences(shuffled)]
         assert all(start.isupper() for start in starts)
         assert "OPEN" in shuffled  # writing keeps its capitals
@@ -80,7 +76,9 @@ def test_capitals_stay_at_the_start_of_sentences():
     ("shuffle", "text", "orders"),
     [
         (shuffle_words, "Red star.", {"Star red."}),
+        (shuffle_words, "the the the", {None}),
         (shuffle_sentences, "A dog.\n\nA cat.", {"A cat.\n\nA dog."}),  # lines keep their breaks
+        (shuffle_sentences, "Star!", {None}),
         (  # a missing full stop stays at the end
             shuffle_sentences,
             "One. Two? Red",
@@ -88,7 +86,7 @@ def test_capitals_stay_at_the_start_of_sentences():
         ),
     ],
 )
-def test_all_orders_but_the_one_it_came_in(shuffle, text, orders):
+def test_all_orders_but_the_one_it_came_in(shuffle, text, orders) -> None:
     assert {shuffle(text, random.Random(seed)) for seed in range(60)} == orders
 
 
@@ -101,23 +99,36 @@ def test_all_orders_but_the_one_it_came_in(shuffle, text, orders):
         ("adverb", {"quickly"}),
     ],
 )
-def test_each_part_of_speech_is_repeated(part, words):
-    seen = Counter()
+def test_each_word_of_a_part_is_repeated_by_some_seed(part: str, words: set[str]) -> None:
+    seen = Counter[str]()
     for seed in range(40):
-        seen += bag(repeat_words(LONG, random.Random(seed), part)) - bag(LONG)
+        seen += bag(repeat_words(LONG, random.Random(seed), part) or "") - bag(LONG)
     assert set(seen) == words
 
 
-def test_copies_stand_before_the_punctuation_and_in_small_letters():
-    repeated = {repeat_words("Dogs, of course.", random.Random(seed), "noun") for seed in range(40)}
-    assert "Dogs dogs, of course." in repeated
-    assert not any("Dogs Dogs" in text or "," in text.split("dogs")[0] for text in repeated if "dogs" in text)
+def test_copies_stand_before_the_punctuation_and_in_small_letters() -> None:
+    copies = {repeat_words("Dogs, of course.", random.Random(seed), "noun") for seed in range(40)}
+    assert "Dogs dogs, of course." in copies
+    assert not any("Dogs Dogs" in text or "," in text.split("dogs")[0] for text in copies if "dogs" in str(text))
 
 
-def test_parts_that_do_not_occur_or_are_unknown():
-    assert repeat_words("Two dogs.", random.Random(0), "adverb") is None
-    with pytest.raises(ConfigError, match="'pronoun'"):
-        repeat_words("Two dogs.", random.Random(0), "pronoun")
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("", []),
+        ("A dog. It runs! Why?", ["A dog.", "It runs!", "Why?"]),
+        ("Mr. Lee and Dr. J. Kim wave. It is 3.5 m long.", ["Mr. Lee and Dr. J. Kim wave.", "It is 3.5 m long."]),
+        ('It says "Stop." A man waits.', ['It says "Stop."', "A man waits."]),
+        ("a title\nA dog", ["a title", "A dog"]),
+        ("It is 5 p.m. in the U.S. embassy. Mt. Fuji", ["It is 5 p.m. in the U.S. embassy.", "Mt. Fuji"]),
+        ("1. A dog.\n2. **A cat.**\n", ["1. A dog.", "2. **A cat.**"]),
+        ("A dog.\n\n---\n\nA cat.\n\n---", ["A dog.", "---\n\nA cat.\n\n---"]),
+        ("Wait... 🔴", ["Wait...", "🔴"]),
+        ("?!", ["?!"]),
+    ],
+)
+def test_sentences(text: str, sentences: list[str]) -> None:
+    assert [body for body, _ in split_sentences(text)] == sentences
 
 
 # Tagged by hand: n noun, v verb other than be, have, do and modals, a adjective, r adverb.
@@ -130,56 +141,22 @@ A black/a cat/n sleeps/v peacefully/r on a soft/a pillow/n near the window/n .
 A chef/n carefully/r cuts/v fresh/a vegetables/n on a large/a table/n .
 Children/n are playing/v football/n in a muddy/a field/n under dark/a clouds/n .
 A red/a bus/n drives/v quickly/r past the tall/a building/n with broken/a windows/n .
+It is and has been , it can be , it does .
 """
 
 
-@given(st.text())
-@settings(max_examples=100, deadline=None)
-def test_nothing_of_a_text_is_lost(text):
-    assert join(split_words(text)) == text
-    assert "".join(body + space for body, space in split_sentences(text)) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("", []),
-        ("One", ["One"]),
-        ("A dog. It runs! Why?", ["A dog.", "It runs!", "Why?"]),
-        ("Mr. Lee and Dr. J. Kim wave. It is 3.5 m long.", ["Mr. Lee and Dr. J. Kim wave.", "It is 3.5 m long."]),
-        ('It says "Stop." A man waits.', ['It says "Stop."', "A man waits."]),
-        ("红色的星。蓝色的圆。", ["红色的星。", "蓝色的圆。"]),
-        ("a title\nA dog", ["a title", "A dog"]),
-        ("Wait... what?", ["Wait...", "what?"]),
-        ("It is 5 p.m. in the U.S. embassy. Mt. Fuji", ["It is 5 p.m. in the U.S. embassy.", "Mt. Fuji"]),
-        ("1. A dog.\n2. **A cat.**\n", ["1. A dog.", "2. **A cat.**"]),
-        ("A dog. ***", ["A dog. ***"]),
-        ("A dog.\n\n---\n\nA cat.\n\n---", ["A dog.", "---\n\nA cat.\n\n---"]),
-        ("?!", ["?!"]),
-        ("Two. 🔴", ["Two.", "🔴"]),
-    ],
-)
-def test_sentences(text, sentences):
-    assert [body for body, _ in split_sentences(text)] == sentences
-
-
-def test_parts_of_hand_tagged_captions():
-    names = {"n": "noun", "v": "verb", "a": "adjective", "r": "adverb"}
-    right = total = 0
+def test_parts_of_hand_tagged_captions() -> None:
+    names = {"n": "noun", "v": "verb", "a": "adjective", "r": "adverb", "": "other"}
     for line in TAGGED.strip().splitlines():
-        marked = [word.split("/") for word in line.split() if word != "."]
+        marked = [word.split("/") for word in line.split() if word not in ".,"]
         tags = tag_words(" ".join(word for word, *_ in marked) + ".")
-        assert [word for word, _ in tags] == [word for word, *_ in marked]
-        for (_, part), (_, *mark) in zip(tags, marked, strict=True):
-            if mark != ["-"]:
-                total += 1
-                right += part == names.get("".join(mark), "other")
-    assert right / total > 0.95
-    auxiliaries = tag_words("It is and has been, it can be, it does.")
-    assert {part for _, part in auxiliaries} == {"other"}
+        expected = [(word, names.get("".join(mark))) for word, *mark in marked]
+        assert [pair for pair, (_, part) in zip(tags, expected, strict=True) if part] == [
+            pair for pair in expected if pair[1]
+        ]
 
 
-@pytest.mark.parametrize("text", ["", " ", "...", "🐶", "\u200b", "犬が走る。", "AAAA", "x" * 5000, "don't", "café №5"])
-def test_odd_texts_are_tagged(text):
+@pytest.mark.parametrize("text", ["...", "\u200b", "犬が走る。", "AAAA", "x" * 5000, "café №5"])
+def test_odd_texts_are_tagged(text: str) -> None:
     assert len(tag_words(text)) == sum(bool(token.word) for token in split_words(text))
     assert all(part in (*PARTS, "other") for _, part in tag_words(text))
