@@ -24,23 +24,14 @@ pytestmark = pytest.mark.slow
 LONG = "A red dog lies on grass. " * 15 + "It guards a red ball."
 
 
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-
-
 @pytest.fixture
-def captions(tmp_path: Path) -> Path:
+def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Six captions of three images, and two that cannot be used."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     for number in range(3):
         Image.new("RGB", (8, 8), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")
     rows = [{"image": f"{n % 3}.png", "caption": f"A red dog lies on {n} stones. It sleeps."} for n in range(6)]
     return write_lines(tmp_path / "captions.jsonl", [*rows, {"image": "none.png", "caption": "A."}, {"image": "0.png"}])
-
-
-def wrong(row: dict[str, Any], kind: str) -> list[str]:
-    found: list[str] = row[f"incorrect_{kind}"]
-    return found
 
 
 def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run, captions: Path) -> None:
@@ -53,26 +44,22 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
         assert "1 left out: image cannot be read 1 left out: no caption" in err
         assert len(asked) == 12
         assert [message["role"] for message in asked[0]] == ["system", "user"]
-        _, err = run("corrupt", captions, *line)
-        assert "is complete already" in err
+        assert "is complete already" in run("corrupt", captions, *line)[1]
         (folder / "train.parquet").unlink()
         run("corrupt", captions, *line)  # the answers are kept
         assert len(asked) == 12
-        _, err = run("corrupt", captions, *line, "--seed", 1, code=1)
-        assert "is not of this run" in err
+        assert "is not of this run" in run("corrupt", captions, *line, "--seed", 1, code=1)[1]
         run("corrupt", captions, *line[:-1], folder / "val.parquet")  # with the same options, so the same columns
     rows = pq.read_table(folder / "train.parquet").to_pylist()
-    assert wrong(rows[5], "action") == ["A blue dog lies on 5 stones. It sleeps."]
+    assert rows[5]["incorrect_action"] == ["A blue dog lies on 5 stones. It sleeps."]
     assert (folder / rows[5]["file_name"]).samefile(captions.parent / "2.png")
-    others = {row["caption"] for row in rows if row["file_name"] != rows[5]["file_name"]}
-    retrieved = [text for band in ("easy", "medium", "hard") for text in wrong(rows[5], f"retrieved_{band}")]
+    retrieved = {text for band in ("easy", "medium", "hard") for text in rows[5][f"incorrect_retrieved_{band}"]}
     assert retrieved
-    assert set(retrieved) <= others
+    assert retrieved <= {row["caption"] for row in rows if row["file_name"] != rows[5]["file_name"]}
 
-    names = ("noun_attribute", "retrieved", "shuffle")
-    parts: Any = load_rows(metric_spec("beitscore"), [str(folder)], TrainingConfig(loss="bce", categories=names))
-    assert parts["train"].counts() == dict.fromkeys(names, 6)
-    assert parts["val"].counts() == parts["train"].counts()
+    kinds = ("noun_attribute", "retrieved", "shuffle")
+    parts: Any = load_rows(metric_spec("beitscore"), [str(folder)], TrainingConfig(loss="bce", categories=kinds))
+    assert parts["train"].counts() == parts["val"].counts() == dict.fromkeys(kinds, 6)
     assert parts["train"].left_out == {"action": 6}
     assert parts["train"][1]["sample"].candidate.startswith("A blue dog")
 
@@ -82,19 +69,18 @@ def test_wrong_captions_that_came_with_the_data_stay(run: Run, captions: Path) -
     file = write_lines(captions.with_name("foils.jsonl"), rows)
     run("corrupt", file, "--words", "shuffle_words", "-o", captions.with_name("o.parquet"))
     (row,) = pq.read_table(captions.with_name("o.parquet")).to_pylist()
-    assert (row["incorrect"], row["category"], wrong(row, "count")) == ("A cat.", "foil", ["2."])
-    assert wrong(row, "shuffle_words") == ["Dog a."]
+    assert (row["incorrect"], row["category"], row["incorrect_count"]) == ("A cat.", "foil", ["2."])
+    assert row["incorrect_shuffle_words"] == ["Dog a."]
+
+
+def in_green_at_the_end(caption: str) -> str:
+    return "green".join(caption.rsplit("red", 1))
 
 
 def test_a_benchmark_whose_rewriter_sees_the_images(run: Run, captions: Path) -> None:
     rows = [{"image": "0.png", "caption": LONG}, {"image": "1.png", "caption": "A sign says red."}]
     file, folder = write_lines(captions.with_name("long.jsonl"), rows), captions.with_name("made")
-
-    def late(caption: str) -> str:
-        head, red, tail = caption.rpartition("red")
-        return head + red.replace("red", "green") + tail
-
-    with rewriting_server(late) as (address, asked):
+    with rewriting_server(in_green_at_the_end) as (address, asked):
         line = ["--benchmark", "--judge", f"{address}#m", "--rewrite", "action,scene text", "-o", folder]
         _, err = run("corrupt", file, *line)
         assert len(asked) == 3  # no action in a short caption: no error of it could be past token 77
@@ -104,8 +90,8 @@ def test_a_benchmark_whose_rewriter_sees_the_images(run: Run, captions: Path) ->
         assert "exists already" in run("corrupt", file, *line, code=1)[1]
     pairs = load_benchmark("longcapvlcp", folder).rows
     assert [(pair.category, pair.captions[1]) for pair in pairs.itertuples()] == [
-        ("action", late(LONG)),
-        ("scene text", late(LONG)),
+        ("action", in_green_at_the_end(LONG)),
+        ("scene text", in_green_at_the_end(LONG)),
         ("scene text", "A sign says green."),
     ]
 
@@ -114,9 +100,7 @@ def test_sizes_are_those_that_the_paper_of_beitscore_states(run: Run) -> None:
     """Its table 1: 222.28 and 674.69 million weights; 83.85 and 296.73 GFLOPs, which are multiplications."""
     out, _ = run("metrics", "beitscore=base", "beitscore=large", "beitscore", "--size")
     rows = [[float(cell) for cell in line.split("│")[2:-1]] for line in out.splitlines() if "│ beitscore" in line]
-    assert [row[:2] for row in rows[:2]] == [
-        pytest.approx([222.28, 83.85], rel=1e-3),
-        pytest.approx([674.69, 296.73], rel=1e-3),
-    ]
+    assert rows[0][:2] == pytest.approx([222.28, 83.85], rel=1e-3)
+    assert rows[1][:2] == pytest.approx([674.69, 296.73], rel=1e-3)
     assert 0.1 < rows[0][2] / rows[0][1] < 0.3
     assert rows[2][0] == 2.28
