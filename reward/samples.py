@@ -148,6 +148,8 @@ def is_blank(text: str) -> bool:
         >>> is_blank(" \\u200b\\u3164\\n"), is_blank(".")
         (True, False)
     """
+    if text[:1].isascii() and text[:1].isalnum():  # as nearly all are
+        return False
     shown = _INVISIBLE.sub("", text)
     return all(unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf") for character in shown)
 

@@ -190,8 +190,10 @@ class ClipTokenizer:
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Token ids (B, context_length), int64, and for each text whether it was cut."""
         rows = self.rows(texts)
-        ids = [tokens + [self.pad] * (self.context_length - len(tokens)) for tokens, _ in rows]
-        return torch.tensor(ids, dtype=torch.long).view(len(ids), self.context_length), [cut for _, cut in rows]
+        ids = np.full((len(rows), self.context_length), self.pad, dtype=np.int64)
+        for row, (tokens, _) in zip(ids, rows, strict=True):
+            row[: len(tokens)] = tokens
+        return torch.from_numpy(ids), [cut for _, cut in rows]
 
     def rows(self, texts: Sequence[str]) -> list[tuple[list[int], bool]]:
         """Token ids of each text, not padded, and whether it was cut."""

@@ -347,15 +347,18 @@ class _Results:
         shape = sum(len(group.rows) for group in groups), self.scores.shape[1]
         if scores.shape != shape:
             raise ValueError(f"score_groups of metric {self.metric!r} must give scores {shape}, got {scores.shape}")
-        for index, rows in enumerate(chain(*(group.rows.values() for group in groups))):
-            is_finite, reason = np.isfinite(scores[index]), result.errors.get(index)
-            if reason is None:
-                self.scores[rows] = np.where(is_finite, scores[index], np.nan)
-                if not is_finite.all():
-                    reason = f"metric {self.metric!r} gave a score that is not finite"
-            if reason is not None:
-                self.failed.update(dict.fromkeys(rows, reason))
-            self.truncated[rows] = result.truncated is not None and result.truncated[index]
+        rows = [rows for group in groups for rows in group.rows.values()]
+        samples, of = list(chain(*rows)), np.repeat(np.arange(len(rows)), list(map(len, rows)))
+        is_finite = np.isfinite(scores)
+        self.scores[samples] = np.where(is_finite, scores, np.nan)[of]
+        if result.truncated is not None:
+            self.truncated[samples] = np.asarray(result.truncated)[of]
+        not_finite = f"metric {self.metric!r} gave a score that is not finite"
+        reasons = dict.fromkeys(np.flatnonzero(~is_finite.all(axis=1)).tolist(), not_finite) | dict(result.errors)
+        for index, reason in reasons.items():
+            self.failed.update(dict.fromkeys(rows[index], reason))
+        for index in result.errors:
+            self.scores[rows[index]] = np.nan
 
 
 class NetworkScorer(CaptionScorer):
