@@ -1,0 +1,145 @@
+"""What verl, ms-swift and OpenRLHF call: each in the form of its own calls. Engines themselves run in tests/engines."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from integrations.ms_swift import CaptionORM
+from integrations.openrlhf import make_reward_func
+from integrations.verl import compute_score
+from reward import registry
+from reward.errors import InvalidSampleError
+from tests.toys.picture_scorer import SPEC, PictureScorer
+
+PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n"
+Row = tuple[str, str | None, list[str]]  # caption, file of its image, references
+
+
+def by_verl(rows: list[Row], **settings: Any) -> list[float]:
+    infos = [{"index": 0, "image": image, "references": references} for _, image, references in rows]
+    return [result["score"] for result in verl([caption for caption, *_ in rows], infos, **settings)]
+
+
+def verl(captions: list[str], infos: list[dict[str, Any]], **settings: Any) -> list[dict[str, float]]:
+    """One coroutine a sample, all at the same time."""
+
+    async def together() -> list[dict[str, float]]:
+        return await asyncio.gather(
+            *(
+                compute_score(
+                    data_source="a", solution_str=caption, ground_truth="The truth.", extra_info=info, **settings
+                )
+                for caption, info in zip(captions, infos, strict=True)
+            )
+        )
+
+    return asyncio.run(together())
+
+
+def by_ms_swift(rows: list[Row], wait: float = 0, **settings: Any) -> list[float]:
+    """A call of the trainer has all samples."""
+    captions, images, references = zip(*rows, strict=True)
+    turns = [{"role": "user", "content": "<image>Describe."}, {"role": "assistant", "content": "A star."}]
+    columns = {"messages": [turns] * len(rows), "trainer_state": None, "is_truncated": [False] * len(rows)}
+    cells = [image and [{"bytes": Path(image).read_bytes(), "path": None}] for image in images]
+    return CaptionORM(args=object(), **settings)(captions, images=cells, references=references, **columns)
+
+
+def by_openrlhf(rows: list[Row], **settings: Any) -> list[float]:
+    """One call a sample, in threads. Labels have paths below a folder."""
+    folder = Path(rows[0][1] or ".").parent
+    reward_func = make_reward_func(image_root=folder, **settings)
+
+    def call(row: Row) -> float:
+        caption, image, references = row
+        query = PROMPT.replace("<|image_pad|>", "<|image_pad|>" * 300) + caption + "<|im_end|>"
+        label = json.dumps({"image": image and Path(image).name, "references": references})
+        given = reward_func([query], [PROMPT], [label])
+        assert set(given["extra_logs"]) == {"brightness", "words"}
+        assert given["rewards"] == given["scores"]
+        return float(given["rewards"])
+
+    with ThreadPoolExecutor(len(rows)) as pool:
+        return list(pool.map(call, rows))
+
+
+adapters = pytest.mark.parametrize("rewards", [by_verl, by_ms_swift, by_openrlhf])
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    """The reward is the image's brightness. The name is new: rewards of equal settings are kept for the process."""
+    return {"metric": "picture", "weights": {"bright": 1}, "name": uuid.uuid4().hex}
+
+
+@pytest.fixture
+def scorer(monkeypatch: pytest.MonkeyPatch) -> PictureScorer:
+    """Installs the metric `picture`, and gives its scorer."""
+    scorer = PictureScorer()
+    monkeypatch.setattr(registry, "installed_specs", lambda: {"picture": SPEC})
+    monkeypatch.setattr(PictureScorer, "from_pretrained", lambda source, **_: scorer)
+    return scorer
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> dict[str, str]:
+    """Files: white is 1.0, grey 0.2, and one is no image."""
+    for name, level in (("white", 255), ("grey", 51)):
+        Image.new("RGB", (4, 4), (level,) * 3).save(tmp_path / f"{name}.png")
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    return {name: str(tmp_path / f"{name}.png") for name in ("white", "grey", "broken")}
+
+
+@adapters
+def test_each_row_gets_the_reward_of_its_caption_image_and_references(
+    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
+) -> None:
+    rows = [("A star.", photos["white"], ["One."]), ("Two stars.", photos["grey"], ["A.", "B."])] * 2
+    rows += [(".", photos["white"], [])]  # without a word it is the policy's own doing
+    assert rewards(rows, **settings, wait=0.3) == pytest.approx([1.0, 0.2, 1.0, 0.2, 0.0])
+    known = {(sample.candidate, sample.references) for sample in scorer.samples}
+    assert known == {("A star.", ("One.",)), ("Two stars.", ("A.", "B."))}
+    assert len(scorer.batch_sizes) < 4  # what is asked at the same time is scored together
+
+
+@adapters
+def test_a_row_without_a_score_raises_or_gets_what_is_set(
+    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
+) -> None:
+    rows = [("A star.", photos["white"], []), ("A star.", photos["broken"], [])]
+    with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
+        rewards(rows, **settings)
+    assert rewards(rows, **settings, missing=-1.0) == [1.0, -1.0]
+
+
+@adapters
+def test_the_first_call_may_be_of_the_only_broken_image_if_that_is_provided_for(
+    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
+) -> None:
+    assert rewards([("A star.", photos["broken"], [])], **settings, missing=-1.0) == [-1.0]
+    assert rewards([("A star.", photos["white"], [])], **settings, missing=-1.0) == [1.0]
+    with pytest.raises(InvalidSampleError, match="none of the 1 rows of the first call"):
+        rewards([("A star.", None, [])], **settings)
+
+
+def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_have_them(
+    settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
+) -> None:
+    grey = Image.open(photos["grey"])
+    infos = [{"image_path": photos["white"]}, {"images": [grey], "image": None}, {"image": grey, "refs": ["Own."]}]
+    results = verl(["A star."] * 3, infos, **settings)
+    assert [list(result.items()) for result in results] == [
+        [("score", pytest.approx(level)), ("brightness", pytest.approx(level)), ("words", 3.0)]
+        for level in (1.0, 0.2, 0.2)
+    ]
+    assert [sample.references for sample in scorer.samples] == [("The truth.",)] * 2 + [("Own.",)]
+    assert inspect.iscoroutinefunction(compute_score)  # as verl looks for one
