@@ -16,6 +16,7 @@ from reward.judges import Usage
 from reward.judges.chat import Sampled
 from reward.metrics.words.scorer import LengthScorer
 from reward.scoring.runs import ScoringInterrupted
+from tests.toys.json_lines import read_lines
 
 
 class Captioner:
@@ -54,6 +55,7 @@ def test_a_caption_that_no_file_can_hold_costs_its_image_alone(tmp_path: Path) -
     summary = caption_images(four_images(tmp_path), captioner, tmp_path / "c.jsonl", metric="length", n=2)  # type: ignore[arg-type]
     assert (summary.captioned, summary.to_try_again) == (3, 1)
     assert "lone surrogate at position 2" in next(iter(summary.problems))
+    assert [row["caption"] for row in read_lines(tmp_path / "c.jsonl")] == ["a red star", None, *["a red star"] * 2]
 
 
 @pytest.mark.parametrize(("answers", "metric"), [(True, "length"), (False, "unigram")])

@@ -100,6 +100,13 @@ def test_scores_that_are_exactly_the_margin_apart_make_a_pair(dtype):
         assert choose_pairs(["red", "blue"], [low, high - 0.0001], rules)[0] == []
 
 
+def test_captions_that_share_less_than_near_are_not_the_same():
+    captions = ["a red star on grass", "a red star on snow"]
+    share = shared(*captions)
+    assert choose_pairs(captions, [1, 2], PreferenceRules(near=share))[0] == []
+    assert len(choose_pairs(captions, [1, 2], PreferenceRules(near=share + 0.01))[0]) == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
