@@ -7,27 +7,36 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, Features, Image
+from datasets import Dataset
 from PIL import Image as PILImage
+from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from integrations.trl import load_policy, make_prompt_dataset
 from tests.toys.toy_captioners import NO_IMAGE_TOKEN, llava
 
-__all__ = ["BOTH_TRAINERS", "COLOURS", "make_trainer", "noise_images", "policy_in", "train", "with_images"]
-
 BOTH_TRAINERS = [(GRPOTrainer, GRPOConfig), (RLOOTrainer, RLOOConfig)]
 COLOURS = [PILImage.new("RGB", (32, 32), colour) for colour in ("red", "green", "blue", "white")]
 
 
-def noise_images() -> list[PILImage.Image]:
-    return [PILImage.effect_noise((32, 32), 50 + 40 * index).convert("RGB") for index in range(4)]
+class Stop(Exception):
+    """Ends a training."""
+
+
+class StopAfter(TrainerCallback):
+    """Ends it after a step, as a kill does."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == self.step:
+            raise Stop
 
 
 def with_images(images: list[PILImage.Image]) -> Any:
     """Prompts for images, without references."""
-    rows = Dataset.from_dict({"image": images}, Features({"image": Image()}))
-    return make_prompt_dataset(rows, "Describe it")
+    return make_prompt_dataset(Dataset.from_dict({"image": images}), "Describe it")
 
 
 def policy_in(folder: Path) -> tuple[Any, Any]:

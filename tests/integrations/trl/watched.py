@@ -6,7 +6,6 @@ python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.wat
 from __future__ import annotations
 
 import gc
-import hashlib
 import sys
 from pathlib import Path
 
@@ -17,21 +16,12 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toys.toy_captioners import llava
 
-TRUTHS = {"parts": (0.5, 0.7, 0.7, 0.4, 0.2), "holds": (0.3, 0.4, 0.5, 0.6, 0.7)}  # means at steps 0 to 4
-RISES = (0.1, 0.2, 0.3, 0.4, 0.5)
+PARTS, HOLDS, RISES = (0.5, 0.7, 0.7, 0.4, 0.2), (0.3, 0.4, 0.5, 0.6, 0.7), (0.1, 0.2, 0.3, 0.4, 0.5)
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True, "num_generations_eval": 1}
 
 
 def words(completions, **_):
     return [float(len(completion[0]["content"].split())) for completion in completions]
-
-
-def captioned(completions, image, **_):
-    """Depends on the caption and on the image."""
-    texts = [
-        f"{completion[0]['content']} {one.tobytes()[:64]!r}" for completion, one in zip(completions, image, strict=True)
-    ]
-    return [hashlib.sha256(text.encode()).digest()[0] / 255 for text in texts]
 
 
 class Planted:
@@ -47,36 +37,32 @@ class Planted:
 
 
 def held_out(count=12):
-    fixed = [
-        Image.fromarray((np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8"))
-        for index in range(count)
-    ]
-    return with_images(fixed)
+    pixels = [(np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8") for index in range(count)]
+    return with_images(list(map(Image.fromarray, pixels)))
 
 
-def watched(
-    folder, truth="parts", *callbacks, rewards=RISES, rows=None, second=None, on_parting="warn", policy=None, **options
-):
-    """A trainer of four steps and its monitor."""
+def trainer_of(folder, rewards, *classes, policy=None, images=12, **options):
+    """A trainer of four steps that evaluates after each."""
     options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **EVALUATING, **options}
-    functions = [Planted(rewards, "reward"), words] if isinstance(rewards, tuple) else rewards
-    rows = held_out() if rows is None else rows
-    trainer = make_trainer(
-        policy or llava(), functions, with_images(COLOURS * 2), folder, callbacks=callbacks, evaluated=rows, **options
-    )
-    monitor = RewardMonitor(trainer, second or Planted(TRUTHS[truth], "truth"), on_parting=on_parting)
+    data = with_images(COLOURS * 2)
+    return make_trainer(policy or llava(), rewards, data, folder, *classes, evaluated=held_out(images), **options)
+
+
+def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
+    """Such a trainer and its monitor; by default the reward rises while the second measure falls."""
+    trainer = trainer_of(folder, rewards or [Planted(RISES, "reward"), words], **options)
+    monitor = RewardMonitor(trainer, second or Planted(PARTS, "truth"), on_parting=on_parting)
     trainer.add_callback(monitor)
     return trainer, monitor
 
 
 if __name__ == "__main__":
     out = Path(sys.argv[1])
-    for count in map(int, sys.argv[2:]):
-        policy = load_policy(out.parent / "policy")
-        trainer, watcher = watched(out / str(count), rows=held_out(count), policy=policy, max_steps=1)
+    for images in map(int, sys.argv[2:]):
+        trainer, _ = watched(out / str(images), images=images, policy=load_policy(out.parent / "policy"), max_steps=1)
         trainer.train()
     trainer.accelerator.end_training()
     # The trainer still holds the process group. Its threads must have ended when the interpreter ends, or one of them
     # may wait for the interpreter then, and the process aborts.
-    del trainer, watcher
+    del trainer, _
     gc.collect()
