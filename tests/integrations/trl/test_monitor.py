@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
+import multiprocessing
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,8 +14,19 @@ from integrations.trl import ResumeWeights, RewardMonitor, load_policy
 from reward import CombinedReward, MetricReward
 from reward.errors import ConfigError
 from tests.integrations.short_training import BOTH_TRAINERS, Stop, StopAfter, policy_in
-from tests.integrations.trl.watched import HOLDS, PARTS, RISES, Planted, held_out, trainer_of, watched, words
+from tests.integrations.trl.watched import (
+    HOLDS,
+    PARTS,
+    RISES,
+    Planted,
+    held_out,
+    train_as_one_of_two,
+    trainer_of,
+    watched,
+    words,
+)
 from tests.toys.json_lines import read_lines
+from tests.toys.loopback_http import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -135,11 +144,15 @@ def test_a_resumed_run_goes_on_with_its_history_and_transformers_keeps_the_best_
 
 def test_two_processes_keep_every_image_once(tmp_path):
     policy_in(tmp_path / "policy")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
-    command += ["tests.integrations.trl.watched", str(tmp_path / "two"), "1", "5"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr
+    fork = multiprocessing.get_context("forkserver")  # both are forked of one that has loaded the libraries
+    fork.set_forkserver_preload(["tests.integrations.trl.watched"])
+    settings = (free_port(), tmp_path / "two", [1, 5])
+    processes = [fork.Process(target=train_as_one_of_two, args=(rank, *settings)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(250)
+    assert [process.exitcode for process in processes] == [0, 0]
     for images in (1, 5):
         checks = read_lines(tmp_path / "two" / str(images) / "monitor.jsonl")
         assert [check["step"] for check in checks] == [0, 1]

@@ -1,15 +1,13 @@
-"""A training with a monitor and planted measures, in one process or several.
-
-python -m torch.distributed.run --nproc_per_node 2 -m tests.integrations.trl.watched FOLDER IMAGES ...
-"""
+"""A training with a monitor and planted measures, in one process or several."""
 
 from __future__ import annotations
 
 import gc
-import sys
+import os
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from integrations.trl import RewardMonitor, load_policy
@@ -56,9 +54,12 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
     return trainer, monitor
 
 
-if __name__ == "__main__":
-    out = Path(sys.argv[1])
-    for images in map(int, sys.argv[2:]):
+def train_as_one_of_two(rank: int, port: int, out: Path, counts: list[int]) -> None:
+    """A step of training for each number of held-out images, in one of two processes; the policy is beside `out`."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", ACCELERATE_USE_CPU="1")
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    for images in counts:
         trainer, _ = watched(out / str(images), images=images, policy=load_policy(out.parent / "policy"), max_steps=1)
         trainer.train()
     trainer.accelerator.end_training()
