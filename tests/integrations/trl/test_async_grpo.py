@@ -49,67 +49,54 @@ class NoTransfer:
         return lambda: None
 
 
-@pytest.fixture
-def vllm() -> Iterator[str]:
-    with serving(random_letters) as address:
-        yield address
+def tiny_policy(folder: Path) -> tuple[str, Any]:
+    """A Qwen2 in a folder, and its tokenizer."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=1, **sizes)
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder), tokenizer
 
 
-@pytest.fixture
-def train(vllm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def test_a_reward_of_a_service_and_one_in_the_worker_which_says_that_it_runs_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, async_rollout_worker
 
     monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda: True)
     monkeypatch.setattr(async_grpo_trainer, "get_peak_flops_per_device", lambda *arguments: 1e12)
     monkeypatch.setattr(async_grpo_trainer, "TREE_ATTENTION", "sdpa")
-    tokenizer = byte_tokenizer()
-    tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=1, **sizes)).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    rows = []
-    for number, image in enumerate(pictures(2)):
-        image.save(tmp_path / f"{number}.png")
-        rows.append({"prompt": [{"role": "user", "content": "Describe it."}], "image": str(tmp_path / f"{number}.png")})
-
-    def run(reward: Any) -> list[dict[str, Any]]:
-        config = AsyncGRPOConfig(
-            output_dir=str(tmp_path / "out"),
-            max_steps=2,
-            num_generations=2,
-            max_completion_length=6,
-            token_budget=128,
-            vllm_server_base_url=vllm,
-            dtype="float32",
-            use_cpu=True,
-            bf16=False,
-            report_to="none",
-            logging_steps=1,
-            save_strategy="no",
-        )
+    images = [tmp_path / f"{number}.png" for number in range(2)]
+    for image, picture in zip(images, pictures(2), strict=True):
+        picture.save(image)
+    asked = [{"role": "user", "content": "Describe it."}]
+    rows = [{"prompt": asked, "image": str(image)} for image in images] * 4
+    model, tokenizer = tiny_policy(tmp_path / "policy")
+    sizes = {"max_steps": 2, "num_generations": 2, "max_completion_length": 6, "token_budget": 128}
+    quiet = {"report_to": "none", "logging_steps": 1, "save_strategy": "no"}
+    with serving(random_letters) as vllm, loopback_service("--metric", "length") as service:
         trainer = AsyncGRPOTrainer(
-            model=str(tmp_path),
-            reward_funcs=[reward],
-            args=config,
-            train_dataset=Dataset.from_list(rows * 4),
+            model=model,
+            reward_funcs=[RemoteReward(service.url, "length", name="remote"), MetricReward("vela", name="here")],
+            args=AsyncGRPOConfig(
+                str(tmp_path / "out"),
+                vllm_server_base_url=vllm,
+                dtype="float32",
+                use_cpu=True,
+                bf16=False,
+                **sizes,
+                **quiet,
+            ),
+            train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             weight_transfer=NoTransfer(),
         )
         trainer.train()
-        return [entry for entry in trainer.state.log_history if "reward" in entry]
-
-    return run
-
-
-def test_with_a_service_it_runs_to_the_end(train: Any) -> None:
-    with loopback_service("--metric", "vela", "--devices", "cpu") as service:
-        logs = train(RemoteReward(service.url, "vela", name="remote"))
+    logs = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert len(logs) == 2
-    assert all(0 < entry["rewards/remote"] < 1 for entry in logs)
-
-
-def test_a_reward_in_the_worker_says_that_it_runs_on_the_cpu(train: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    logs = train(MetricReward("vela", name="here"))
-    assert len(logs) == 2
-    assert all(0 < entry["rewards/here"] < 1 for entry in logs)
+    for entry in logs:
+        assert entry["rewards/remote"] >= 1  # words
+        assert 0 < entry["rewards/here"] < 1
     assert "GPUs are hidden from this process" in capfd.readouterr().err

@@ -10,39 +10,36 @@ from integrations.trl.parting import judge
 RISING, FALLING = [0.1, 0.2, 0.3, 0.4, 0.5], [0.7, 0.8, 0.8, 0.7, 0.6]
 
 
-def measures(reward, truth, *, images=50, noise=0.05):
+def measures(reward, truth, *, images=50):
     """Both measures of each image at each check, around these means."""
-    draws = np.random.default_rng(0).normal(0, noise, (2, len(reward), images))
+    draws = np.random.default_rng(0).normal(0, 0.05, (2, len(reward), images))
     return [
-        [{str(image): value for image, value in enumerate(mean + row)} for mean, row in zip(means, rows, strict=True)]
-        for means, rows in zip((reward, truth), draws, strict=True)
+        [dict(enumerate(mean + row)) for mean, row in zip(*each, strict=True)]
+        for each in zip((reward, truth), draws, strict=True)
     ]
 
 
-def only(values, kept):
-    return [{image: value for image, value in check.items() if int(image) in kept(step)} for step, check in values]
+def only(values, images):
+    return {image: value for image, value in values.items() if image in images}
 
 
-def test_reward_up_and_truth_down_have_parted():
-    verdict = judge(*measures(RISING, FALLING))
-    assert verdict.parted
-    assert verdict.best in (1, 2)
-    assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
-    assert verdict.second.value.high < -0.15
-    assert verdict.reward.value.low > 0.15
-    assert verdict.second.images == 50
-    tenfold = [
-        [{image: 10 * value for image, value in check.items()} for check in each] for each in measures(RISING, FALLING)
-    ]
-    assert judge(*tenfold).parted  # on any scale
+def test_reward_up_and_truth_down_have_parted_on_any_scale():
+    for scale in (1, 10):
+        verdict = judge(
+            *([{k: scale * v for k, v in check.items()} for check in each] for each in measures(RISING, FALLING))
+        )
+        assert verdict.parted
+        assert verdict.best in (1, 2)
+        assert verdict.second.value.value == pytest.approx(-0.2 * scale, abs=0.03 * scale)
+        assert verdict.second.value.high < -0.15 * scale
+        assert verdict.reward.value.low > 0.15 * scale
+        assert verdict.second.images == 50
 
 
 @pytest.mark.parametrize(
     ("reward", "truth"),
     [
-        (RISING, RISING),
         (RISING, [0.5] * 5),
-        ([0.5] * 5, [0.5] * 5),
         (RISING, [0.7, 0.8, 0.8, 0.8, 0.6]),  # one check alone
         (RISING, [0.7, 0.8, 0.6, 0.8, 0.8]),  # it came back
         (RISING[:1], FALLING[:1]),
@@ -56,10 +53,9 @@ def test_other_runs_have_not(reward, truth):
 def test_few_images_or_missing_values_are_never_parted():
     assert not judge(*measures(RISING, FALLING, images=9)).parted
     rewards, truths = measures(RISING, FALLING, images=30)
-    rewards = only(enumerate(rewards), lambda step: range(0, 30, 2))
+    rewards = [only(check, range(0, 30, 2)) for check in rewards]
     assert judge(rewards, truths).parted  # 15 images are left
-    truths = only(enumerate(truths), lambda step: range(0, 30, 4))
-    assert not judge(rewards, truths).parted
+    assert not judge(rewards, [only(check, range(0, 30, 4)) for check in truths]).parted
     assert not judge([{}] * 3, [{}] * 3).parted
 
 
@@ -67,16 +63,19 @@ def test_few_images_or_missing_values_are_never_parted():
 def test_a_check_at_which_only_easy_images_had_a_score_is_compared_on_those(scored):
     """Its mean is the highest of all, and with three images the rule could never have spoken again."""
     rewards, truths = measures(RISING, FALLING)
-    truths = [{image: value + 0.5 * (int(image) < 20) for image, value in check.items()} for check in truths]
-    truths = only(enumerate(truths), lambda step: range(50) if step else range(scored))
-    verdict = judge(rewards, truths)
+    truths = [{image: value + 0.5 * (image < 20) for image, value in check.items()} for check in truths]
+    verdict = judge(rewards, [only(truths[0], range(scored)), *truths[1:]])
     assert verdict.parted
     assert verdict.best in (1, 2)
     assert verdict.second.images == 50
     assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
 
 
-def share_called_parted(truth, images, correlation, runs=40):
+STEPS = np.arange(21)
+LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
+
+
+def share_called_parted(truth, correlation, images=50, runs=40):
     """Of runs of 20 checks whose reward rises; the noise of an image goes on from check to check."""
     random, parted = np.random.default_rng(0), 0
     for _ in range(runs):
@@ -89,13 +88,8 @@ def share_called_parted(truth, images, correlation, runs=40):
     return parted / runs
 
 
-STEPS = np.arange(21)
-LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("correlation", [0.0, 0.8])
-def test_simulated_runs_give_few_false_alarms_and_find_large_falls(correlation):
+def test_simulated_runs_give_few_false_alarms_and_find_large_falls():
     rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)
-    assert share_called_parted(0 * STEPS, 50, correlation) <= 0.09
-    assert share_called_parted(rise - 0.1 * fall, 50, correlation) >= 0.9
+    assert share_called_parted(0 * STEPS, correlation=0.8) <= 0.09
+    assert share_called_parted(rise - 0.1 * fall, correlation=0.8) >= 0.9

@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 import torch
 import trl
-from datasets import Dataset, Image
+from datasets import Dataset
 from trl.data_utils import unpair_preference_dataset
 from trl.trainer import kto_trainer
 
@@ -26,18 +26,15 @@ CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the 
 
 @pytest.fixture
 def rows() -> Dataset:
-    columns = {"image": COLOURS, "candidates": [CAPTIONS] * 4, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 4}
-    return Dataset.from_dict(columns).cast_column("image", Image())
+    return Dataset.from_dict({"image": COLOURS, "candidates": [CAPTIONS] * 4, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 4})
 
 
-def trained(kind: str, data: Any, folder: Path, evaluated: Any, **options: Any) -> list[dict[str, float]]:
-    """Two steps; gives the log, after a check that the policy has changed and every row was used."""
+def trained(kind: str, data: Any, folder: Path, evaluated: Any = None, **options: Any) -> list[dict[str, float]]:
+    """Two steps; gives the log, after a check that the policy has changed."""
     model, processor = policy_in(folder / "policy")
-    defaults = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "max_length": None}
-    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no"}
-    config = getattr(trl, f"{kind}Config")(
-        output_dir=str(folder), use_cpu=True, bf16=False, gradient_checkpointing=False, **defaults, **quiet, **options
-    )
+    options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "max_length": None, **options}
+    options |= {"report_to": "none", "disable_tqdm": True, "logging_steps": 1, "save_strategy": "no", "use_cpu": True}
+    config = getattr(trl, f"{kind}Config")(str(folder), bf16=False, gradient_checkpointing=False, **options)
     trainer = getattr(trl, f"{kind}Trainer")(
         model=model, args=config, train_dataset=data, eval_dataset=evaluated, processing_class=processor
     )
@@ -66,63 +63,46 @@ def test_kto_and_sft_take_them_as_the_page_says(rows: Dataset, tmp_path: Path) -
     assert [message["role"] for message in pairs[0]["prompt"]] == ["system", "user"]
     data = unpair_preference_dataset(pairs)
     assert (len(data), sum(data["label"])) == (16, 8)
-    assert all(entry["loss"] > 0 for entry in trained("KTO", data, tmp_path, None, loss_type="apo_zero_unpaired"))
+    assert all(entry["loss"] > 0 for entry in trained("KTO", data, tmp_path, loss_type="apo_zero_unpaired"))
     best = pairs.remove_columns("rejected").rename_column("chosen", "completion")
-    logs = trained("SFT", best, tmp_path, None)
+    logs = trained("SFT", best, tmp_path)
     assert logs[1]["loss"] < logs[0]["loss"]
 
 
 def test_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(DataError, match="no column 'rewards' of scores"):
-        make_preference_dataset(rows.remove_columns("rewards"))
-    captions = [*[CAPTIONS] * 3, ["a star", "A star."] * 2]
+    captions = [*[CAPTIONS] * 2, ["a star", "A star."] * 2, [*CAPTIONS[:3], "the <image> square"]]
     data = make_preference_dataset(rows.remove_columns("candidates").add_column("candidates", captions))
-    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(0.9, 0.1)] * 3
+    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(0.9, 0.1), (0.9, 0.1), (0.6, 0.1)]
     assert "1 images left out: only one caption once repetitions are left out" in caplog.text
-
-
-ANSWER = {"role": "assistant", "content": "A star."}
+    assert "1 captions left out: with a placeholder of a chat template" in caplog.text  # at which the trainer stops
 
 
 @pytest.mark.parametrize(
-    ("asked", "prompt"),
+    ("asked", "message"),
     [
-        ([{"role": "user", "content": "What is it?"}, ANSWER], "What is it?"),
-        ([{"role": "user", "content": "<image>\nWhat is it?"}], "What is it?"),
-        ([{"from": "human", "value": "<image>\nWhat is it?"}, {"from": "gpt", "value": "A star."}], "What is it?"),
-        ([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}], "What is it?"),
-        ([{"role": "user", "content": "What is <image>?"}], "its image comes first"),
-        ([{"role": "user", "content": "<image><image> What is it?"}], "shows 2 images"),
-        ([{"role": "user", "content": "<|image_pad|> What is it?"}], "placeholder of a chat template"),
-        ([ANSWER], "needs a turn of the user"),
+        ("What is <image>?", "its image comes first"),
+        ("<image><image> What is it?", "shows 2 images"),
+        ("<|image_pad|> What is it?", "placeholder of a chat template"),
     ],
 )
-def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset, asked: Any, prompt: str) -> None:
-    data = rows.add_column("chat", [asked] * len(rows))
-    if prompt == "What is it?":
-        made = make_preference_dataset(data, prompt_column="chat")
-        assert made[0]["prompt"] == [{"role": "user", "content": prompt}]
-    else:
-        with pytest.raises(InvalidSampleError, match=prompt):
-            make_preference_dataset(data, prompt_column="chat")
+def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset, asked: str, message: str) -> None:
+    def pairs(text: str) -> Dataset:
+        chat = [{"role": "user", "content": text}, {"role": "assistant", "content": "A star."}]
+        return make_preference_dataset(rows.add_column("chat", [chat] * len(rows)), prompt_column="chat")
+
+    assert pairs("<image>\nWhat is it?")[0]["prompt"] == [{"role": "user", "content": "What is it?"}]
+    with pytest.raises(InvalidSampleError, match=message):
+        pairs(asked)
 
 
-@pytest.mark.parametrize("token", ["<image>", "<|image_pad|>", "<|vision_end|>", "<start_of_image>"])
-def test_captions_with_a_placeholder_are_left_out(rows: Dataset, token: str, caplog: Any) -> None:
-    """The trainer takes it for an image that is not there, and stops."""
-    columns = {**rows.to_dict(), "candidates": [[*CAPTIONS[:3], f"the {token} square"]] * 4}
-    data = make_preference_dataset(Dataset.from_dict(columns).cast_column("image", Image()))
-    assert token not in str(data.remove_columns("images").to_list())
-    assert "4 captions left out: with a placeholder of a chat template" in caplog.text
-    alone = Dataset.from_dict({"image": COLOURS[:1], "candidates": [[f"the {token} square"]], "rewards": [[1.0]]})
-    with pytest.raises(DataError, match="left out: 1 captions with a placeholder"):
-        make_preference_dataset(alone)
-
-
-def test_the_policy_sees_the_picture_that_was_scored() -> None:
+def test_the_policy_sees_the_picture_that_was_scored(rows: Dataset) -> None:
     grey = PIL.Image.fromarray(np.full((4, 4), 30_000, np.uint16))
-    cells = [grey, PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)), PIL.Image.new("RGB", (4, 4), "red")]
-    given = Dataset.from_dict({"image": cells, "candidates": [CAPTIONS] * 3, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 3})
-    data = make_preference_dataset(given)
+    cells = [grey, PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)), *COLOURS[:2]]
+    data = make_preference_dataset(Dataset.from_dict({**rows.remove_columns("image").to_dict(), "image": cells}))
     shown = [row["images"][0].convert("RGB").getpixel((0, 0)) for row in data]
-    assert shown == [(117,) * 3, (255,) * 3, (255, 0, 0)]
+    assert shown == [(117,) * 3, (255,) * 3, (255, 0, 0), (0, 128, 0)]
+
+
+def test_data_without_scores_are_refused(rows: Dataset) -> None:
+    with pytest.raises(DataError, match="no column 'rewards' of scores"):
+        make_preference_dataset(rows.remove_columns("rewards"))

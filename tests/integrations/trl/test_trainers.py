@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 
 import pytest
 import trl
-from datasets import Dataset, Features, Image, List, Value
+from datasets import Dataset
 from packaging.version import Version
 
 from integrations.trl import make_prompt_dataset
-from reward import CombinedReward, LengthReward, RepetitionReward
+from reward import AsyncReward, CombinedReward, TournamentReward
+from reward.judges import ScriptedJudge
 from reward.rewards.metric_reward import MetricReward
-from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train
+from tests.integrations.short_training import BOTH_TRAINERS, COLOURS, train, with_images
 from tests.toys.toy_scorer import ToyScorer
 
 pytestmark = pytest.mark.slow
@@ -20,8 +23,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def rows():
-    features = Features({"picture": Image(), "refs": List(Value("string"))})
-    return Dataset.from_dict({"picture": COLOURS, "refs": [["A red star."], ["Green."], [], None]}, features)
+    return Dataset.from_dict({"picture": COLOURS, "refs": [["A red star."], ["Green."], [], None]})
+
+
+@pytest.fixture(scope="module")
+def data(rows):
+    return make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
 
 
 class Recorder(ToyScorer):
@@ -36,13 +43,11 @@ class Recorder(ToyScorer):
         return super().score(samples, **options)
 
 
-@pytest.mark.parametrize(("trainer_class", "config"), BOTH_TRAINERS)
-def test_conversational_prompts_with_images(trainer_class, config, rows, tmp_path):
+@pytest.mark.parametrize("classes", BOTH_TRAINERS)
+def test_conversational_prompts_with_images(classes, data, tmp_path):
     scorer = Recorder()
     reward = MetricReward(scorer, name="caption", weights={"brev": 1})
-    data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
-    logs = train([reward], data, tmp_path, trainer_class, config, beta=0.0, log_completions=True)
-    for entry in logs:
+    for entry in train([reward], data, tmp_path, *classes, beta=0.0, log_completions=True):
         assert float(entry["rewards/caption/mean"]) == pytest.approx(float(entry["caption/brevity"]), abs=1e-5)
         assert 0 <= float(entry["caption/colour"]) <= 1
         assert float(entry["caption/unscored"]) == 0
@@ -52,60 +57,65 @@ def test_conversational_prompts_with_images(trainer_class, config, rows, tmp_pat
     assert all(sample.references == known[sample.image.getpixel((0, 0))] for sample in scorer.samples)
 
 
-def test_plain_prompts_with_the_image_in_a_column_for_the_reward_only(rows, tmp_path):
-    scorer = Recorder()
-    reward = MetricReward(scorer, name="caption", image_column="picture", references_column="refs")
-    data = rows.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
-    logs = train([reward], data, tmp_path)
-    assert all(float(entry["caption/unscored"]) == 0 for entry in logs)
-    assert scorer.samples
-    assert all(sample.image.size == (32, 32) for sample in scorer.samples)
-
-
-def test_aspects_as_rewards_of_their_own_share_a_forward_pass(rows, tmp_path):
-    scorer = Recorder()
-    rewards = MetricReward(scorer, name="caption").aspects()
-    data = make_prompt_dataset(rows, "Describe it", image_column="picture")
-    options = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [2.0, 1.0]}
-    logs = train(list(rewards), data, tmp_path, **options)
-    assert all({"rewards/caption_colour/mean", "rewards/caption_brevity/mean"} <= set(entry) for entry in logs)
-    assert len(scorer.calls) == 2  # one per step, for two rewards
-
-
-def test_rows_without_an_image_are_left_out_with_a_counted_warning(rows, tmp_path, caplog):
-    reward = MetricReward(Recorder(), name="caption", image_column="picture")
+def test_plain_prompts_with_the_image_for_the_reward_only_and_rows_without_one(rows, tmp_path, caplog):
+    reward = MetricReward(scorer := Recorder(), name="caption", image_column="picture")
     plain = rows.map(lambda row, i: {"picture": None if i < 2 else row["picture"]}, with_indices=True)
-    data = plain.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
+    plain = plain.add_column("prompt", ["USER: Describe it ASSISTANT:"] * len(rows))
     with caplog.at_level(logging.WARNING, "reward.rewards.metric_reward"):
-        logs = train([reward], data, tmp_path)
+        logs = train([reward], plain, tmp_path)
+    assert {sample.image.size for sample in scorer.samples} == {(32, 32)}
     assert sum(float(entry["caption/unscored"]) for entry in logs) == pytest.approx(1.0)  # half of two steps' rows
     assert reward.failures["no image"] == 4
     assert "so far: no image" in caplog.text
 
 
+def test_aspects_share_a_forward_pass_and_a_combination_logs_its_parts(data, tmp_path):
+    aspects = MetricReward(scorer := Recorder(), name="caption").aspects()
+    parts = [MetricReward(ToyScorer(), name="toy"), MetricReward("length", name="words")]
+    both = CombinedReward(parts, weights=[1, 0.25], name="both")
+    options = {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [2.0, 1.0, 1.0]}
+    for entry in train([*aspects, both], data, tmp_path, **options):
+        assert {"rewards/caption_colour/mean", "rewards/caption_brevity/mean", "both/unscored"} <= set(entry)
+        expected = (float(entry["both/toy"]) + 0.25 * float(entry["both/words"])) / 1.25
+        assert float(entry["rewards/both/mean"]) == pytest.approx(expected, abs=1e-6)
+    assert len(scorer.calls) == 2  # one per step, for two rewards
+
+
 @pytest.mark.skipif(Version(trl.__version__) < Version("1.10"), reason="TRL before 1.10 takes no streams")
 def test_a_stream_of_several_images_a_row(rows, tmp_path):
-    pairs = Features({"images": List(Image()), "refs": List(Value("string"))})
-    stream = Dataset.from_dict({"images": [[image, image] for image in rows["picture"]], "refs": rows["refs"]}, pairs)
-    data = make_prompt_dataset(stream.to_iterable_dataset(), lambda row: f"Describe it {len(row['refs'] or [])}")
+    pairs = Dataset.from_dict({"images": [[image, image] for image in rows["picture"]], "refs": rows["refs"]})
+    stream = make_prompt_dataset(pairs.to_iterable_dataset(), lambda row: f"Describe it {len(row['refs'] or [])}")
     seen = []
 
     def words(completions, images, references, **_):
         seen.extend(zip(images, references, strict=True))
         return [float(len(completion[0]["content"].split())) for completion in completions]
 
-    train([words], data, tmp_path)
+    train([words], stream, tmp_path)
     assert all(len(images) == 2 for images, _ in seen)
     assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}
 
 
-def test_a_nested_combination_logs_its_parts(rows, tmp_path):
-    toy = MetricReward(ToyScorer(), name="toy")
-    both = CombinedReward([toy.aspect("brev"), RepetitionReward(n=1)], "harmonic", name="both")
-    brief = CombinedReward([both, LengthReward(high=3, margin=6)], "product", name="brief")
-    nested = CombinedReward([brief, MetricReward("length", name="words")], weights=[1, 0.25], name="nested")
-    data = make_prompt_dataset(rows, "Describe it", image_column="picture", references_column="refs")
-    for entry in train([nested], data, tmp_path, scale_rewards="batch"):
-        expected = (float(entry["nested/brief"]) + 0.25 * float(entry["nested/words"])) / 1.25
-        assert float(entry["reward"]) == pytest.approx(expected, abs=1e-6)
-        assert {"brief/both", "both/toy_brevity", "both/repetition", "nested/unscored"} <= set(entry)
+def likes_letters(question):
+    first, second = map(len, re.search(r"1:\n> (.*?)\n\nCaption 2:\n> (.*?)\n\nWhich", question.text).groups())
+    return {"0": 0.8} if first == second else {"1": 0.8} if first > second else {"2": 0.8}
+
+
+def test_asynchronous_rewards_overlap_and_the_groups_of_the_trainer_are_those_of_a_tournament(tmp_path):
+    """Each of the two rewards waits for the other, so that the run ends only if both are asked at the same time."""
+    together, threads = threading.Barrier(2, timeout=60), set()
+
+    def waits(completions, **_):
+        threads.add(threading.get_ident())
+        together.wait()
+        return [1.0] * len(completions)
+
+    duel = TournamentReward(ScriptedJudge(distribution=likes_letters), max_comparisons=4, name="duel")
+    rewards = [AsyncReward(waits), AsyncReward(waits), duel]
+    sizes = {"per_device_train_batch_size": 8, "num_generations": 4}  # two images a step, four captions each
+    for entry in train(rewards, with_images(COLOURS), tmp_path, **sizes):
+        assert float(entry["rewards/duel/mean"]) == pytest.approx(float(entry["duel/win_rate"]), abs=1e-5)
+        assert float(entry["rewards/duel/std"]) > 0.05
+        assert float(entry["duel/unscored"]) == 0
+    assert threading.get_ident() not in threads
+    assert 2 * 4 <= duel.tournament.judge.judge.usage.answered <= 2 * 4 * 2 * 2  # at most 4 a group, in both orders
