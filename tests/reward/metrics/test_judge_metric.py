@@ -18,7 +18,6 @@ from reward.metrics.judge_metric.items import read_questions, read_rubric, weigh
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
 from reward.scoring import score_dataset
-from tests.contract import ScorerContract
 from tests.reward.service.in_process import App
 from tests.toys.fake_service import fake_service
 from tests.toys.json_lines import read_lines
@@ -28,7 +27,6 @@ from tests.toys.toy_judges import RecordingJudge, llava, pictures, plain_inputs,
 
 RED = Image.new("RGB", (16, 16), "red")
 RUBRIC = [{"criterion": "It names the dog.", "weight": 3}, "It is short."]
-QUESTIONS = [{"question": "What runs?", "answer": "dog", "choices": ["cat", "dog"]}]
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_yes_judge(tmp_path_factory.mktemp("judge"))
 
 
-@pytest.mark.slow
-class TestJudge(ScorerContract):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def scorer(cls, folder: Path) -> JudgeScorer:
-        return load_scorer("judge", folder, device="cpu", max_characters=300)  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize(
     ("answer", "options", "expected"),
     [
-        ("4", {}, 0.75),
         ("**Score:** 4/5, for 2 of 3 dogs", {}, 0.75),
         ("I count 3 dogs.\nFinal score: **2**", {"pattern": "Final score: {number}"}, 0.25),
         ("<score> 2.5 </score>", {"pattern": r"<score>\s*([\d.]+)"}, 0.375),
@@ -64,24 +53,20 @@ class TestJudge(ScorerContract):
 def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer: Any, options: Any, expected: Any) -> None:
     scorer = JudgeScorer(RecordingJudge(answer), **{"prompt": "Rate it: {caption}", "scale": "1:5", **options})
     table = scorer.score(RED, "A dog.")
-    if isinstance(expected, str):
-        assert expected in table.errors[0]
-    else:
-        assert table.scores.tolist() == [[expected]]
+    assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("Yes", 1.0),
         ("**No**, it is a cat.", 0.0),
         ("Hm.\nAnswer: yes.", 1.0),
         ("Yes or no?\nNo", 0.0),
-        ("Yes.\nNo.", None),
-        ("Maybe", None),
+        ("Yes.\nNo.", "not one of Yes, No"),
+        ("Maybe", "not one of Yes, No"),
     ],
 )
-def test_without_log_probabilities_the_word_that_is_written_counts(written: str, expected: float | None) -> None:
+def test_without_log_probabilities_the_word_that_is_written_counts(written: str, expected: Any) -> None:
     def none(question: Question) -> Any:
         raise JudgeError("the server gave no log probabilities")
 
@@ -89,22 +74,19 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written: str,
     scorer = JudgeScorer(judge, prompt="yes")
     for _ in range(2):
         table = scorer.score(RED, "A dog.")
-        assert table.scores[0] == [expected] if expected is not None else "not one of Yes, No" in table.errors[0]
+        assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     assert len(judge.asked) == 3  # the second time it is asked for the word at once
     assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0]  # it is made of them
 
 
-def test_five_lines_of_the_users_yaml_ask_a_published_judge(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(
-        'ask: "Score this caption: {caption}"\npattern: "Score: {number}"\nscale: 1:5\nsystem: ""\nquote: false\n'
-    )
+def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text('ask: "Score it: {caption}"\npattern: "Score: {number}"\nscale: 1:5\nsystem: ""\nquote: false\n')
     judges = [RecordingJudge("I see. Score: 4"), RecordingJudge("Score: 2"), RecordingJudge("None.")]
-    scorer = JudgeScorer(judges[:2], prompt=tmp_path / "mine.yaml")
-    assert scorer.score(RED, "A dog.").scores.tolist() == [[0.5]]  # the mean of 0.75 and 0.25
-    assert judges[0].asked[0].turns() == [("user", "Score this caption: A dog.")]
-    assert "holds no number" in JudgeScorer(judges, prompt=tmp_path / "mine.yaml").score(RED, "A dog.").errors[0]
-    blind = JudgeScorer(judges[1], prompt=tmp_path / "mine.yaml", sees_image=False, scale="0:10")
-    assert blind.score(["A dog."]).scores.tolist() == [[0.2]]
+    assert JudgeScorer(judges[:2], prompt=mine).score(RED, "A dog.").scores == 0.5  # the mean of 0.75 and 0.25
+    assert judges[0].asked[0].turns() == [("user", "Score it: A dog.")]
+    assert "holds no number" in JudgeScorer(judges, prompt=mine).score(RED, "A dog.").errors[0]
+    assert JudgeScorer(judges[1], prompt=mine, sees_image=False, scale="0:10").score(["A dog."]).scores == 0.2
     assert judges[1].asked[-1].image is None
 
 
@@ -115,30 +97,26 @@ def test_five_lines_of_the_users_yaml_ask_a_published_judge(tmp_path: Path) -> N
         ({"scale": "1:5"}, {}, "lacks the field 'ask'"),
         ("Rate it: {caption}", {}, "for a question that is answered by Yes or No write read: yes"),
         ("Rate it: {caption}", {"scale": "5:1"}, "'scale' must be the lowest and the highest grade"),
-        ("Rate it: {caption}", {"scale": "1:5", "pattern": "Score:"}, "pattern must hold {number}"),
+        ("Rate it: {caption}", {"scale": "1:5", "pattern": "Score:"}, r"pattern must hold \{number\}"),
         ("Rate it: {caption}", {"scale": "1:5", "pattern": "(["}, "no regular expression"),
-        ({"ask": "Rate it.", "scale": "1:5"}, {}, "must hold {candidate} exactly once"),
+        ({"ask": "Rate it.", "scale": "1:5"}, {}, r"must hold \{candidate\} exactly once"),
         ({"ask": "{caption}", "read": "digit", "scale": "0:100"}, {}, "needs a scale of single digits"),
-        ("absent.yaml", {}, "cannot be read"),
     ],
 )
 def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt: Any, options: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message.replace("{", r"\{").replace("}", r"\}")):
+    with pytest.raises(ConfigError, match=message):
         AskPrompt.of(prompt, **options)
 
 
 RUBRICS: list[Any] = [
-    ["a", "b"],
     "- a\n- b",
     "1. a\n\n2) b\n",
     '["a", "b"]',
     {"a": 1, "b": 1},
     [["a", 1], ("b", 1.0)],
-    [{"text": "a", "weight": 1}, {"criterion": "b"}],
-    [{"title": "A", "description": "a", "weight": 1}, {"title": "b", "points": 1}],
+    [{"title": "A", "description": "a", "weight": 1}, {"criterion": "b", "points": "1"}],
     {"criterion": ["a", "b"], "weight": [1, 1]},
     {"rubric": ["a", "b"]},
-    json.dumps([{"criterion": "a", "weight": "1"}, "b"]),
 ]
 
 
@@ -147,23 +125,26 @@ def test_criteria_in_the_forms_that_people_have(cell: Any) -> None:
     assert [(item.text, item.weight) for item in read_rubric(cell)] == [("a", 1.0), ("b", 1.0)]
 
 
+CHOICES = ["cat", "dog"]
+
+
 @pytest.mark.parametrize(
-    ("fields", "text", "answer", "letters"),
+    ("fields", "text", "answer"),
     [
-        ({"question": "q", "answer": "dog"}, "q", "dog", None),
-        ({"question": "q", "answer": "B", "choices": ["cat", "dog"]}, "q\nA. cat\nB. dog", "B", "AB"),
-        ({"question": "q", "answer": "Dog", "options": ["cat", "dog"]}, "q\nA. cat\nB. dog", "B", "AB"),
-        ({"question": "q", "answer": 1, "choices": ["cat", "dog"]}, "q\nA. cat\nB. dog", "B", "AB"),
-        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, "q\nA. cat\nB. dog", "B", "AB"),
-        ({"question": "q\nA. cat\nB. dog", "answer": "B"}, "q\nA. cat\nB. dog", "B", "AB"),
-        ({"question": "q", "answer": "yes"}, "q\nA. Yes\nB. No", "A", "AB"),
-        ({"question": "q", "answer": False}, "q\nA. Yes\nB. No", "B", "AB"),
+        ({"question": "q", "answer": "dog"}, "q", "dog"),
+        ({"question": "q", "answer": "B", "choices": CHOICES}, "q\nA. cat\nB. dog", "B"),
+        ({"question": "q", "answer": "Dog", "options": CHOICES}, "q\nA. cat\nB. dog", "B"),
+        ({"question": "q", "answer": 1, "choices": CHOICES}, "q\nA. cat\nB. dog", "B"),
+        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, "q\nA. cat\nB. dog", "B"),
+        ({"question": "q\nA. cat\nB. dog", "answer": "B"}, "q\nA. cat\nB. dog", "B"),
+        ({"question": "q", "answer": "yes"}, "q\nA. Yes\nB. No", "A"),
+        ({"question": "q", "answer": False}, "q\nA. Yes\nB. No", "B"),
     ],
 )
-def test_questions_in_the_forms_that_people_have(fields: Any, text: str, answer: str, letters: str | None) -> None:
+def test_questions_in_the_forms_that_people_have(fields: Any, text: str, answer: str) -> None:
     for cell in ([fields], json.dumps([fields]), {name: [value] for name, value in fields.items()}):
         (item,) = read_questions(cell)
-        assert (item.text, item.answer, item.letters) == (text, answer, letters)
+        assert (item.text, item.answer, item.letters) == (text, answer, "AB" if "\n" in text else None)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +153,11 @@ def test_questions_in_the_forms_that_people_have(fields: Any, text: str, answer:
         (read_rubric, None, "the row has no rubric; write"),
         (read_rubric, 3, r'must be a list, got 3; write \["It names the dog."'),
         (read_rubric, ["a", " "], "item 2 has no text"),
-        (read_rubric, [{"weight": 2}], "item 1 has no text"),
         (read_rubric, [{"criterion": "a", "weight": "much"}], "has the weight 'much', which is no number"),
         (read_rubric, [{"criterion": "a", "weight": -1}], "nothing with a weight above 0"),
-        (read_rubric, [], "nothing with a weight above 0"),
         (read_questions, ["What runs?"], "item 1 is 'What runs"),
         (read_questions, [{"question": "What runs?"}], "has no answer"),
         (read_questions, [{"question": "q", "answer": "E", "choices": ["a"]}], "'E', which is none of its choices"),
-        (read_questions, "What runs?", "questions must be a list"),
     ],
 )
 def test_wrong_cells_are_refused_with_the_right_form(read: Any, cell: Any, message: str) -> None:
@@ -187,32 +165,52 @@ def test_wrong_cells_are_refused_with_the_right_form(read: Any, cell: Any, messa
         read(cell)
 
 
+def next_words(judge: LocalJudge, asked: Question, *words: str) -> list[float]:
+    """The probabilities of the next token by a plain forward pass."""
+    processor = judge.writer.processor
+    found = plain_pass(judge.model, **plain_inputs(processor, asked))
+    return found[processor.tokenizer.convert_tokens_to_ids(list(words))].tolist()
+
+
 def test_a_rubric_is_the_weighted_share_of_plain_forward_passes(folder: Path) -> None:
     scorer: Any = load_scorer("rubric", folder, device="cpu")
-    network, processor = scorer.judge.model, scorer.judge.writer.processor
-    yes, no = processor.tokenizer.convert_tokens_to_ids(["Yes", "No"])
-    captions, rubric = ["A dog runs.", "Two cats."], read_rubric([*RUBRIC, ["It tells of a cat.", -1]])
-    expected = []
-    for caption in captions:
-        shares = []
-        for item in rubric:
+    rubric, expected, rows = [*RUBRIC, ["It tells of a cat.", -1]], [], []
+    for caption in ("A dog runs.", "Two cats."):
+        shares, items = [], read_rubric(rubric)
+        for item in items:
             text = scorer.prompt.ask.replace("{candidate}", f"> {caption}").replace("{criterion}", item.text)
-            found = plain_pass(network, **plain_inputs(processor, Question(text, RED, system=scorer.prompt.system)))
-            shares.append(float(found[yes] / (found[yes] + found[no])))
-        expected.append(weighted_share(rubric, shares))
-    rows = [{"image": RED, "caption": caption, "criteria": [list(item[:2]) for item in rubric]} for caption in captions]
+            yes, no = next_words(scorer.judge, Question(text, RED, system=scorer.prompt.system), "Yes", "No")
+            shares.append(yes / (yes + no))
+        expected.append(weighted_share(items, shares))
+        rows.append({"image": RED, "caption": caption, "criteria": rubric})
     assert scorer.score(rows).column("met") == pytest.approx(expected, abs=1e-3)
     assert expected[0] != pytest.approx(expected[1], abs=1e-3)
+
+
+def test_vqascore_is_the_probability_of_yes_of_a_plain_forward_pass() -> None:
+    network, processor = llava([("Y", "e"), ("Ye", "s"), ("N", "o")])
+    bias = torch.zeros(network.lm_head.out_features)
+    bias[processor.tokenizer.convert_tokens_to_ids(["Yes", "No"])] = 12.0
+    network.lm_head.bias = torch.nn.Parameter(bias)
+    scorer = VqaScorer(LocalJudge(network, processor))
+    samples = [CaptionSample(text, image) for image in pictures(2) for text in ("A star.", "Two dogs run.")]
+    expected = []
+    for sample in samples:
+        text = scorer.prompt.ask.replace("{candidate}", f"> {sample.candidate}")
+        asked = Question(text, sample.image, system=scorer.prompt.system)
+        expected += next_words(scorer.judge, asked, "Yes")  # type: ignore[arg-type]
+    assert scorer.score(samples).column("vqascore") == pytest.approx(expected, abs=1e-3)
+    assert len(set(np.round(expected, 4))) == 4
+    judge = RecordingJudge(distribution={"Yes": 0.004, "No": 0.005})
+    assert "Yes, No a probability of 0.009" in VqaScorer(judge).score(samples[:1]).errors[0]
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ('{"score": 85, "reason": "Both name a star."}', 0.85),
         ('Sure: {"reason": "", "score": 7.5} That is it.', 0.075),
         ('{"score": 101}', "must be a number from 0 to 100, got 101"),
         ('{"score": true}', "must be a number from 0 to 100, got True"),
-        ('{"score": "85"}', "must be a number from 0 to 100, got '85'"),
         ("85", "holds no JSON object"),
         (Answer('{"score"', truncated=True), "raise max_new_tokens="),
     ],
@@ -222,30 +220,7 @@ def test_clair_reads_a_number_or_says_why_there_is_none(answer: Any, expected: A
     table = ClairScorer(judge).score([CaptionSample("A star.", RED, ["One.", "Two."]), CaptionSample("A star.", RED)])
     assert [(question.image, question.text.count("> ")) for question in judge.asked] == [(None, 3)]
     assert "needs references" in table.errors[1]
-    if isinstance(expected, float):
-        assert table.scores[0] == [expected]
-    else:
-        assert expected in table.errors[0]
-
-
-def test_vqascore_is_the_probability_of_yes_of_a_plain_forward_pass() -> None:
-    network, processor = llava([("Y", "e"), ("Ye", "s"), ("N", "o")])
-    yes, no = processor.tokenizer.convert_tokens_to_ids(["Yes", "No"])
-    with torch.no_grad():
-        bias = torch.zeros(network.lm_head.out_features)
-        bias[[yes, no]] = 12.0
-        network.lm_head.bias = torch.nn.Parameter(bias)
-    scorer = VqaScorer(LocalJudge(network, processor))
-    samples = [CaptionSample(text, image) for image in pictures(2) for text in ("A star.", "Two dogs run.")]
-    expected = []
-    for sample in samples:
-        text = scorer.prompt.ask.replace("{candidate}", f"> {sample.candidate}")
-        question = Question(text, sample.image, system=scorer.prompt.system)
-        expected.append(float(plain_pass(network, **plain_inputs(processor, question))[yes]))
-    assert scorer.score(samples).column("vqascore") == pytest.approx(expected, abs=1e-3)
-    assert len(set(np.round(expected, 4))) == 4
-    judge = RecordingJudge(distribution=lambda asked: {"Yes": 0.004, "No": 0.005})
-    assert "Yes, No a probability of 0.009" in VqaScorer(judge).score(samples[:1]).errors[0]
+    assert table.scores[0] == expected if isinstance(expected, float) else expected in table.errors[0]
 
 
 def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> None:
@@ -253,9 +228,7 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> 
         return "The Dog." if "> A dog runs." in asked.text else "unknown" if "> A pet." in asked.text else "a hound"
 
     def letters(asked: Question) -> dict[str, float]:
-        if "Does the answer" in asked.text:
-            return {"Yes": 0.6, "No": 0.2}
-        return {"B": 0.4, "A": 0.2, "C": 0.2} if "dog" in asked.text else {"C": 1.0}
+        return {"Yes": 0.6, "No": 0.2} if "Does the answer" in asked.text else {"B": 0.4, "A": 0.2, "C": 0.2}
 
     judge = RecordingJudge(answer, letters)
     free = [{"question": "What runs?", "answer": "a dog"}]
@@ -263,35 +236,25 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> 
     assert QuestionsScorer(judge).score(samples).scores[:, 0] == pytest.approx([1.0, 0.0, 0.75])
     assert all(asked.image is None for asked in judge.asked)
     assert "> a hound" in judge.asked[-1].text
-    both = [{**QUESTIONS[0], "weight": 3}, *free]
-    table = QuestionsScorer(judge, sees_image=True).score(
-        [CaptionSample("A dog runs.", RED, columns={"questions": both})]
-    )
-    assert table.scores[0] == pytest.approx([(3 * 0.5 + 1) / 4])
+    both = {"questions": [{"question": "What runs?", "answer": "dog", "choices": CHOICES, "weight": 3}, *free]}
+    table = QuestionsScorer(judge, sees_image=True).score([CaptionSample("A dog runs.", RED, columns=both)])
+    assert table.scores == pytest.approx((3 * 0.5 + 1) / 4)
     assert all(asked.image is RED for asked in judge.asked[-2:])
 
 
-def test_files_of_every_kind_bring_their_criteria_and_a_kept_score_belongs_to_them(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_files_of_every_kind_bring_their_criteria(folder: Path, tmp_path: Path) -> None:
     RED.save(tmp_path / "a.png")
-    rows = [{"image": "a.png", "caption": text, "checklist": RUBRIC} for text in ("A dog runs.", "Two cats.")]
-    data, output = tmp_path / "data.jsonl", tmp_path / "scores.jsonl"
-
-    def scored() -> list[Any]:
-        data.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        score_dataset(data, "rubric", output, source=folder, device="cpu", overwrite=True)
-        return [(line["met"], line["error"]) for line in read_lines(output)]
-
-    first = scored()
-    expected = load_scorer("rubric", folder, device="cpu").score([{**row, "image": RED} for row in rows]).column("met")
-    assert [value for value, _ in first] == pytest.approx(expected.tolist(), abs=1e-6)
-    rows[1]["checklist"] = 5
-    assert "must be a list, got 5" in scored()[1][1]
     cell = json.dumps(RUBRIC).replace('"', '""')
+    rows = [{"image": "a.png", "caption": "A dog runs.", "checklist": each} for each in (RUBRIC, 5)]
+    (tmp_path / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     (tmp_path / "data.csv").write_text(f'image,caption,rubric\na.png,A dog runs.,"{cell}"\n')
-    score_dataset(tmp_path / "data.csv", "rubric", tmp_path / "c.jsonl", source=folder, device="cpu")
-    assert read_lines(tmp_path / "c.jsonl")[0]["met"] == pytest.approx(first[0][0], abs=1e-6)
+    expected = load_scorer("rubric", folder, device="cpu").score([{**rows[0], "image": RED}]).scores
+    for name in ("data.jsonl", "data.csv"):
+        output = tmp_path / f"scores of {name}.jsonl"
+        score_dataset(tmp_path / name, "rubric", output, source=folder, device="cpu")
+        first, *rest = read_lines(output)
+        assert first["met"] == pytest.approx(expected, abs=1e-6)
+        assert all("must be a list, got 5" in row["error"] for row in rest)
 
 
 def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
@@ -300,20 +263,16 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
     assert MetricReward("rubric", judge)(**call, criteria=[RUBRIC, "It is short."]) == pytest.approx([0.9, 0.9])
     mine_too = MetricReward("rubric", [judge, judge], rubric_column="mine")
     assert mine_too(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
-    assert mine_too.__name__ == "rubric_scripted_scripted"
     for columns, message in (
-        ({}, r"no column is named rubric, criteria.*Name the column with column="),
+        ({}, r"no column is named rubric, criteria, .*Name the column with column="),
         ({"rubric": [None, None]}, r"column 'rubric' holds None"),
         ({"rubric": [5, 5]}, r'must be a list, got 5; write \["It names'),
     ):
         with pytest.raises(InvalidSampleError, match=message):
             MetricReward("rubric", judge)(**call, **columns)
-    mine = {"prompt": "Rate it: {caption}", "scale": "1:5"}
-    assert MetricReward("judge", judge, **mine)(**call) == [0.75, 0.75]
-    assert MetricReward("judge", ["a/b", "c/d"], **mine).source == "a/b,c/d"  # type: ignore[arg-type]
-    for options, message in (({"scale": "1"}, "'scale' must be"), ({"column": "q"}, "leave out column=")):
-        with pytest.raises(ConfigError, match=message):
-            MetricReward("judge", "a/b", **options)
+    assert MetricReward("judge", judge, prompt="Rate it: {caption}", scale="1:5")(**call) == [0.75, 0.75]
+    with pytest.raises(ConfigError, match="leave out column="):
+        MetricReward("judge", "a/b", column="q")
 
 
 @pytest.mark.slow
@@ -325,26 +284,17 @@ def test_the_service_takes_the_criteria_of_a_caption(folder: Path) -> None:
         fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
         remote = RemoteReward(fake.url, "rubric", timeout=30.0)
         assert remote.rewards(samples) == pytest.approx(MetricReward("rubric", folder, device="cpu").rewards(samples))
-        call = {"prompts": ["x"], "completions": ["A dog runs."], "image": [RED], "rubric": [RUBRIC]}
-        assert remote(**call) == pytest.approx(remote.rewards(samples[:1]))
-    reply = app.post("/score", {"samples": [{"candidates": ["A dog."], "columns": {"rubric": 5}}]})
-    assert reply["samples"][0]["scores"] == [[None]]
 
 
 @pytest.mark.slow
 def test_an_address_is_a_judge_behind_a_server_and_several_give_their_mean(folder: Path) -> None:
     here: Any = load_scorer("rubric", folder, device="cpu")
     rows = [{"image": RED, "caption": text, "rubric": RUBRIC} for text in ("A dog runs.", "Two cats.")]
-    alone = here.score(rows).scores
     with loopback_judge(here.judge.model, here.judge.writer.processor) as server:
-        for source in (server.endpoint, f"{server.endpoint}#tiny", f"{folder},{server.endpoint}"):
+        for source in (server.endpoint, f"{folder},{server.endpoint}#tiny"):
             scorer: Any = load_scorer("rubric", source)
-            assert scorer.score(rows).scores == pytest.approx(alone, abs=2e-3)
+            assert scorer.score(rows).scores == pytest.approx(here.score(rows).scores, abs=2e-3)
             assert isinstance(scorer.judges[-1], ServerJudge)
             assert scorer.judges[-1].model == "tiny"
-        reward = MetricReward("rubric", server.endpoint, name="there")
-        assert reward.rewards([CaptionSample("A dog runs.", RED, columns={"rubric": RUBRIC})]) == pytest.approx(
-            alone[0], abs=2e-3
-        )
     with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):
         load_scorer("rubric", folder, concurrency=2)

@@ -1,4 +1,4 @@
-"""What holds of every metric that asks a judge: quotes, cuts, failures by row, padding, files."""
+"""The contract of every metric that asks a judge: quotes, cuts, failures by row, padding, files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from PIL import Image
 from reward import CaptionSample, load_scorer, metric_spec
 from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges import Answer, Question, ScriptedJudge
+from tests.contract import ScorerContract
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
+from tests.toys.rating_judges import save_rating_judge
 from tests.toys.toy_judges import RecordingJudge
 
 WIDE = Image.new("RGB", (16, 8), "red")
@@ -20,7 +22,6 @@ COLUMNS = {
     "rubric": [{"criterion": "It names the dog.", "weight": 3}, "It is short."],
     "questions": [{"question": "What runs?", "answer": "dog", "choices": ["cat", "dog"]}],
 }
-REFERENCES = ["One.", "Two."]
 # What the judge writes, and settings that differ from the default.
 METRICS: dict[str, tuple[str, dict[str, Any]]] = {
     "judge": ("", {"prompt": "Rate it: {caption} {references}", "scale": "1:7"}),
@@ -33,23 +34,37 @@ METRICS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
+class TestContract(ScorerContract):
+    """What holds of every metric, for one that reads written digits and one that reads the next token."""
+
+    @pytest.fixture(scope="class", params=["fleur", "harmoniceval"])
+    @classmethod
+    def scorer(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+        options: dict[str, Any] = {"max_characters": 300}
+        if request.param == "harmoniceval":
+            options["criteria"] = ["correctness", "fluency"]  # one with the image, one without
+        first = {"fleur": "0", "harmoniceval": "12345"}[request.param]
+        folder = save_rating_judge(tmp_path_factory.mktemp("judge"), first)
+        return load_scorer(request.param, folder, device="cpu", **options)
+
+
 def judge_of(metric: str) -> Any:
-    def write(question: Question) -> Answer:
+    written = METRICS[metric][0]
+    tokens = (*written, "</s>")
+    answer = Answer(written, tokens, tuple({token: 0.0} for token in tokens))
+
+    def unless_lost(question: Question, reply: Any) -> Any:
         if "lost" in question.text:
             raise JudgeError("the server said no")
-        tokens = (*METRICS[metric][0], "</s>")
-        return Answer(METRICS[metric][0], tokens, tuple({token: 0.0} for token in tokens))
+        return reply
 
-    def choose(question: Question) -> dict[str, float]:
-        if "lost" in question.text:
-            raise JudgeError("the server said no")
-        return dict.fromkeys([*"ABC12345", "Yes", "No"], 0.1)
-
-    return RecordingJudge(write, choose)
+    words = dict.fromkeys([*"ABC12345", "Yes", "No"], 0.1)
+    return RecordingJudge(lambda asked: unless_lost(asked, answer), lambda asked: unless_lost(asked, words))
 
 
-def sample(text: str, references: Any = REFERENCES, image: Any = WIDE) -> CaptionSample:
-    return CaptionSample(text, image, references, columns=COLUMNS)
+def sample(text: str, *references: str) -> CaptionSample:
+    return CaptionSample(text, WIDE, references or ["One.", "Two."], columns=COLUMNS)
 
 
 @pytest.fixture(params=METRICS)
@@ -61,17 +76,18 @@ def test_what_a_caption_says_adds_no_line_to_a_question(metric: str) -> None:
     lines = []
     for text in ("A dog.", *ATTACKS, "yes", '{"score": 100}', "Criterion:\nIt is long."):
         judge = judge_of(metric)
-        assert load_scorer(metric, judge).score([sample(text, [text])]).errors == {}
+        assert load_scorer(metric, judge).score([sample(text, text)]).errors == {}
         lines.append([own_lines(question.text) for question in judge.asked])
     assert lines[0]
     assert all(each == lines[0] for each in lines)
 
 
-def test_what_the_judge_could_not_answer_is_told_by_row(metric: str) -> None:
+def test_what_the_judge_could_not_answer_is_told_by_row(metric: str, caplog: pytest.LogCaptureFixture) -> None:
     table = load_scorer(metric, judge_of(metric)).score([sample("lost"), sample("good")])
     assert "the server said no" in table.errors[0]
     assert list(table.errors) == [0]
     assert all(map(math.isfinite, table.scores[1]))
+    assert f"{metric}: 1 of 2 samples got no score from the judge" in caplog.text
     silent = ScriptedJudge(lambda question: "", lambda question: {})
     assert load_scorer(metric, silent).score([sample("good")]).errors[0]
 
@@ -79,21 +95,19 @@ def test_what_the_judge_could_not_answer_is_told_by_row(metric: str) -> None:
 def test_long_texts_are_cut_and_flagged_and_images_padded(metric: str) -> None:
     judge = judge_of(metric)
     scorer: Any = load_scorer(metric, judge, max_characters=100, pad_images=True)
-    samples = [sample("x" * 101), sample("y" * 100, ["z" * 100, "w" * 100]), sample("A.", ["v" * 500, "short"])]
+    samples = [sample("x" * 101), sample("y" * 100, "z" * 100, "w" * 100), sample("A.", "v" * 500, "short")]
     shows_references = scorer.reads_references
     assert scorer.score(samples).truncated.tolist() == [True, False, shows_references]
     texts = [question.text for question in judge.asked]
     assert any(f"> {'x' * 100}\n" in text for text in texts)
     assert not any("x" * 101 in text or "v" * 196 in text for text in texts)
     assert any(f"> {'v' * 195}" in text and "> short" in text for text in texts) == shows_references
-    images = [question.image for question in judge.asked if question.image is not None]
-    assert bool(images) == scorer.spec.needs_image
-    for padded in images:
-        assert isinstance(padded, Image.Image)
+    images = {id(question.image): question.image for question in judge.asked if question.image is not None}
+    assert len(images) == scorer.spec.needs_image, "captions of one image share it"
+    for padded in images.values():
         assert padded.size == (16, 16)
         assert padded.getpixel((0, 0)) == padded.getpixel((15, 15)) == (122, 116, 104)
         assert padded.getpixel((8, 8)) == (255, 0, 0)
-    assert len({id(image) for image in images}) <= 1, "captions of one image share it"
 
 
 def test_settings_travel_with_the_checkpoint_and_the_judge_is_given_again(metric: str, tmp_path: Path) -> None:
@@ -104,13 +118,12 @@ def test_settings_travel_with_the_checkpoint_and_the_judge_is_given_again(metric
     with pytest.raises(CheckpointError, match=r"judge=\.\.\."):
         load_scorer(metric, tmp_path)
     again: Any = load_scorer(metric, tmp_path, judge=judge)
-    assert again.prompt == scorer.prompt
-    assert again.fingerprint == scorer.fingerprint != load_scorer(metric, judge).fingerprint  # type: ignore[attr-defined]
+    assert (again.prompt, again.fingerprint) == (scorer.prompt, scorer.fingerprint)
     for name in settings.keys() - {"prompt", "scale", "sees_image"}:
         value = getattr(again, name)
         assert (list(value) if isinstance(value, tuple) else value) == settings[name]
-    plain: Any = load_scorer(metric, tmp_path, judge=judge, max_characters=60)
-    assert plain.fingerprint != scorer.fingerprint
+    others: list[Any] = [load_scorer(metric, judge), load_scorer(metric, tmp_path, judge=judge, max_characters=60)]
+    assert scorer.fingerprint not in [each.fingerprint for each in others]
 
 
 def test_what_is_no_judge_and_what_is_not_there_is_refused(metric: str) -> None:

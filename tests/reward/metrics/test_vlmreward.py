@@ -22,7 +22,6 @@ from transformers import (
 
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
-from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
 from tests.toys.loopback_hub import LoopbackHub
@@ -66,6 +65,12 @@ KINDS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
 }
 
 
+def add_weights(folder: Path, weights: dict[str, torch.Tensor], *, left_out: str = "nothing") -> None:
+    file = folder / "model.safetensors"
+    kept = {name: value for name, value in load_file(file).items() if left_out not in name}
+    save_file(kept | weights, file, {"format": "pt"})
+
+
 def save(kind: str, folder: Path, *, padding_side: str = "left") -> tuple[Any, Any]:
     """Writes a checkpoint; gives the model and its processor."""
     make, head = KINDS[kind]
@@ -79,8 +84,7 @@ def save(kind: str, folder: Path, *, padding_side: str = "left") -> tuple[Any, A
         if head.endswith("beside"):
             save_file(weights, folder / "value_head.safetensors")
         else:
-            file = folder / "model.safetensors"
-            save_file(load_file(file) | weights, file, {"format": "pt"})
+            add_weights(folder, weights)
         model.value_head = weights
     return model, AutoProcessor.from_pretrained(folder)  # older versions of transformers read it as another class
 
@@ -102,9 +106,17 @@ def by_hand(model: Any, processor: Any, sample: CaptionSample) -> float:
     return float(output.hidden_states[-1][0, -1] @ weight[0] + bias)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of each kind in a folder of its name."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in KINDS:
+        save(kind, folder / kind)
+    return folder
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("padding_side", ["left", "right"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "padding_side"), [("llava", "right"), ("qwen2-vl", "left"), ("gemma3", "right")])
 def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
     kind: str, padding_side: str, tmp_path: Path
 ) -> None:
@@ -115,77 +127,43 @@ def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
     scorer = load_scorer("vlmreward", tmp_path, device="cpu")
     for batch_size in (None, 1, 5):
         assert scorer.score(samples, batch_size=batch_size).scores[:, 0] == pytest.approx(expected, abs=1e-5)
-    assert np.concatenate([scorer.score([each]).scores[0] for each in samples]) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.slow
 class TestContract(ScorerContract):
-    @pytest.fixture(scope="class", params=["llava", "gemma3"])
+    @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> VlmRewardScorer:
-        folder = tmp_path_factory.mktemp("model")
-        save(request.param, folder)
-        return VlmRewardScorer.from_pretrained(folder, device="cpu", max_characters=1000)
+    def scorer(cls, folder: Path) -> Any:
+        return load_scorer("vlmreward", folder / "gemma3", device="cpu", max_characters=1000)
 
 
-def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(tmp_path: Path) -> None:
-    save("gemma3", tmp_path)
-    image = toy_judges.pictures(1)[0]
+def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder: Path, tmp_path: Path) -> None:
+    model, image = folder / "gemma3", toy_judges.pictures(1)[0]
     samples = [CaptionSample("A red star.", image), CaptionSample("A red cat.", image)]
-    plain = MetricReward(tmp_path, device="cpu").score(samples)
-    other = MetricReward("vlmreward", tmp_path, device="cpu", prompt="Is it so?", max_characters=5)
-    assert plain.scores[0] != pytest.approx(other.score(samples).scores[0])
-    assert other.score(samples).scores[0] == other.score(samples).scores[1]
-    assert other.score(samples).truncated.all()
+    plain = MetricReward(model, device="cpu").score(samples)
+    other = load_scorer("vlmreward", model, device="cpu", prompt="Is it so?", max_characters=5)
+    table = other.score(samples)
+    assert table.scores[0] == table.scores[1] != pytest.approx(plain.scores[0])
+    assert table.truncated.all()
+    other.save_pretrained(tmp_path)
+    assert load_scorer(tmp_path, device="cpu").score(samples).scores == pytest.approx(table.scores)
     with pytest.raises(ConfigError, match="max_characters must be a whole number of at least 1, got 0"):
-        load_scorer("vlmreward", tmp_path, device="cpu", max_characters=0)
-    load_scorer("vlmreward", tmp_path, device="cpu", prompt="Is it so?").save_pretrained(tmp_path / "saved")
-    assert load_scorer(tmp_path / "saved", device="cpu").prompt == "Is it so?"
+        load_scorer("vlmreward", model, device="cpu", max_characters=0)
 
 
-def test_the_file_of_a_value_head_is_fetched_with_a_hub_id(tmp_path: Path, hub: LoopbackHub) -> None:
-    save("qwen2-vl", tmp_path)
-    hub.add_folder("org/reward", tmp_path)
+def test_the_file_of_a_value_head_is_fetched_with_a_hub_id(folder: Path, hub: LoopbackHub) -> None:
+    hub.add_folder("org/reward", folder / "qwen2-vl")
     sample = CaptionSample("A red star.", toy_judges.pictures(1)[0])
-    here = load_scorer("vlmreward", tmp_path, device="cpu").score([sample]).scores
-    assert load_scorer("vlmreward", "org/reward", device="cpu").score([sample]).scores == pytest.approx(here)
+    here, there = (load_scorer("vlmreward", each, device="cpu") for each in (folder / "qwen2-vl", "org/reward"))
+    assert there.score([sample]).scores == pytest.approx(here.score([sample]).scores)
 
 
-def test_an_image_that_the_processor_refuses_spoils_no_other(tmp_path: Path) -> None:
-    save("qwen2-vl", tmp_path)
+def test_an_image_that_the_processor_refuses_spoils_no_other(folder: Path) -> None:
     good, odd = toy_judges.pictures(1)[0], toy_judges.pictures(1, size=(600, 2))[0]
-    table = load_scorer("vlmreward", tmp_path, device="cpu").score(
-        [CaptionSample(c, i) for c, i in zip("abc", (good, odd, odd), strict=True)]
-    )
-    assert np.isfinite(table.scores[0]).all()
-    assert {row: "aspect ratio" in reason for row, reason in table.errors.items()} == {1: True, 2: True}
-
-
-def test_an_empty_caption_is_no_better_than_any_other_of_the_call(tmp_path: Path) -> None:
-    save("gemma3", tmp_path)
-    reward = MetricReward("vlmreward", tmp_path, device="cpu")
-    assert reward.range == (-np.inf, np.inf)
-    first, second, empty = reward(
-        prompts=[""] * 3, completions=["A star.", "Two cats.", ""], image=toy_judges.pictures(3)
-    )
-    assert empty == min(first, second)
-    assert reward(prompts=[""], completions=[""], image=toy_judges.pictures(1)) == [None]
-
-
-def _without(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        save_file({key: value for key, value in load_file(file).items() if name not in key}, file, {"format": "pt"})
-
-    return change
-
-
-def _with(name: str, *shape: int) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        save_file(load_file(file) | {name: torch.zeros(shape)}, file, {"format": "pt"})
-
-    return change
+    samples = [CaptionSample(text, image) for text, image in zip("abc", (good, odd, odd), strict=True)]
+    table = load_scorer("vlmreward", folder / "qwen2-vl", device="cpu").score(samples)
+    assert np.isfinite(table.scores[:, 0]).tolist() == [True, False, False]
+    assert all("aspect ratio" in table.errors[row] for row in (1, 2))
 
 
 def _plant(folder: Path) -> None:
@@ -199,18 +177,26 @@ def _of_texts(folder: Path) -> None:
     (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}')
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
-        (_without("score."), "has no head for scores; .* in words is a judge: -m vqascore=FOLDER"),
-        (_with("score.weight", 2, 32), r"'score', which must give one number, .*weight is \(2, 32\), not \(1, 32\)"),
-        (_with("v_head.summary.weight", 1, 32), "has score, v_head.summary; vlmreward needs one of"),
-        (_without("layers.1.mlp"), "lacks 3 weights"),
-        (_with("reward_head.weight", 1, 32), r"has no place for \(reward_head.weight\)"),
-        (_plant, "wants to run code of its own"),
-    ],
-)
+WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
+    "of texts": (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
+    "code": (_plant, "wants to run code of its own"),
+    "no head": (
+        lambda folder: add_weights(folder, {}, left_out="score."),
+        "has no head for scores; .* in words is a judge: -m vqascore=FOLDER",
+    ),
+    "a head of two numbers": (
+        lambda folder: add_weights(folder, {"score.weight": torch.zeros(2, 32)}),
+        r"'score', which must give one number, .*weight is \(2, 32\), not \(1, 32\)",
+    ),
+    "two heads": (
+        lambda folder: add_weights(folder, {"v_head.summary.weight": torch.zeros(1, 32)}),
+        "has score, v_head.summary; vlmreward needs one of",
+    ),
+    "lost weights": (lambda folder: add_weights(folder, {}, left_out="layers.1.mlp"), "lacks 3 weights"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
 def test_what_is_not_whole_or_would_run_code_is_refused(
     change: Callable[[Path], None], message: str, tmp_path: Path
 ) -> None:
@@ -221,7 +207,6 @@ def test_what_is_not_whole_or_would_run_code_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["qwen2-vl", "gemma3"])
-def test_a_judge_of_a_reward_model_names_the_metric_that_reads_its_head(kind: str, tmp_path: Path) -> None:
-    save(kind, tmp_path)
+def test_a_judge_of_a_reward_model_names_the_metric_that_reads_its_head(kind: str, folder: Path) -> None:
     with pytest.raises(CheckpointError, match="it is a reward model: -m vlmreward=FOLDER"):
-        load_scorer("vqascore", tmp_path, device="cpu")
+        load_scorer("vqascore", folder / kind, device="cpu")
