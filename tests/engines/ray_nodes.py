@@ -11,13 +11,10 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
 from tests.toys.loopback_http import free_port
-
-__all__ = ["RayNodes"]
 
 
 class RayNodes:
@@ -25,10 +22,9 @@ class RayNodes:
 
     Args:
         cpus: of the head.
-        options: of the head's `ray start`.
     """
 
-    def __init__(self, cpus: int, *options: str) -> None:
+    def __init__(self, cpus: int) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         # Ray's sockets have short paths only, so the folder is no tmp_path of pytest.
         self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
@@ -39,7 +35,7 @@ class RayNodes:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_worker_niceness": "0",
         }
-        self._cpus, self._options = cpus, options
+        self._cpus = cpus
         self._nodes: list[subprocess.Popen[bytes]] = []
 
     def add(self, cpus: int, *options: str) -> int:
@@ -68,26 +64,19 @@ class RayNodes:
 
     def workers(self) -> list[psutil.Process]:
         """The actors that score, on all nodes."""
-        return [process for name, process in _below() if name.startswith("ray::MapWorker(MapBatches(PartScorer))")]
+        found = []
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if " ".join(process.cmdline()).startswith("ray::MapWorker(MapBatches(PartScorer))"):
+                    found.append(process)
+        return found
 
     def __enter__(self) -> RayNodes:
-        options = ["--head", f"--port={self.address.partition(':')[2]}", "--include-dashboard=false", *self._options]
-        self.add(self._cpus, *options)
+        self.add(self._cpus, "--head", f"--port={self.address.partition(':')[2]}", "--include-dashboard=false")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, node in enumerate(self._nodes):
             if node.poll() is None:
                 self.kill(number)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _below() -> list[tuple[str, psutil.Process]]:
-    """The processes below this one, with their command lines."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            found.append((" ".join(process.cmdline()), process))
-    return found

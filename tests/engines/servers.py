@@ -11,11 +11,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from tests.toys.loopback_http import free_port
-
-__all__ = ["EngineServer"]
 
 
 class EngineServer:
@@ -73,7 +70,5 @@ class EngineServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()

@@ -23,27 +23,12 @@ from reward import CaptionSample, RemoteReward, load_scorer
 from reward.errors import ServiceError
 from reward.http_client import http_library
 from tests.toys.loopback_http import certificate, free_port
-from tests.toys.loopback_service import ROOT, LoopbackService, python_path
+from tests.toys.loopback_service import ROOT, LoopbackService
 from tests.toys.pictures import png
 
 CLIENTS, SERVICES = "key-of-the-clients", "key-of-the-services"
 REFERENCES = ["A red star shines on the grass."]
 
-PATIENT = """
-import time
-from reward.metrics.base import MetricSpec
-from reward.metrics.saving import WeightlessScorer
-from reward.metrics.scorer import CandidateScores
-
-SPEC = MetricSpec("patient", "patient:Patient", ("length",), needs_image=False, range=(0.0, 99.0), has_embedded=True)
-
-class Patient(WeightlessScorer):
-    spec = SPEC
-
-    def score_groups(self, groups, batch_size):
-        time.sleep(10)
-        return CandidateScores([[float(len(caption))] for group in groups for caption in group.rows])
-"""
 NGINX = """
 daemon off; pid {folder}/pid; error_log {folder}/log; worker_processes 1; {user}
 events {{}}
@@ -63,14 +48,8 @@ def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[LoopbackService]]:
-    folder = tmp_path_factory.mktemp("metric")
-    (folder / "patient.py").write_text(PATIENT)
-    (folder / "patient-0.1.dist-info").mkdir()
-    (folder / "patient-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 0.1\n")
-    (folder / "patient-0.1.dist-info" / "entry_points.txt").write_text("[capreward.metrics]\npatient = patient:SPEC\n")
-    environment = {"CAPREWARD_TOKEN": SERVICES, "PYTHONPATH": f"{python_path()}{os.pathsep}{folder}"}
-    options = ("--metric", "unigram", "--metric", "patient", "--devices", "cpu")
+def services() -> Iterator[list[LoopbackService]]:
+    options, environment = ("--metric", "unigram", "--devices", "cpu"), {"CAPREWARD_TOKEN": SERVICES}
     both = [LoopbackService(*options, environment=environment) for _ in range(2)]
     try:
         for service in both:
@@ -141,27 +120,19 @@ def call(reward: RemoteReward, number: int) -> None:
     assert found == load_scorer("unigram").score(samples).column("f1").tolist()
 
 
-def test_requests_take_turns(balancer: str, services: list[LoopbackService]) -> None:
+def test_requests_take_turns_and_need_the_balancer_s_key(
+    balancer: str, services: list[LoopbackService], monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = [answered(service) for service in services]
     reward = RemoteReward(balancer, "unigram")
     for number in range(20):
         call(reward, number)
     counts = [answered(service) - count for service, count in zip(services, before, strict=True)]
-    assert sum(counts) == 20
-    assert min(counts) >= 8, counts
-
-
-def test_keys_and_certificates(balancer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert status(balancer, "/health", "another") == 200
+    assert (sum(counts), min(counts) >= 8) == (20, True), counts
     assert [status(balancer, "/info", key) for key in (CLIENTS, SERVICES, "another")] == [200, 401, 401]
-    with monkeypatch.context() as other:
-        other.setenv("CAPREWARD_TOKEN", SERVICES)
-        with pytest.raises(ServiceError, match="refuses the token"):
-            call(RemoteReward(balancer, "unigram"), 0)
-    with monkeypatch.context() as other:
-        other.delenv("SSL_CERT_FILE")
-        with pytest.raises(ServiceError, match="certificate verify failed"):
-            call(RemoteReward(balancer, "unigram", patience=1.0), 0)
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(ServiceError, match="certificate verify failed"):
+        call(RemoteReward(balancer, "unigram", patience=1.0), 0)
 
 
 def test_large_bodies(balancer: str) -> None:
@@ -182,12 +153,6 @@ def test_large_bodies(balancer: str) -> None:
         connection.putheader(name, value)
     connection.endheaders(bytes(20_000))  # more than HAProxy waits for
     assert connection.getresponse().status == 413
-
-
-def test_a_request_of_ten_seconds(balancer: str) -> None:
-    start = time.monotonic()
-    assert RemoteReward(balancer, "patient")(prompts=["D."], completions=["A star."]) == [7.0]
-    assert time.monotonic() - start > 10
 
 
 def test_services_that_end_and_come_back_cost_no_row(

@@ -11,7 +11,6 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from reward.scenes import make_dataset
 from tests.engines.environments import program
 from tests.integrations.frameworks import ROOT, launch, snippet
 
+WEIGHTS = {"vela": 0.7, "unigram": 0.3}
 STEPS, EPOCH = 20, 10  # both epochs have the same photos, so that their means can be compared
 HERE = {
     "--model_type": "llava1_5_hf",
@@ -64,17 +64,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Training:
     """`swift rlhf` in a process of its own, with the options of the docs but for those given."""
 
-    def __init__(self, folder: Path, output: str, weights: Mapping[str, float] = {}, **options: object) -> None:
+    def __init__(self, folder: Path, output: str, **options: object) -> None:
         command = shlex.split(launch("ms-swift"))[1:]  # without NPROC_PER_NODE
         options_of_docs = zip(command[2::2], command[3::2], strict=True)
         given = {name: value for name, value in options_of_docs if "vllm" not in name} | HERE
         given |= {f"--{name}": str(value) for name, value in options.items()} | {"--output_dir": output}
         words = [word for option in given.items() for word in option]
-        if weights:
-            words += ["--reward_funcs", *weights, "--reward_weights", *map(str, weights.values())]
+        words += ["--reward_funcs", *WEIGHTS, "--reward_weights", *map(str, WEIGHTS.values())]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
         self.folder, self.output, self.log = folder, output, folder / f"{output}.log"
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [str(program("ms_swift", "swift")), command[1], *words],
             cwd=folder,
             env=environment,
@@ -90,53 +89,27 @@ class Training:
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         return [line for line in lines if "reward" in line]
 
-    def checkpoint(self, step: int) -> Path:
-        (found,) = self.folder.glob(f"{self.output}/v*/checkpoint-{step}")
-        return found
-
-    def wait_for_step(self, step: int) -> None:
-        while len(self.logs) < step:
-            assert self._process.poll() is None, self.log.read_text()[-3000:]
-            time.sleep(0.2)
-
-    def kill(self) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def end(self) -> None:
-        assert self._process.wait() == 0, self.log.read_text()[-3000:]
-
-
-def rise(logs: Sequence[dict[str, float]], name: str) -> float:
-    """What a reward gained from the first epoch to the second."""
-    values = [line[name] for line in logs]
-    assert len(values) == STEPS
-    first, second = sum(values[:EPOCH]) / EPOCH, sum(values[EPOCH:]) / EPOCH
-    print(f"{name}: mean of the first epoch {first:.3f}, of the second {second:.3f}")
-    return second - first
-
-
-def test_lora(folder: Path, captioner: Path) -> None:
-    training = Training(folder, "lora", model=captioner, learning_rate=1e-3)
-    training.end()
-    assert rise(training.logs, "rewards/vela/mean") > 0.01
-    assert (training.checkpoint(STEPS) / "adapter_model.safetensors").is_file()
-
 
 def test_full_with_two_rewards_killed_and_resumed(folder: Path, captioner: Path) -> None:
     options = {"model": captioner, "tuner_type": "full", "learning_rate": 3e-4}
-    weights = {"vela": 0.7, "unigram": 0.3}
-    killed = Training(folder, "killed", weights, **options)
-    killed.wait_for_step(7)
-    killed.kill()
-    resumed = Training(folder, "resumed", weights, **options, resume_from_checkpoint=killed.checkpoint(5))
-    resumed.end()
+    killed = Training(folder, "killed", **options)
+    while len(killed.logs) < 7:
+        assert killed.process.poll() is None, killed.log.read_text()[-3000:]
+        time.sleep(0.2)
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    killed.process.wait()
+    (checkpoint,) = folder.glob("killed/v*/checkpoint-5")
+    resumed = Training(folder, "resumed", **options, resume_from_checkpoint=checkpoint)
+    assert resumed.process.wait() == 0, resumed.log.read_text()[-3000:]
     # As if it had never stopped. In later epochs the order of the rows would be another one.
     again, before = ([line["reward"] for line in logs] for logs in (resumed.logs[:2], killed.logs[5:7]))
     print(f"steps 6 and 7: {before} before the kill, {again} after it")
     assert again == pytest.approx(before, abs=1e-4)
     logs = killed.logs[:5] + resumed.logs
+    assert len(logs) == STEPS
     for line in logs:
-        parts = 0.7 * line["rewards/vela/mean"] + 0.3 * line["rewards/unigram/mean"]
+        parts = sum(weight * line[f"rewards/{name}/mean"] for name, weight in WEIGHTS.items())
         assert line["reward"] == pytest.approx(parts, abs=1e-4)
-    assert rise(logs, "reward") > 0.01
+    first, second = (sum(line["reward"] for line in part) / EPOCH for part in (logs[:EPOCH], logs[EPOCH:]))
+    print(f"mean reward of the first epoch {first:.3f}, of the second {second:.3f}")
+    assert second - first > 0.01
