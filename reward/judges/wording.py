@@ -97,10 +97,8 @@ def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     try:
-        if not Path(path).is_file():  # a pipe would be waited for
-            raise OSError("there is no such file")
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: not UTF-8
+    except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         raise ConfigError(f"prompt file {os.fspath(path)!r} cannot be read: {error}") from error
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise ConfigError(f"prompt file {os.fspath(path)!r} must hold a mapping of names, got {type(values).__name__}")

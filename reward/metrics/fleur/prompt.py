@@ -49,7 +49,7 @@ class FleurPrompt(JudgePrompt):
     candidate: str
     ask: str
     explain: str
-    explain_first: str = ""
+    explain_first: str
     quote: bool = True
 
     def question(self, candidate: str, references: Sequence[str] = (), *, reason: bool = False) -> str:

@@ -95,10 +95,6 @@ class FleurScorer(JudgedScorer):
             raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
         if explanation not in (None, "before", "after"):
             raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
-        if explanation == "before" and not self.prompt.explain_first:
-            raise ConfigError(
-                "the prompt lacks explain_first, which asks for the explanation; copy it from prompt.yaml"
-            )
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
         self.use_references, self.second_decimal, self.max_new_tokens = use_references, second_decimal, max_new_tokens

@@ -64,7 +64,7 @@ class HarmonicPrompt(JudgePrompt):
                 check_places(texts[name], f"tasks: {task}: {name}")
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
-        check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA), optional=(OVERALL,))
+        check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA))
         for name, about in self.criteria.items():
             check_fields(about, f"criteria: {name}", ("sees_image", "meaning", "levels"))
             if not isinstance(about["sees_image"], bool):

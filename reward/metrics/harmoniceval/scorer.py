@@ -75,8 +75,6 @@ class HarmonicScorer(JudgedScorer):
         self.gamma, self.task, self.criteria = float(gamma), task, tuple(criteria)
         if task not in self.prompt.tasks:
             raise ConfigError(f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}")
-        if OVERALL in self.criteria and OVERALL not in self.prompt.criteria:
-            raise ConfigError("the prompt lacks the criterion overall; copy it from harmoniceval/prompt.yaml")
         known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
         if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
             names = ", ".join(CRITERIA)

@@ -193,7 +193,6 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
     ("function", "message"),
     [
         (lambda samples: [1.0], r"function gave 1 numbers for 2 captions: a metric is function\(samples\)"),
-        (lambda samples: 1.0, r"function gave 1.0 for 2 captions: a metric is function\(samples\)"),
         (lambda samples: ["1.0", "a"], r"function gave '1.0' \(str\) for a caption"),
         (lambda samples: [each.text for each in samples], r"raised AttributeError: .*test_function.py, line"),
         (lambda completions, **_: [each[0]["content"] for each in completions], "here, not lists of messages"),
@@ -211,7 +210,6 @@ PLACES = {
     "my_metrc.py:length": "there is no file my_metrc.py .*Did you mean 'my_metric.py'",
     "my_metric.py:lenght": "my_metric.py has no function 'lenght'. Did you mean 'length'. It has: Words, length",
     "my_metric.py": "'my_metric.py' names no function: write my_metric.py:Words",
-    "my_metric.py=length": "names no function: write my_metric.py:length$",
     "my_metric.py:length()": "names no function: write my_metric.py:length$",
     "my_metric.py:number": "number is 5, and no function",
     "my_metric.py:broken": r"broken raised ZeroDivisionError: .* \(.*my_metric.py, line 18\)",

@@ -22,7 +22,6 @@ from reward.judges.prompts import PromptWriter
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
-from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.toys.toy_judges import RecordingJudge, llava, qwen2_vl
 
 FLEUR, HARMONIC, PAIR = FleurPrompt.of(), HarmonicPrompt.of(), PairPrompt.of()
@@ -84,24 +83,13 @@ def test_captions_stand_unchanged_after_what_candidates_share() -> None:
 
 
 def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
-    words = {"version": "paper", "system": "", "explain": "Why? Tell me the reason.", "quote": False}
+    words = {"version": "paper", "system": "", "explain": "Why?", "explain_first": "Look.", "quote": False}
     words |= {"rubric": "Your task is to rate the caption.", "references": "Reference Captions: {reference_captions}"}
     words |= {"candidate": "Caption: {candidate}", "ask": "Score(Choose a rating from 0.0 to 1.0):"}
     judge = RecordingJudge(Answer("1", ("1",), ({"1": 0.0},)))
     FleurScorer(judge, prompt=words).score([CaptionSample("A dog.", Image.new("RGB", (8, 8)))])
     asked = "Your task is to rate the caption.\n\nCaption: A dog.\n\nScore(Choose a rating from 0.0 to 1.0):"
     assert judge.asked[0].turns() == [("user", asked)]
-
-
-def test_prompts_from_before_explanations_first_and_overall_ratings_still_rate() -> None:
-    words, rubrics = FLEUR.to_json(), HARMONIC.to_json()
-    del words["explain_first"], rubrics["criteria"]["overall"]
-    judge = RecordingJudge("1")
-    assert HarmonicScorer(judge, prompt=rubrics).prompt.criteria.keys() == set(CRITERIA)
-    with pytest.raises(ConfigError, match="lacks explain_first"):
-        FleurScorer(judge, prompt=words, explanation="before")
-    with pytest.raises(ConfigError, match="lacks the criterion overall"):
-        HarmonicScorer(judge, prompt=rubrics, criteria=["overall"])
 
 
 @pytest.mark.parametrize(
