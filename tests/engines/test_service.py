@@ -92,7 +92,7 @@ class Watch(threading.Thread):
     def __init__(self, service: LoopbackService) -> None:
         super().__init__()
         self.service, self.stopping, self.kills = service, threading.Event(), 0
-        self.memory: list[float] = []  # MB of all processes after the warm-up, while both are up
+        self.memory: list[float] = []  # MB of the older one after the warm-up
 
     def run(self) -> None:
         start, kill_at, born = time.monotonic(), GAP, dict.fromkeys(self.service.children(), -60.0)
@@ -107,7 +107,7 @@ class Watch(threading.Thread):
                 self.kills, kill_at = self.kills + 1, now + GAP
             elif now >= WARM:
                 with suppress(OSError):  # one has just ended
-                    self.memory.append(sum(map(_megabytes, self.service.processes())))
+                    self.memory.append(_megabytes(children[0]))
 
 
 def _megabytes(pid: int) -> float:
