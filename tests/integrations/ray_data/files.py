@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -15,19 +13,6 @@ import pyarrow.parquet as pq
 
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
-from tests.toys.picture_scorer import PictureScorer
-
-
-class FatalScorer(PictureScorer):
-    """Kills its process at the first caption that holds the word "kill", once for each file of that name in FOLDER."""
-
-    def score(self, samples: Any, **options: Any) -> Any:
-        for sample in samples:
-            marker = Path(os.environ["KILL_FOLDER"]) / sample.candidate.replace(" ", "-")
-            if "kill" in sample.candidate and marker.exists():
-                marker.unlink()
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().score(samples, **options)
 
 
 def make_rows(folder: Path, count: int = 24) -> list[dict[str, Any]]:

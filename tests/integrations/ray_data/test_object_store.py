@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,21 +23,23 @@ moto_server = pytest.importorskip("moto.server")
 score_here = partial(score_files, workers=0)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A file system with the empty bucket `captions`."""
-    import fsspec
-
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
     server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
-    for name, value in {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "any",
-        "AWS_SECRET_ACCESS_KEY": "any",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A file system with the empty bucket `captions`."""
+    import fsspec
+
+    names = {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
     system = fsspec.filesystem("s3", skip_instance_cache=True)
     type(system).clear_instance_cache()
     system.mkdir("captions")
@@ -46,18 +47,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     system.invalidate_cache()
     system.rm("captions", recursive=True)  # the server's memory is that of this process
     type(system).clear_instance_cache()
-    server.stop()
-
-
-def read_parts(system: Any, folder: str) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    system.invalidate_cache()
-    rows: list[dict[str, Any]] = []
-    for path in system.glob(f"{folder}/part-*.parquet"):
-        with system.open(path) as file:
-            rows += pq.read_table(file).to_pylist()
-    return sorted(rows, key=lambda row: row["id"])
 
 
 @pytest.mark.parametrize("kind", ["parquet", "tar"])
@@ -67,32 +56,30 @@ def test_from_bucket_to_bucket(kind: str, bucket: Any, tmp_path: Path) -> None:
         files = [tmp_path / row["image"] for row in rows]
         rows = [{**row, "image": f.read_bytes() if f.exists() else b"no"} for row, f in zip(rows, files, strict=True)]
     save_rows(rows, tmp_path, kind)
-    for name in os.listdir(tmp_path):
-        bucket.put_file(str(tmp_path / name), f"captions/in/{name}")
-    data = f"s3://captions/in/*.{kind}"
+    for file in tmp_path.iterdir():
+        bucket.put_file(str(file), f"captions/in/{file.name}")
     options: dict[str, Any] = {"candidate_column": "txt"} if kind == "tar" else {}
-    summary = score_here(data, PictureScorer(), "s3://captions/out", part_rows=8, **options)
+    run = partial(score_here, scorer=PictureScorer(), part_rows=8, **options)
+    summary = run(f"s3://captions/in/*.{kind}", output="s3://captions/out")
     assert (summary.rows, summary.errors) == (24, {"candidate": 1, "metric": 1, "image": 1})
-    score_here(str(tmp_path / f"*.{kind}"), PictureScorer(), tmp_path / "out", part_rows=8, **options)
-    got, local = read_parts(bucket, "captions/out"), read_folder(tmp_path / "out")
-    assert [(row["brightness"], row["words"]) for row in got] == [(row["brightness"], row["words"]) for row in local]
-    assert score_here(data, PictureScorer(), "s3://captions/out", part_rows=8, **options).already_done
+    assert run(f"s3://captions/in/*.{kind}", output="s3://captions/out").already_done
+    bucket.invalidate_cache()
     assert not [name for name in bucket.ls("captions/out") if "_unfinished" in name]
+    bucket.get("captions/out/part-*", str(tmp_path / "got") + "/")
+    run(str(tmp_path / f"*.{kind}"), output=tmp_path / "out")
+    got, here = read_folder(tmp_path / "got"), read_folder(tmp_path / "out")
+    assert [(row["brightness"], row["words"]) for row in got] == [(row["brightness"], row["words"]) for row in here]
 
 
-def test_a_bucket_that_is_not_there(bucket: Any, tmp_path: Path) -> None:
+def test_a_store_without_the_bucket_without_an_answer_and_without_keys(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
     with pytest.raises(DataError, match=r"there is no file s3://none/in|holds no file"):
         score_here("s3://none/in", "length", tmp_path / "out")
     with pytest.raises(OutputError, match=r"cannot write s3://none/out/_run.json: .* bucket does not exist"):
         score_here(data, "length", "s3://none/out")
     assert not bucket.exists("none")
-
-
-def test_a_store_that_does_not_answer_and_one_without_keys(
-    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
     bucket.clear_instance_cache()
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")

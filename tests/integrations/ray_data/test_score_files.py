@@ -1,11 +1,11 @@
-"""Files to parts: equal scores in every form, only what changed again, what is read, and what is refused."""
+"""Files to parts, in this process: equal scores in every form, only what changed again, what is read and refused."""
 
 from __future__ import annotations
 
 import codecs
 import errno
 import io
-import json
+import re
 import sys
 import tarfile
 from functools import partial
@@ -18,13 +18,12 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from integrations.ray_data import score_files
-from reward.errors import DataError, MissingExtraError, OutputError
-from reward.scoring import BatchScorer, score_dataset
+from reward.errors import CapRewardError, DataError, MissingExtraError, OutputError
+from reward.scoring import score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
 
-# In this process; what Ray adds is tested in test_cluster.py.
 score_here = partial(score_files, workers=0)
 
 
@@ -52,7 +51,6 @@ def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], 
     assert [[row[name] for name in added] for row in got] == [[row[name] for name in added] for row in expected]
     assert [row["error"] is None for row in got] == [row["error"] is None for row in expected]
     assert (summary.rows, summary.scored, summary.errors) == (24, alone.scored, alone.errors)
-    assert list(summary.distributions) == list(alone.distributions)
     mean = alone.distributions[added[0]].mean
     assert summary.distributions[added[0]].mean == pytest.approx(mean)
     # the rows of an image take turns, and yet each fragment decodes each of the three once, and the one that fails
@@ -63,8 +61,7 @@ def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], 
 def test_only_what_changed_is_scored_again(
     rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, out = tmp_path / "in", tmp_path / "out"
-    save_rows(rows, folder, "parquet")
+    folder, out = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out"
     score_here(folder, PictureScorer(), out, part_rows=4)
     before = parts(out)
     rows[23]["candidate"] = "changed"
@@ -73,148 +70,129 @@ def test_only_what_changed_is_scored_again(
     monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "log"))
     summary = score_here(folder, PictureScorer(), out, part_rows=4)
     got = read_folder(out)
-    assert [row["id"] for row in got] == list(range(25))
-    assert got[23]["candidate"] == "changed"
+    assert ([row["id"] for row in got], got[23]["candidate"]) == (list(range(25)), "changed")
     assert len((tmp_path / "log").read_text().splitlines()) == 13  # the second file and the new one
-    assert summary.resumed_rows == 12
-    assert len(before.items() & parts(out).items()) == 3
-    damaged = next(out.glob("part*1.parquet*"))
-    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert (summary.resumed_rows, len(before.items() & parts(out).items())) == (12, 3)
     (folder / "2.parquet").unlink()
     score_here(folder, PictureScorer(), out, part_rows=4)
     assert [row["id"] for row in read_folder(out)] == list(range(24))
+    assert score_here(folder, PictureScorer(), out, part_rows=4).already_done
 
 
 def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     """Here they are garbage."""
-    for row in rows:
-        row["ballast"] = f"{row['id']:09d}" * 50
-    save_rows(rows, tmp_path / "in", "parquet")
-    for path in (tmp_path / "in").glob("*.parquet"):
-        content, metadata = bytearray(path.read_bytes()), pq.read_metadata(path)
-        for group in range(3):
-            for place in range(metadata.num_columns):
-                chunk = metadata.row_group(group).column(place)
-                if chunk.path_in_schema == "ballast":
-                    start = chunk.dictionary_page_offset or chunk.data_page_offset
-                    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
-        path.write_bytes(content)
-    summary = score_here(tmp_path / "in", "length", tmp_path / "out", part_rows=4, columns=["id"])
+    data = tmp_path / "in" / "data.parquet"
+    pq.write_table(pa.Table.from_pylist([{"ballast": f"{row['id']:09d}" * 50, **row} for row in rows]), data)
+    chunk, content = pq.read_metadata(data).row_group(0).column(0), bytearray(data.read_bytes())
+    start, size = chunk.dictionary_page_offset, chunk.total_compressed_size
+    content[start : start + size] = b"\xff" * size
+    data.write_bytes(content)
+    score_here(data, "length", tmp_path / "out", columns=["id"])
     got = read_folder(tmp_path / "out")
     assert [row["id"] for row in got] == list(range(24))
     assert list(got[0]) == ["id", "length", "reward", "truncated", "error"]
-    assert summary.rows == 24
-    with pytest.raises(DataError, match="6 of 6 fragments could not be read; the others are scored"):
-        score_here(tmp_path / "in", "length", tmp_path / "all", part_rows=4, columns=["id", "ballast"])
+    with pytest.raises(DataError, match="1 of 1 fragments could not be read; the others are scored"):
+        score_here(data, "length", tmp_path / "all", columns=["id", "ballast"])
 
 
-def test_bad_lines_and_broken_files_keep_nobody_else_from_being_scored(tmp_path: Path) -> None:
+def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
-    (folder / "a.jsonl").write_text('{"id": 1, "caption": "a b"}\n{"id": 2, "caption"\n{"id": 3, "caption": "c"}\n')
-    summary = score_here(folder, "length", out)
-    assert summary.rows == 3
-    assert "line 2 is not valid JSON" in summary.examples["row"]
-    images = tmp_path / "images"
-    write_tar(folder / "a.tar", make_rows(images, 8), images)
+    write_tar(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
     (folder / "b.tar").write_bytes((folder / "a.tar").read_bytes()[:5000])
-    (folder / "a.jsonl").unlink()
-    tars = {"candidate_column": "txt", "output": tmp_path / "tars", "scorer": PictureScorer()}
+    run = partial(score_here, folder, PictureScorer(), out, candidate_column="txt")
     with pytest.raises(DataError, match=r"1 of 2 fragments could not be read.*b\.tar cannot be read: unexpected"):
-        score_here(folder, **tars)
-    assert len(read_folder(tmp_path / "tars")) == 8
+        run()
+    assert len(read_folder(out)) == 8
     (folder / "b.tar").unlink()
-    assert score_here(folder, **tars).already_done
+    assert run().already_done
 
 
-def test_what_it_cannot_do_it_says_before_scoring(
-    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, out = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out"
-    with pytest.raises(DataError, match="there is no file"):
-        score_here(tmp_path / "none", "length", out)
-    with pytest.raises(DataError, match="--columns names 'text'"):
-        score_here(folder, "length", out, columns=["text"])
-    with pytest.raises(OutputError, match=r"which is no part of a run|holds the input"):
-        score_here(folder, "length", folder)
-    write_lines(tmp_path / "in" / "a.jsonl", rows)
-    with pytest.raises(DataError, match="several kinds"):
-        score_here(folder, "length", out)
-    (tmp_path / "in" / "a.jsonl").unlink()
-    score_here(folder, "length", out)
-    with pytest.raises(OutputError, match="differs from this one: prefix was '', now 'x_'"):
-        score_here(folder, "length", out, prefix="x_")
-    assert json.loads((out / "_run.json").read_text())["run"]["source"].startswith("embedded code ")
-    for name in ("ray", "ray.data"):  # another test may have imported either
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):
-        score_files(folder, "length", out)
+def test_a_bad_line_costs_its_row_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1, "caption": "a b"}\n{"id": 2, "caption"\n{"id": 3, "caption": "c"}\n')
+    summary = score_here(tmp_path / "a.jsonl", "length", tmp_path / "out")
+    assert (summary.rows, summary.scored) == (3, 2)
+    assert "line 2 is not valid JSON" in summary.examples["row"]
 
 
-@pytest.mark.parametrize("full", ["output", "part"])
-def test_after_room_was_made_the_same_goes_on(
-    full: str, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, out, calls = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out", [0]
-    owner, name = (LocalFileSystem, "put_file") if full == "output" else (pq.ParquetWriter, "write_table")
-    real = getattr(owner, name)
-
-    def write(*arguments: Any, **options: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == 3:
-            if full == "output":
-                Path(arguments[2]).write_text("half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, write)
-    where = f"cannot write {out}/part-" if full == "output" else "cannot write part-"
-    with pytest.raises(OutputError, match=f"{where}.*No space left on device .*run the same again"):
-        score_here(data, PictureScorer(), out, part_rows=8)
-    before = parts(out)
-    assert len(before) == calls[0] - (2 if full == "output" else 1)  # the description of the run, and what failed
-    assert not list(out.glob("_unfinished*"))
-    score_here(data, PictureScorer(), out, part_rows=8)
-    assert before.items() <= parts(out).items()
-    assert [row["id"] for row in read_folder(out)] == list(range(24))
+# Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason.
+MEMBERS: list[tuple[str, dict[str, bytes], str]] = [
+    ("good", {"txt": b"a red star"}, ""),
+    ("marked", {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'}, ""),
+    ("latin", {"txt": b"caf\xe9"}, "latin.txt is not UTF-8"),
+    ("caf\udce9", {"txt": b"a red star"}, r"'caf\udce9' is not UTF-8"),
+    ("half", {"txt": b"a red star", "json": rb'{"note": "\ud83d"}'}, "half.json"),
+    ("list", {"txt": b"a red star", "json": b"[]"}, "list.json is not a JSON"),
+]
 
 
 def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
-    """Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason."""
-    rows = {
-        "good": {"txt": b"a red star"},
-        "marked": {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'},
-        "latin": {"txt": b"caf\xe9"},
-        "caf\udce9": {"txt": b"a red star"},
-        "half": {"txt": b"a red star", "json": rb'{"note": "\ud83d"}'},
-        "list": {"txt": b"a red star", "json": b"[]"},
-        "last": {"txt": b"a red star"},
-    }
-    (tmp_path / "in").mkdir()
-    with tarfile.open(tmp_path / "in" / "0.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
-        for key, members in rows.items():
+    with tarfile.open(tmp_path / "0.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
+        for key, members, _ in MEMBERS:
             for ending, content in members.items():
                 member = tarfile.TarInfo(f"{key}.{ending}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
-    summary = score_here(tmp_path / "in", "length", tmp_path / "out", candidate_column="txt")
-    assert (summary.rows, summary.scored) == (7, 3)
+    summary = score_here(tmp_path / "0.tar", "length", tmp_path / "out", candidate_column="txt")
+    assert (summary.rows, summary.scored) == (6, 2)
     got = pq.read_table(tmp_path / "out").to_pylist()
-    reasons = [
-        "",
-        "",
-        "latin.txt is not UTF-8",
-        r"'caf\udce9' is not UTF-8",
-        "half.json",
-        "list.json is not a JSON",
-        "",
-    ]
-    for row, reason in zip(got, reasons, strict=True):
+    for row, (_, _, reason) in zip(got, MEMBERS, strict=True):
         assert reason in (row["error"] or "")
         assert (row["txt"], row["reward"]) == ((None, None) if reason else ("a red star", 3.0))
     assert got[1]["id"] == 7
 
 
-def test_an_address_is_not_asked(tmp_path: Path) -> None:
-    refused = BatchScorer(PictureScorer())({"image": ["s3://images/white.png"], "caption": ["a"]})
-    assert "is an address and nothing is downloaded here" in refused["error"][0]
+@pytest.mark.parametrize(
+    ("data", "output", "options", "message"),
+    [
+        ("none", "new", {}, "there is no file"),
+        ("in", "new", {"columns": ["text"]}, "--columns names 'text'"),
+        ("in", "in", {}, "which is no part of a run"),
+        ("outer/in", "outer", {}, "holds the input"),
+        ("", "new", {}, "several kinds"),
+        ("in", "out", {"prefix": "x_"}, "differs from this one: prefix was '', now 'x_'"),
+        ("in", "new", {"part_rows": 0}, "part_rows must be a whole number of at least 1, got 0"),
+        ("in", "new", {"cpus": 0}, "cpus must be above 0 and gpus at least 0, got 0 and 0"),
+    ],
+)
+def test_what_it_cannot_do_it_says_before_scoring(
+    data: str, output: str, options: dict[str, Any], message: str, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    save_rows(rows, tmp_path / "in", "parquet")
+    (tmp_path / "outer" / "in").mkdir(parents=True)
+    write_lines(tmp_path / "outer" / "in" / "a.jsonl", rows)
+    score_here(tmp_path / "in", "length", tmp_path / "out")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with pytest.raises(CapRewardError, match=re.escape(message)):
+        score_here(tmp_path / data, "length", tmp_path / output, **options)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ray", "ray.data"):  # another test may have imported either
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):
+        score_files(tmp_path, "length", tmp_path / "out")
+
+
+def test_after_room_was_made_the_same_goes_on(
+    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of a worker may be full as well: see `tests/test_part_engine.py`."""
+    data, out, put = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out", LocalFileSystem.put_file
+
+    def put_half(self: Any, local: str, there: str, **options: Any) -> None:
+        if len(parts(out)) == 2:
+            Path(there).write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(self, local, there, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "put_file", put_half)
+        with pytest.raises(OutputError, match=f"cannot write {out}/part-.*No space left on .*run the same again"):
+            score_here(data, PictureScorer(), out, part_rows=8)
+    before = parts(out)
+    assert not list(out.glob("_unfinished*"))
+    score_here(data, PictureScorer(), out, part_rows=8)
+    assert before.items() <= parts(out).items()
+    assert [row["id"] for row in read_folder(out)] == list(range(24))
