@@ -11,7 +11,6 @@ import threading
 from typing import Any
 
 import pytest
-from PIL import Image
 from trl.trainer import utils as trl_utils
 
 from reward import (
@@ -26,10 +25,9 @@ from reward import (
 )
 from reward.errors import InvalidSampleError
 from reward.judges import Answer, Question, ScriptedJudge
+from tests.toys import trainer_call
 from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_log import TrainerLog
-
-RED = Image.new("RGB", (4, 4), "red")
 
 
 def top_mark(question: Question) -> dict[str, float]:
@@ -57,8 +55,7 @@ BLIND = {
 
 
 def call(reward: Any, completions: list[Any], **columns: Any) -> list[float | None]:
-    columns.setdefault("image", [RED] * len(completions))
-    given = reward(prompts=["Describe."] * len(completions), completions=completions, **columns)
+    given = trainer_call.call(reward, completions, **columns)
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
@@ -77,19 +74,13 @@ def test_what_the_policy_wrote_never_stops_a_training(completions: list[str]) ->
 
 
 @pytest.mark.parametrize("make", [make for make, *_ in SEEING.values()], ids=SEEING)
-def test_a_first_call_without_any_image_raises_and_later_ones_give_none(make: Any) -> None:
+def test_a_first_call_without_any_image_raises_in_every_process_and_later_ones_give_none(make: Any) -> None:
     reward = make()
     call(reward, [])  # no row, no first call
     with pytest.raises(InvalidSampleError, match=r"none of the 2 rows of the first call.*column 'image' holds None"):
         call(reward, ["red", "star"], image=[None, None])
-    call(reward, ["red star", "red"], image=[RED, None])
-    assert call(reward, ["red", "star"], image=[None, None]) == [None, None]
-
-
-@pytest.mark.parametrize("make", [make for make, *_ in SEEING.values()], ids=SEEING)
-def test_copies_for_other_processes_are_alike_and_begin_anew(make: Any) -> None:
-    reward = make()
     expected = call(reward, ["red star", "red"])
+    assert call(reward, ["red", "star"], image=[None, None]) == [None, None]
     for other in (pickle.loads(pickle.dumps(reward)), copy.deepcopy(reward)):
         assert other.__name__ == reward.__name__
         with pytest.raises(InvalidSampleError, match="first call"):
@@ -107,19 +98,7 @@ def test_a_mean_over_processes_weighs_each_row_alike(make: Any) -> None:
     assert shares
 
 
-# TRL before 1.14 asks `inspect`
-is_async = getattr(trl_utils, "is_async_callable", inspect.iscoroutinefunction)
-
-
-def test_trl_takes_an_asynchronous_reward_for_one_by_its_own_name() -> None:
-    plain = MetricReward("length", name="words")
-    assert is_async(AsyncReward(plain))
-    assert is_async(functools.partial(AsyncReward(plain)))
-    assert not is_async(plain)
-    assert AsyncReward(plain).__name__ == "words"
-
-
-def test_asynchronous_rewards_wait_at_the_same_time() -> None:
+def test_trl_awaits_asynchronous_rewards_at_the_same_time() -> None:
     both = threading.Barrier(2, timeout=20)  # breaks unless two calls are inside at once
 
     def wait(completions: list[str], **columns: Any) -> list[float]:
@@ -129,6 +108,9 @@ def test_asynchronous_rewards_wait_at_the_same_time() -> None:
         return await asyncio.gather(*(AsyncReward(wait)(["x"], ["y"]) for _ in range(2)))
 
     assert asyncio.run(run()) == [[1.0], [1.0]]
-    for wrong in (AsyncReward(wait), None):
-        with pytest.raises(TypeError, match="needs a plain reward function"):
-            AsyncReward(wrong)  # type: ignore[arg-type]
+    is_async = getattr(trl_utils, "is_async_callable", inspect.iscoroutinefunction)  # TRL has it since 1.14
+    rewards = AsyncReward(wait), functools.partial(AsyncReward(wait)), wait
+    assert list(map(is_async, rewards)) == [True, True, False]
+    assert AsyncReward(wait).__name__ == "wait"
+    with pytest.raises(TypeError, match="needs a plain reward function"):
+        AsyncReward(AsyncReward(wait))  # type: ignore[arg-type]

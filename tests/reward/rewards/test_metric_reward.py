@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import pickle
@@ -24,11 +23,12 @@ from transformers import TrainerState
 
 import reward as reward_package
 from reward import registry
-from reward.errors import CapRewardError, ConfigError, InvalidSampleError, UnknownMetricError, WeightsError
+from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from reward.samples import CaptionSample
 from tests.toys.toy_scorer import SPEC, ToyScorer
+from tests.toys.trainer_call import RED, call
 from tests.toys.trainer_log import TrainerLog
 
 INVISIBLE = list("\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f")  # some are letters or marks to Unicode
@@ -47,11 +47,6 @@ def toy(monkeypatch):
     monkeypatch.setattr(registry, "installed_specs", lambda: {"toy": SPEC})
     monkeypatch.setattr(ToyScorer, "from_pretrained", listed)
     return loaded
-
-
-def call(reward, completions, **columns):
-    columns.setdefault("image", [Image.new("RGB", (4, 4), "red")] * len(completions))
-    return reward(prompts=["Describe."] * len(completions), completions=completions, completion_ids=None, **columns)
 
 
 def logged(reward, completions):
@@ -94,11 +89,11 @@ def test_score_and_rewards_of_samples():
 
 
 def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
-    reward, image = MetricReward(ToyScorer(), name="caption"), Image.new("RGB", (4, 4))
+    reward = MetricReward(ToyScorer(), name="caption")
     completions = ["red", "", None, "it will fail", "infinite red", *["red"] * 5]
     with caplog.at_level(logging.WARNING, "reward.rewards.logs"):
         for _ in range(25):
-            call(reward, completions, image=[*[image] * 5, *[None] * 5])
+            call(reward, completions, image=[*[RED] * 5, *[None] * 5])
     counted = {"no image": 125, "empty caption": 25, "no caption": 25, "not scored by the metric": 50}
     assert reward.failures == counted
     assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [5, 10, 100]
@@ -110,6 +105,8 @@ def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
 def test_on_error_raise(row, reason):
     with pytest.raises(InvalidSampleError, match=reason):
         call(MetricReward(ToyScorer(), on_error="raise"), ["red", row])
+    with pytest.raises(ValueError, match="on_error must be"):
+        MetricReward(ToyScorer(), on_error="ignore")
 
 
 def test_a_scorer_that_drops_rows_is_a_fault_in_any_case():
@@ -119,22 +116,6 @@ def test_a_scorer_that_drops_rows_is_a_fault_in_any_case():
 
     with pytest.raises(RuntimeError, match="gave 1 scores for 2 samples"):
         call(MetricReward(Short()), ["red", "star"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
-        (("length",), {"on_error": "ignore"}, ValueError, "on_error must be"),
-        (("length",), {"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        (("length", None), {}, CapRewardError, "source must be"),
-        ((None,), {}, CapRewardError, "a metric is named by a text such as 'vela', got None"),
-        (("nonsense",), {}, UnknownMetricError, "no metric is named 'nonsense'"),
-        (("vela", "name/repo"), {"weights": {"taste": 1}}, WeightsError, "unknown aspect 'taste'"),
-    ],
-)
-def test_wrong_arguments_are_refused_when_it_is_made(arguments, options, error, message):
-    with pytest.raises(error, match=message):
-        MetricReward(*arguments, **options)
 
 
 @pytest.mark.parametrize(
@@ -154,15 +135,13 @@ def test_names_come_from_what_differs_and_not_from_what_else_is_alive(toy, optio
 
 
 def test_two_rewards_of_one_name_in_one_trainer_are_refused():
-    reward, state = MetricReward(ToyScorer()), TrainerState()
-    for _ in range(2):
-        call(reward, ["red"], trainer_state=state)
-    for other in (MetricReward(ToyScorer()), copy.deepcopy(reward)):
-        with pytest.raises(ConfigError, match=r"two rewards of this trainer are named 'toy'.*name='...'"):
-            call(other, ["red"], trainer_state=state)
-        call(other, ["red"], trainer_state=TrainerState())  # another trainer
-        call(reward, ["red"], trainer_state=state)
+    state, reward, other = TrainerState(), MetricReward(ToyScorer()), MetricReward(ToyScorer())
+    call(reward, ["red"], trainer_state=state)
     call(MetricReward(ToyScorer(), name="other"), ["red"], trainer_state=state)
+    with pytest.raises(ConfigError, match=r"two rewards of this trainer are named 'toy'.*name='...'"):
+        call(other, ["red"], trainer_state=state)
+    call(other, ["red"], trainer_state=TrainerState())  # another trainer
+    call(reward, ["red"], trainer_state=state)
 
 
 def test_logs_of_a_reward_and_of_its_aspects():
@@ -179,7 +158,7 @@ def test_logs_of_a_reward_and_of_its_aspects():
 def test_aspects_share_one_forward_pass():
     scorer = ToyScorer()
     colour, brevity = MetricReward(scorer, weights={"col": 1}).aspects()
-    captions, images = ["red star", "a star", ""], [Image.new("RGB", (4, 4)) for _ in range(3)]
+    captions, images = ["red star", "a star", ""], [RED] * 3
     assert call(colour, captions, image=images) == [0.5, 0.0, 0.0]
     assert call(brevity, captions, image=images) == [0.5, 0.5, 0.0]
     assert len(scorer.calls) == 1
@@ -218,7 +197,7 @@ def test_the_model_stays_behind_when_a_reward_is_pickled(toy):
     after = pickle.loads(pickle.dumps(reward))
     assert [call(copied, ["red star"]) for copied in (before, after)] == [[0.5]] * 2
     assert len(toy) == 3
-    captions, images = ["red"], [Image.new("RGB", (4, 4))]
+    captions, images = ["red"], [RED]
     for aspect in pickle.loads(pickle.dumps(MetricReward("toy").aspects())):
         call(aspect, captions, image=images)
     assert [len(scorer.calls) for scorer in toy] == [1] * 4  # the aspects still share a forward pass

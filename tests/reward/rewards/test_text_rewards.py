@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
 from reward import LengthReward, RepetitionReward
-from reward.errors import ConfigError, InvalidSampleError
+from reward.errors import ConfigError
+from tests.toys.trainer_call import call
 
 
 class Letters:
@@ -18,11 +19,6 @@ class Letters:
 
     def encode(self, text: str) -> list[int]:
         return [1, *map(ord, text), 2]
-
-
-def rate(reward: Any, captions: list[str], **columns: Any) -> list[float | None]:
-    result: list[float | None] = reward(["Describe."] * len(captions), captions, **columns)
-    return result
 
 
 def words(count: int) -> str:
@@ -33,21 +29,19 @@ def test_it_is_trls_soft_overlong_punishment_but_for_1() -> None:
     lengths = [1, 79, 80, 81, 90, 99, 100, 101, 200]
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
     expected = [value + 1 for value in theirs(completion_ids=[[0] * length for length in lengths])]
-    assert rate(LengthReward(high=80, margin=20), list(map(words, lengths))) == pytest.approx(expected)
+    assert call(LengthReward(high=80, margin=20), list(map(words, lengths))) == pytest.approx(expected)
     of_tokens = LengthReward(high=80, margin=20, tokenizer=Letters())
-    assert rate(of_tokens, ["a" * length for length in lengths]) == pytest.approx(expected)
+    assert call(of_tokens, ["a" * length for length in lengths]) == pytest.approx(expected)
 
 
 def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
     reward = LengthReward(0.5, 2, relative=True)
     references = [[words(4), words(6)]] * 5 + [[]]
     captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
-    assert rate(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
-    assert rate(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
+    assert call(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
+    assert call(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
     of_tokens = LengthReward(1, 1, relative=True, tokenizer=Letters())
-    assert rate(of_tokens, ["abc", "abcd"], references=[["xyz"], ["xyz"]]) == [1, 0]
-    with pytest.raises(InvalidSampleError, match="needs references, but no column is named references, refs"):
-        rate(LengthReward(0.5, 2, relative=True), captions)
+    assert call(of_tokens, ["abc", "abcd"], references=[["xyz"], ["xyz"]]) == [1, 0]
 
 
 @settings(max_examples=40, deadline=None)
@@ -55,14 +49,14 @@ def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
 def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count: int, n: int, window: int) -> None:
     reward = RepetitionReward(n, window=window)
     size = min(count, window) - n + 1
-    assert rate(reward, [words(count), "red " * count]) == pytest.approx([1.0, 1 / size if size > 0 else 1.0])
+    assert call(reward, [words(count), "red " * count]) == pytest.approx([1.0, 1 / size if size > 0 else 1.0])
 
 
 def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does() -> None:
     sentence = "A red star lies on green grass beside a small white sign that reads EXIT."
     far = " ".join([sentence, words(50), sentence])
     loop = " ".join([sentence, sentence, words(50)])
-    shares = rate(RepetitionReward(window=30), [far, loop])
+    shares = call(RepetitionReward(window=30), [far, loop])
     assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
 
 

@@ -16,9 +16,10 @@ from reward.rewards.tournament import draw_pairs
 from reward.rewards.tournament_reward import TournamentReward
 from tests.toys.toy_judges import RecordingJudge
 from tests.toys.toy_judges import shown_captions as shown
+from tests.toys.trainer_call import RED, call
 from tests.toys.trainer_log import TrainerLog
 
-RED, BLUE = Image.new("RGB", (4, 4), "red"), Image.new("RGB", (4, 4), "blue")
+BLUE = Image.new("RGB", (4, 4), "blue")
 
 
 def longer_wins(question):
@@ -29,11 +30,6 @@ def longer_wins(question):
     if first == second:
         return {"1": 0.3, "2": 0.1, "0": 0.6}
     return {"1": 0.8, "2": 0.1, "0": 0.1} if first > second else {"1": 0.2, "2": 0.7, "0": 0.1}
-
-
-def call(reward, completions, images=None, **columns):
-    images = [RED] * len(completions) if images is None else images
-    return reward(prompts=["Describe."] * len(completions), completions=completions, image=images, **columns)
 
 
 # points of the longer caption against the shorter: (0.8 + 0.7) / 2 + 0.1 / 2 = 0.8; of equal lengths 0.5
@@ -53,22 +49,15 @@ def test_a_round_robin_by_hand(captions, rewards, answered):
     assert judge.usage.answered == answered
 
 
-def test_groups_are_found_by_content_wherever_they_are():
-    copies = [RED.copy(), BLUE.copy(), RED.copy(), BLUE.copy()]
+def test_groups_have_one_image_by_content_and_the_same_references_which_are_shown():
+    copies = [RED.copy(), BLUE.copy(), RED.copy(), BLUE.copy(), RED.copy(), RED.copy()]
     judge = RecordingJudge(distribution=longer_wins)
-    rewards = call(TournamentReward(judge), ["long", "lo", "s", "longest"], copies)
-    assert rewards == pytest.approx([0.8, 0.2, 0.2, 0.8])
-    assert {(question.image.getpixel((0, 0)), frozenset(shown(question))) for question in judge.asked} == {
-        ((255, 0, 0), frozenset({"long", "s"})),
-        ((0, 0, 255), frozenset({"lo", "longest"})),
-    }
-
-
-def test_references_tell_groups_apart_and_are_shown():
-    judge = RecordingJudge(distribution=longer_wins)
-    call(TournamentReward(judge), ["a", "bb", "c", "dd"], references=[["r"], ["r"], ["s"], ["s"]])
-    told = Counter(reference for asked in judge.asked for reference in "rs" if f"> {reference}\n" in asked.text)
-    assert told == {"r": 2, "s": 2}
+    captions, references = ["long", "lo", "s", "longest", "a", "bb"], [[]] * 4 + [["It is red."]] * 2
+    rewards = call(TournamentReward(judge), captions, image=copies, references=references)
+    assert rewards == pytest.approx([0.8, 0.2, 0.2, 0.8, 0.2, 0.8])
+    told = {(q.image.getpixel((0, 0))[0], frozenset(shown(q)), "> It is red.\n" in q.text) for q in judge.asked}
+    pairs = [(255, {"long", "s"}, False), (0, {"lo", "longest"}, False), (255, {"a", "bb"}, True)]
+    assert told == {(red, frozenset(captions), has) for red, captions, has in pairs}
 
 
 @settings(deadline=None, max_examples=25)
@@ -87,16 +76,18 @@ def test_rewards_do_not_depend_on_the_order_and_keep_to_the_budget(captions, lim
 def test_what_gets_none_and_what_gets_the_lowest_is_counted_and_logged():
     reward, log, columns = TournamentReward(ScriptedJudge(distribution=longer_wins), name="duel"), TrainerLog(), {}
     captions, images = ["long", "s", "", " \u200b", "a", "b", None], [RED, RED, RED, RED, None, b"no image", RED]
-    rewards = call(reward, captions, images, log_metric=log, log_extra=columns.__setitem__)
+    rewards = call(reward, captions, image=images, log_metric=log, log_extra=columns.__setitem__)
     assert rewards == pytest.approx([0.8, 0.2, 0.0, 0.0, None, None, None])
     assert columns["duel/win_rate"] == pytest.approx([0.8, 0.2, 0.0, 0.0, *[float("nan")] * 3], nan_ok=True)
     assert (log.means["duel/win_rate"], log.means["duel/unscored"]) == (pytest.approx(0.25), 3 / 7)
     assert reward.failures == {"empty caption": 2, "no image": 1, "not scored by the metric": 1, "no caption": 1}
 
 
-def test_a_judge_that_fails_as_a_whole_raises():
+def test_a_judge_that_fails_as_a_whole_and_an_empty_budget_raise():
     with pytest.raises(JudgeError, match="no function"):
         call(TournamentReward(ScriptedJudge()), ["a", "b"])
+    with pytest.raises(ValueError, match="max_comparisons must be at least 1, got 0"):
+        TournamentReward("name/model", max_comparisons=0)
 
 
 def test_a_pairwise_judge_keeps_its_own_ways():
@@ -105,18 +96,6 @@ def test_a_pairwise_judge_keeps_its_own_ways():
     assert sorted(call(reward, ["a", "b"])) == [0.0, 1.0]
     (question,) = judge.asked
     assert "Verdict: 1 or 2 or tie" in question.text
-
-
-@pytest.mark.parametrize(
-    ("judge", "options", "error", "message"),
-    [
-        ("name/model", {"max_comparisons": 0}, ValueError, "max_comparisons must be at least 1, got 0"),
-        (3, {}, TypeError, "must be a Judge"),
-    ],
-)
-def test_bad_settings(judge, options, error, message):
-    with pytest.raises(error, match=message):
-        TournamentReward(judge, **options)
 
 
 @settings(deadline=None, max_examples=100)
