@@ -13,13 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from transformers import TrainerState
 
 from integrations.hf_generate import rerank
 from reward import CaptionSample, CombinedReward, MetricReward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from tests.toys.toy_scorer import ToyScorer
+from tests.toys.trainer_call import call
 from tests.toys.trainer_log import TrainerLog
 
 WAYS: list[Any] = ["product", "min", "harmonic", "geometric", "mean"]
@@ -118,21 +118,14 @@ def test_parts_get_every_column_and_the_loggers() -> None:
 
     def nosy(completions: list[str], **kwargs: Any) -> list[float | None]:
         seen.update(kwargs)
-        kwargs["log_metric"]("nosy/own", 1.0)
         return [0.5, None]
 
-    def strict(prompts: Any, completions: Any, completion_ids: Any) -> list[float]:
-        return [1.0] * len(completions)
-
-    log, extra = TrainerLog(), dict[str, list[Any]]()
-    combined = CombinedReward([MetricReward(ToyScorer(), name="toy"), nosy], weights=[1, 3], name="both")
-    columns: dict[str, Any] = {"image": [Image.new("RGB", (4, 4))] * 2, "scene": ["a", "b"]}
-    combined(["Describe."] * 2, ["red", "none"], log_metric=log, log_extra=extra.__setitem__, **columns)
-    assert (seen["scene"], seen["prompts"]) == (["a", "b"], ["Describe."] * 2)
-    shares = {"both/toy": 0.75, "both/nosy": 0.5, "both/unscored": 0.5}
-    assert log.means.items() >= {"nosy/own": 1.0, "toy/colour": 0.5, **shares}.items()
-    assert set(extra) == {"toy/colour", "toy/brevity"}
-    assert CombinedReward([strict])(prompts=["p"], completions=["c"]) == [1.0]  # without loggers, without them
+    log = TrainerLog()
+    combined = CombinedReward([MetricReward(ToyScorer()), nosy], weights=[1, 3], name="both")
+    call(combined, ["red", "none"], scene=["a", "b"], log_metric=log)
+    assert (seen["scene"], seen["prompts"], seen["log_metric"]) == (["a", "b"], ["Describe."] * 2, log)
+    assert "log_extra" not in seen  # the trainer gave none
+    assert log.means.items() >= {"toy/colour": 0.5, "both/toy": 0.75, "both/nosy": 0.5, "both/unscored": 0.5}.items()
 
 
 def test_combinations_nest_and_get_different_names() -> None:

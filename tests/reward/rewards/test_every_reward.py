@@ -15,6 +15,7 @@ from trl.trainer import utils as trl_utils
 
 from reward import (
     AsyncReward,
+    CaptionSample,
     CombinedReward,
     FleurReward,
     HarmonicReward,
@@ -27,6 +28,7 @@ from reward.errors import InvalidSampleError
 from reward.judges import Answer, Question, ScriptedJudge
 from tests.toys import trainer_call
 from tests.toys.toy_scorer import ToyScorer
+from tests.toys.trainer_call import RED
 from tests.toys.trainer_log import TrainerLog
 
 
@@ -65,6 +67,7 @@ def test_missing_data_give_none_and_captions_without_a_word_the_lowest(make: Any
     assert given == [pytest.approx(best), lowest, lowest, None]
     assert all(type(value) is float for value in given[:3])
     assert call(make(), []) == []
+    assert make().rewards([CaptionSample("red star", RED)]) == [pytest.approx(best)]  # as decoding asks
 
 
 @pytest.mark.parametrize("completions", [["", "."], ["", "red"], ["fail", "it will fail"], ["half \ud83d"] * 2])

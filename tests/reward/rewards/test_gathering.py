@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,24 +49,6 @@ def test_threads_share_calls_of_limited_size_and_each_gets_its_own(scorer: ToySc
     assert max(map(len, scorer.calls)) <= 4
     assert len(scorer.calls) < 10
     assert scorer.most_threads_inside == 1
-
-
-def test_what_is_asked_during_a_call_is_the_next_call() -> None:
-    inside, go_on, calls = threading.Event(), threading.Event(), []
-
-    def slow(completions: list[str], **columns: Any) -> list[float]:
-        calls.append(completions)
-        inside.set()
-        assert go_on.wait(20)
-        return [1.0] * len(completions)
-
-    gathered = GatheredReward(slow, wait=0)
-    first = gathered.ask("a")
-    assert inside.wait(20)
-    rest = [gathered.ask(text) for text in "bcde"]
-    go_on.set()
-    assert [future.result(20).value for future in [first, *rest]] == [1.0] * 5
-    assert calls == [["a"], ["b", "c", "d", "e"]]
 
 
 def test_an_error_reaches_all_who_asked_and_the_next_call_works(gathered: GatheredReward) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import time
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError
@@ -23,8 +26,8 @@ PNG = base64.b64encode(png("red", (32, 32))).decode()
 
 
 @pytest.fixture(scope="module")
-def app() -> App:
-    return App("unigram")
+def app(tmp_path_factory: pytest.TempPathFactory) -> App:
+    return App("unigram", image_root=tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,24 @@ def test_faults_of_requests_are_named(app: App, body: Any, fault: str) -> None:
     assert fault in app.post("/score", body, 422)["error"]
 
 
+ANY = st.recursive(
+    st.none() | st.booleans() | st.floats(-9, 9) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+TEXTS = st.text(max_size=9) | st.lists(st.text(max_size=9), max_size=3)
+IMAGES = st.text(max_size=9) | st.dictionaries(st.sampled_from(["base64", "path", "url"]), st.text(max_size=9))
+REST = {"references": TEXTS | ANY, "image": IMAGES | ANY, "columns": ANY, "weights": ANY, "metric": ANY}
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(ANY | st.fixed_dictionaries({"captions": TEXTS | ANY}, optional=REST))
+def test_no_request_makes_the_service_fail(app: App, body: Any) -> None:
+    reply = app.send("POST", "/score", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert reply.status_code in (200, 422)
+
+
 def test_info_and_counts() -> None:
     app = App("length")
     info = app.send("GET", "/info").json()
@@ -129,7 +150,7 @@ def test_info_and_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "settings", "fault"),
+    ("metrics", "options", "fault"),
     [
         (["length"], {"host": "0.0.0.0"}, "CAPREWARD_TOKEN"),
         (["length"], {"host": "192.0.2.7"}, "CAPREWARD_TOKEN"),
@@ -142,9 +163,9 @@ def test_info_and_counts() -> None:
         ([], {}, "at least one"),
     ],
 )
-def test_settings_that_cannot_be(metrics: list[str], settings: dict[str, Any], fault: str) -> None:
+def test_settings_that_cannot_be(metrics: list[str], options: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        ServiceSettings(tuple(map(MetricSource.parse, metrics)), **settings).places()
+        ServiceSettings(tuple(map(MetricSource.parse, metrics)), **options).places()
 
 
 def test_a_metric_of_a_corpus_is_served_fitted() -> None:
