@@ -12,7 +12,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
 from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
 from reward.judges.wording import JudgePrompt, fill
-from reward.samples import ImageLike, check_encodable, is_blank, read_references
+from reward.samples import ImageLike, is_blank, read_references
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,10 +104,6 @@ class JudgePair:
     references: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name, caption in (("a", self.a), ("b", self.b)):
-            if not isinstance(caption, str):
-                raise InvalidSampleError(f"caption {name} must be a string, got {type(caption).__name__}")
-            check_encodable(caption, f"caption {name}")
         if self.image is None:
             raise InvalidSampleError("a comparison needs an image, got None")
         object.__setattr__(self, "references", read_references(self.references))
