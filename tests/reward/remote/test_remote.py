@@ -161,21 +161,19 @@ def test_after_its_patience_a_row_has_no_score_and_the_next_call_does_not_wait_a
         assert time.monotonic() < end
 
 
-def test_another_replica_answers_for_one_that_is_down(service: FakeService, other: FakeService) -> None:
-    scorer = scorer_of(service, other)
-    scorer.connect()
-    service.is_down = True
-    for sample in of_widths(6):
-        assert scorer.score([sample]).scores.tolist() == [[1, sample.image.width]]
-    assert len(other.requests) == 6
-    assert len(service.tokens) < 6  # it is left alone between tries
-
-
-def test_requests_for_one_image_go_to_one_replica(service: FakeService, other: FakeService) -> None:
+def test_one_replica_has_an_image_and_another_answers_while_it_is_down(
+    service: FakeService, other: FakeService
+) -> None:
     scorer = scorer_of(service, other)
     for caption in "abcdef":
         scorer.score(samples_of(caption))
     assert sorted([len(service.requests), len(other.requests)]) == [0, 6]
+    down, up = (service, other) if service.requests else (other, service)
+    down.is_down = True
+    for caption in "abcdef":
+        assert scorer.score(samples_of(caption)).errors == {}
+    assert len(up.requests) == 6
+    assert len(down.tokens) < 12  # it is left alone between tries
 
 
 def test_a_wrong_token_stops_the_run(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import reward.service.worker_for as worker_for
-from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
+from reward import CaptionSample, RemoteReward, load_scorer
 from reward.errors import ServiceError
 from reward.http_client import http_library
 from reward.remote.scorer import RemoteScorer
@@ -67,21 +67,19 @@ def test_it_needs_only_the_standard_library_of_python_3_8() -> None:
 
 def test_a_function_behind_it_is_a_metric_here(start: Start) -> None:
     url = start("length", "--needs", "", "--range", "0,1", python=("-I", "-S"))  # without what is installed
-    table = load_scorer("length", url).score([CaptionSample(text) for text in ("a star", "none", "red", "a star")])
-    assert table.column("length").tolist()[::3] == [1 / 3, 1 / 3]
-    assert table.errors == {1: "length gave None", 2: "length raised ZeroDivisionError: division by zero"}
     reward = RemoteReward(url)
     assert reward.__name__ == "length"
-    assert reward(["Describe."] * 2, ["a star", "..."]) == [1 / 3, 0.0]
+    assert reward(["Describe."] * 4, ["a star", "none", "red", "..."]) == [1 / 3, None, None, 0.0]
+    table = load_scorer("length", url).score([CaptionSample("none"), CaptionSample("red")])
+    assert table.errors == {0: "length gave None", 1: "length raised ZeroDivisionError: division by zero"}
 
 
 def test_images_references_and_several_numbers(start: Start) -> None:
     url = start("size", "--needs", "image,references", "--aspects", "red,bytes,references", "--name", "polos")
-    sample = CaptionSample("A star.", png("red"), ["A red star.", "Red."])
-    ((red, size, references),) = load_scorer("polos", url).score([sample]).scores
-    assert (red, size, references) == (255, len(png("red")), 2)
-    lacking = MetricReward("polos", url).rewards([CaptionSample("A star.", png("red")), CaptionSample("A")])
-    assert lacking == [None, None]
+    samples = [CaptionSample("A star.", png("red"), ["A red star.", "Red."]), CaptionSample("A star.", png("red"))]
+    table = load_scorer("polos", url).score(samples)
+    assert table.scores[0].tolist() == [255, len(png("red")), 2]
+    assert "needs references" in table.errors[1]
 
 
 @pytest.mark.slow
@@ -111,9 +109,8 @@ def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monk
     monkeypatch.setenv("CAPREWARD_TOKEN", "a-long-secret")
     with pytest.raises(ServiceError, match=rf"serves few, and not 'polos': write few={url}"):
         load_scorer("polos", url)
-    scorer = load_scorer("few", url)
-    assert scorer.score([CaptionSample("a")]).scores.tolist() == [[1.0]]
-    assert scorer.score([CaptionSample("a"), CaptionSample("b")]).scores.tolist() == [[1.0], [1.0]]  # one by one
+    table = load_scorer("few", url).score([CaptionSample("a"), CaptionSample("b")])
+    assert table.scores.tolist() == [[1.0], [1.0]]  # one by one
 
 
 @pytest.mark.parametrize(
