@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from reward.drawn_images import plain_image
+from reward.drawn_images import BoxedImage, plain_image
 from reward.errors import ImageError
 from reward.images import image_key, load_image
 
@@ -48,16 +48,6 @@ def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image
             assert (image.mode, image.tobytes()) == ("RGB", photo.tobytes()), form
         (key,) = {image_key(form) for form in forms}
         assert len(key) == 64
-
-
-def test_arrays_of_one_or_four_channels() -> None:
-    grey = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
-    for form in (grey, grey[None], grey[:, :, None], grey / 255):
-        image = load_image(form)
-        assert (image.size, image.getpixel((1, 0)), image.getpixel((0, 1))) == ((5, 2), (77,) * 3, (1,) * 3)
-    transparent_black = np.zeros((4, 2, 5), dtype=np.uint8)
-    assert load_image(transparent_black).getpixel((4, 1)) == (255, 255, 255)
-    assert load_image(torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16)).getpixel((4, 3)) == (128, 128, 128)
 
 
 def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
@@ -137,41 +127,42 @@ def test_plain_images_are_those_that_every_reader_sees_alike(mode: str, kind: st
         assert seen.tobytes() == load_image(data).tobytes()
 
 
-@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
-def test_an_animation_gives_its_first_frame(kind: str) -> None:
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "lime", "blue")]
-    options = {"lossless": True} if kind == "WEBP" else {}
-    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], duration=50, **options)
-    assert load_image(data).getpixel((0, 0)) == (255, 0, 0)
-
-
-def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
-    image = load_image(encoded(Image.fromarray(np.array([[0, 257, 32768, 65535]], dtype=np.uint16))))
-    assert [image.getpixel((column, 0)) for column in range(4)] == [(value,) * 3 for value in (0, 1, 128, 255)]
-
-
-@pytest.mark.parametrize(
-    ("mode", "colour", "expected"),
-    [
-        ("RGBA", (0, 0, 0, 128), (127, 127, 127)),
-        ("RGBA", (0, 0, 255, 255), (0, 0, 255)),
-        ("LA", (0, 0), (255, 255, 255)),
-        ("1", 0, (0, 0, 0)),
-    ],
-)
-def test_transparency_lies_over_white_and_grey_becomes_rgb(mode: str, colour: Any, expected: tuple[int, ...]) -> None:
-    image = Image.new(mode, (3, 3), colour)
-    assert load_image(encoded(image)).getpixel((1, 1)) == load_image(image).getpixel((1, 1)) == expected
-
-
-def test_a_palette_with_a_transparent_entry_and_a_cmyk_jpeg() -> None:
+def palette() -> Image.Image:
+    """A transparent pixel, and one of another colour."""
     image = Image.new("P", (2, 1), 0)
     image.putpalette([0, 0, 0, 10, 200, 30])
     image.putpixel((1, 0), 1)
-    loaded = load_image(encoded(image, transparency=0))
-    assert [loaded.getpixel((0, 0)), loaded.getpixel((1, 0))] == [(255, 255, 255), (10, 200, 30)]
-    cmyk = load_image(encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95))
-    assert cmyk.getpixel((8, 8)) == pytest.approx((255, 0, 0), abs=14)
+    return image
+
+
+def animation(kind: str, **options: Any) -> bytes:
+    red, *others = [Image.new("RGB", (2, 2), colour) for colour in ("red", "lime", "blue")]
+    return encoded(red, kind, save_all=True, append_images=others, duration=50, **options)
+
+
+GREY = np.array([[0, 77, 255, 5, 6], [1, 2, 3, 4, 5]], dtype=np.uint8)
+SIXTEEN_BITS = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("image", "pixel", "colour"),
+    [
+        *[(form, (1, 0), (77, 77, 77)) for form in (GREY, GREY[None], GREY[:, :, None], GREY / 255)],
+        (np.zeros((4, 2, 5), dtype=np.uint8), (4, 1), (255, 255, 255)),  # transparent black
+        (torch.full((3, 4, 5), 0.5, dtype=torch.bfloat16), (4, 3), (128, 128, 128)),
+        *[(animation(kind), (0, 0), (255, 0, 0)) for kind in ("GIF", "PNG")],
+        (animation("WEBP", lossless=True), (0, 0), (255, 0, 0)),
+        *[(encoded(Image.fromarray(SIXTEEN_BITS)), (x, 0), (grey,) * 3) for x, grey in enumerate((0, 1, 128, 255))],
+        (Image.new("RGBA", (3, 3), (0, 0, 0, 128)), (1, 1), (127, 127, 127)),
+        (encoded(Image.new("RGBA", (3, 3), (0, 0, 255, 255))), (1, 1), (0, 0, 255)),
+        (encoded(Image.new("LA", (3, 3), (0, 0))), (1, 1), (255, 255, 255)),
+        *[(encoded(palette(), transparency=0), (x, 0), colour) for x, colour in enumerate([(255,) * 3, (10, 200, 30)])],
+        (encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95), (8, 8), (255, 0, 0)),
+    ],
+)
+def test_pixels_are_those_of_a_viewer_on_a_white_page(image: Any, pixel: Any, colour: tuple[int, ...]) -> None:
+    loaded = load_image(image)
+    assert (loaded.mode, loaded.getpixel(pixel)) == ("RGB", colour)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, about the damage
@@ -246,6 +237,7 @@ def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Pat
         (np.zeros((3, 8, 3), np.uint8), "could have its channels first or last"),
         *[(np.zeros(shape, np.uint8), "is not an image: its shape must be") for shape in ((8, 8, 2), 8)],
         (np.zeros((0, 8, 3), np.uint8), "has no pixels"),
+        *[(BoxedImage(Image.new("RGB", (9, 9)), box), "inside the image of 9 x 9") for box in ([5, 5, 7, 2], "all")],
         *[(np.zeros((8, 8), kind), "is not an image: its type must be uint8") for kind in (np.int64, bool, object)],
         (np.full((8, 8, 3), 255.0), "values from 255 to 255: floats must lie in"),
         (torch.full((3, 8, 8), -0.1), "Undo a normalisation of pixels"),

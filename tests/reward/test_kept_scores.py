@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import shutil
-import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 import torch
-import yaml
 from datasets.fingerprint import Hasher
 from PIL import Image
 
@@ -27,7 +23,6 @@ from reward.errors import CheckpointError, OutputError
 from reward.fingerprint_objects import fingerprint_object
 from reward.judges import LocalJudge
 from reward.judges.lazy import LazyJudge
-from reward.metrics.fleur.scorer import FleurScorer
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
@@ -36,94 +31,53 @@ from tests.toys.loopback_hub import LoopbackHub
 pytestmark = pytest.mark.slow
 
 CAPTIONER = Path(str(files("reward") / "assets" / "captioner"))
-WORDING = yaml.safe_load((files("reward.metrics.fleur") / "prompt.yaml").read_text())
-MODULE = """
-import numpy as np
-from reward.metrics.base import MetricSpec
-from reward.score_table import ScoreTable
-
-class Words:
-    spec = MetricSpec("words", "words_metric.scorer:Words", ("words",), needs_image=True)
-    factor = 1.0
-
-    def __init__(self):
-        self.known = {"red", "green", "blue", "star"}
-
-    def score(self, samples, *, batch_size=None, progress=False):
-        return ScoreTable([[self.factor * len(sample.candidate.split())] for sample in samples], ("words",))
-"""
+ROWS = [{"image": f"photos/{number}.png", "caption": "a red star"} for number in range(3)]
 
 
-class Run:
-    """Rows, photos and a metric of one's own, each of which can be changed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.captions, self.state = folder, ["a red star", "a tree", "a dog"], {}
-        save_greys(folder / "photos")
-        (folder / "words_metric").mkdir()
-        (folder / "words_metric" / "__init__.py").touch()
-        self.write(MODULE)
-
-    def write(self, code: str) -> None:
-        (self.folder / "words_metric" / "scorer.py").write_text(code)
-
-    def score(self) -> Any:
-        for name in ("words_metric", "words_metric.scorer"):
-            sys.modules.pop(name, None)
-        importlib.invalidate_caches()
-        scorer = importlib.import_module("words_metric.scorer").Words()
-        vars(scorer).update(self.state)
-        photos = [str(self.folder / "photos" / f"{number}.png") for number in range(3)]
-        data = datasets.Dataset.from_dict({"image": photos, "caption": self.captions})
-        return score_dataset(data, scorer, self.folder / "out.jsonl")
-
-    def change_row(self) -> None:
-        self.captions[1] = "quite another caption"
-
-    def change_photo(self) -> None:
-        Image.new("RGB", (9, 9), "green").save(self.folder / "photos" / "1.png")
-
-    def change_state(self) -> None:
-        self.state = {"factor": 2.0}
-
-    def change_code(self) -> None:
-        self.write(MODULE.replace("1.0", "2.0"))
+def change_row(folder: Path, scorer: Any) -> None:
+    write_lines(folder / "data.jsonl", [*ROWS[:2], {**ROWS[2], "caption": "quite another"}])
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    return Run(tmp_path)
+def change_photo(folder: Path, scorer: Any) -> None:
+    Image.new("RGB", (9, 9), "green").save(folder / "photos" / "1.png")
 
 
-@pytest.mark.parametrize("change", [Run.change_row, Run.change_photo, Run.change_state, Run.change_code])
-def test_a_finished_output_is_of_its_rows_photos_scorer_and_code(run: Run, change: Callable[[Run], None]) -> None:
-    assert not run.score().already_done
-    assert run.score().already_done  # other objects, equal in all
-    change(run)
+def change_scorer(folder: Path, scorer: Any) -> None:
+    scorer.model = None  # all that a scorer holds counts
+
+
+@pytest.mark.parametrize("change", [change_row, change_photo, change_scorer])
+def test_a_finished_output_is_of_its_rows_photos_and_scorer(change: Callable[..., None], tmp_path: Path) -> None:
+    save_greys(tmp_path / "photos")
+    data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
+    assert not score_dataset(data, load_scorer("clipscore", device="cpu"), output).already_done
+    scorer = load_scorer("clipscore", device="cpu")  # another object, equal in all
+    assert score_dataset(data, scorer, output).already_done
+    change(tmp_path, scorer)
     with pytest.raises(OutputError, match="exists already"):
-        run.score()
+        score_dataset(data, scorer, output)
 
 
 def stop(*arguments: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = load_scorer("clipscore", device="cpu")
+def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_greys(tmp_path / "photos")
     rows = [{"image": f"photos/{number}.png", "candidates": ["a red star", "a tree"]} for number in (0, 1, 2, 1)]
-    data = write_lines(run.folder / "data.jsonl", rows)
-    output, fresh = run.folder / "out.jsonl", run.folder / "fresh.jsonl"
+    data, scorer = write_lines(tmp_path / "data.jsonl", rows), load_scorer("clipscore", device="cpu")
     with monkeypatch.context() as patch:
         patch.setattr("reward.scoring.file_run.write_rows", stop)
         with pytest.raises(KeyboardInterrupt):
-            rerank_dataset(data, scorer, output, part_rows=1)
-    run.change_photo()
-    summary = rerank_dataset(data, scorer, output)
+            rerank_dataset(data, scorer, tmp_path / "out.jsonl", part_rows=1)
+    change_photo(tmp_path, scorer)
+    summary = rerank_dataset(data, scorer, tmp_path / "out.jsonl")
     assert (summary.resumed_rows, summary.new_rows) == (2, 2)
-    rerank_dataset(data, scorer, fresh)
-    assert [row["rewards"] for row in read_lines(output)] == [row["rewards"] for row in read_lines(fresh)]
+    rerank_dataset(data, scorer, tmp_path / "fresh.jsonl")
+    resumed, fresh = (read_lines(tmp_path / name) for name in ("out.jsonl", "fresh.jsonl"))
+    assert [row["rewards"] for row in resumed] == [row["rewards"] for row in fresh]
 
 
 def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path: Path) -> None:
@@ -147,41 +101,34 @@ def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path: Path) -> No
     assert Hasher.hash(made()) != name
     assert fingerprint_object(load_scorer("vela", folder, device="cpu")) != loaded
     assert old(batch)["reward"] == before
-    with pytest.raises(CheckpointError, match="Make a new BatchScorer"):
-        pickle.loads(copy)(batch)
-    with pytest.raises(CheckpointError, match="Make a new BatchScorer"):
-        pickle.dumps(old)
+    for use in (lambda: pickle.loads(copy)(batch), lambda: pickle.dumps(old)):
+        with pytest.raises(CheckpointError, match="Make a new BatchScorer"):
+            use()
 
 
 def test_scores_by_a_hub_name_are_those_of_its_commit(hub: LoopbackHub, tmp_path: Path) -> None:
-    files = {"config.json": b'{"metric": "length"}'}
-    hub.add_repo("somebody/length", files)
+    config = {"config.json": b'{"metric": "length"}'}
+    hub.add_repo("somebody/length", config)
     data, output = write_lines(tmp_path / "rows.jsonl", [{"caption": "a red star"}]), tmp_path / "out.jsonl"
     score_dataset(data, "length", output, source="somebody/length")
     assert score_dataset(data, "length", output, source="somebody/length").already_done
-    hub.add_repo("somebody/length", {**files, "n": b"moved"})
+    hub.add_repo("somebody/length", {**config, "n": b"moved"})
     with pytest.raises(OutputError, match="exists already"):
         score_dataset(data, "length", output, source="somebody/length")
 
 
-@pytest.mark.parametrize("change", [{}, {"dtype": "bfloat16"}, {"prompt": {**WORDING, "ask": "Grade:"}}])
-def test_a_judge_is_its_weights_dtype_and_prompt(change: dict[str, Any]) -> None:
-    def loaded(dtype: Any = None, **settings: Any) -> FleurScorer:
-        return FleurScorer(LocalJudge.from_pretrained(CAPTIONER, device="cpu", dtype=dtype), **settings)
+def test_a_judge_is_its_weights_and_dtype_loaded_or_not(tmp_path: Path) -> None:
+    shutil.copytree(CAPTIONER, tmp_path / "judge")
 
-    assert (loaded(**change).fingerprint == loaded().fingerprint) is not bool(change)
+    def names(**settings: Any) -> list[str]:
+        load = partial(LocalJudge.from_pretrained, str(tmp_path / "judge"), device="cpu", **settings)
+        return [LazyJudge(load, str(tmp_path / "judge")).fingerprint, load().fingerprint]
 
-
-def test_a_judge_that_is_not_loaded_yet_is_its_files_and_dtype(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_text("one")
-
-    def name(**settings: Any) -> str:
-        return LazyJudge(partial(LocalJudge.from_pretrained, str(tmp_path), **settings), str(tmp_path)).fingerprint
-
-    before = name(device="cpu")
-    assert name(device="cuda") == before != name(dtype="bfloat16")
-    (tmp_path / "model.safetensors").write_text("two")
-    assert name(device="cpu") != before
+    before = names()
+    assert names() == before
+    assert not {*names(dtype="bfloat16")} & {*before}
+    (tmp_path / "judge" / "chat_template.jinja").write_text("{{ messages[0].role }}")
+    assert not {*names()} & {*before}
 
 
 def test_stored_captions_belong_to_the_weights_of_the_captioner(tmp_path: Path) -> None:
