@@ -14,7 +14,7 @@ from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import foreign_errors
 from reward.checkpoints import OPEN_CLIP_CONFIG
 from reward.errors import CheckpointError
-from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
+from reward.weight_files import load_strict, load_tensors, refuse_integers
 
 LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
 _KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
@@ -48,9 +48,8 @@ def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
             f"{str(file)!r} is not a CLIP as OpenAI and Long-CLIP publish theirs; for an open_clip model "
             "name the folder that holds its open_clip_config.json"
         )
-    metadata = read_header(file).metadata if file.suffix == ".safetensors" else {}
     with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
-        model_cfg, state = _of_original_layout(tensors, metadata)
+        model_cfg, state = _of_original_layout(tensors)
         stated = _stated(file)
         model_cfg["quick_gelu"] = _is_quick(file, stored, stated, activation)
         clip = build_clip(model_cfg)
@@ -114,18 +113,12 @@ def _layers(tensors: Mapping[str, torch.Tensor], prefix: str) -> int:
     return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in tensors)
 
 
-def _of_original_layout(
-    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Turns a state dict in OpenAI's layout, which Long-CLIP shares, into open_clip's `model_cfg` and state dict.
 
     Text position i of Long-CLIP is `positional_embedding[i]` for i < 20 and `positional_embedding_res[i]` after that.
     Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
-    reader of open_clip would round fp32 files to fp16.
-
-    Args:
-        tensors: the state dict, with or without `positional_embedding_res`.
-        metadata: may hold `vision_heads` and `text_heads`; otherwise a head is 64 wide, as in every published CLIP.
+    reader of open_clip would round fp32 files to fp16. A head is 64 wide, as in every published CLIP.
     """
     state = {key: value.float() for key, value in tensors.items() if key not in _NOT_WEIGHTS}
     second = state.pop("positional_embedding_res", None)
@@ -139,8 +132,6 @@ def _of_original_layout(
     vision_width, _, patch_size, _ = state["visual.conv1.weight"].shape
     grid = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
     context_length, text_width = state["positional_embedding"].shape
-    vision_heads = int(metadata.get("vision_heads", max(1, vision_width // 64)))
-    text_heads = int(metadata.get("text_heads", max(1, text_width // 64)))
     model_cfg = {
         "embed_dim": state["text_projection"].shape[1],
         "quick_gelu": True,
@@ -148,14 +139,14 @@ def _of_original_layout(
             "image_size": grid * patch_size,
             "layers": _layers(state, "visual.transformer.resblocks."),
             "width": vision_width,
-            "head_width": vision_width // vision_heads,
+            "head_width": min(vision_width, 64),
             "patch_size": patch_size,
         },
         "text_cfg": {
             "context_length": context_length,
             "vocab_size": state["token_embedding.weight"].shape[0],
             "width": text_width,
-            "heads": text_heads,
+            "heads": max(1, text_width // 64),
             "layers": _layers(state, "transformer.resblocks."),
         },
     }

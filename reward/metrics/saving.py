@@ -14,7 +14,7 @@ from reward.checkpoints import check_revision, named_metric, read_config, resolv
 from reward.errors import CheckpointError, ConfigError
 from reward.fingerprint_objects import fingerprint_object
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
-from reward.publishing import HUB_ID, push_checkpoint
+from reward.publishing import HUB_ID
 
 if TYPE_CHECKING:
     import torch
@@ -57,14 +57,6 @@ class TrainedScorer(NetworkScorer):
             tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
         config, card = self.model.config.to_dict(), card or self._card()
         save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
-
-    def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
-        """Uploads the checkpoint to the Hub and returns the address of the commit."""
-        from tempfile import TemporaryDirectory
-
-        with TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            return push_checkpoint(folder, repo_id, private=private, revision=revision)
 
     def _card(self) -> str:
         """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""

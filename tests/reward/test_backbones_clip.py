@@ -47,14 +47,6 @@ def test_a_pt_file_a_folder_and_a_hub_name(tmp_path: Path, hub: LoopbackHub) -> 
     assert [distance(load_clip(each)) < 1e-5 for each in (file, str(tmp_path), "BeichenZhang/LongCLIP-L")] == [True] * 3
 
 
-def test_head_width_is_64_unless_the_file_says_otherwise(tmp_path: Path) -> None:
-    save_file(load_file(WEIGHTS), tmp_path / "two.safetensors", metadata={"vision_heads": "2", "text_heads": "2"})
-    two = load_clip(tmp_path / "two.safetensors")
-    assert two.clip.visual.transformer.resblocks[0].attn.num_heads == 2
-    assert two.clip.transformer.resblocks[0].attn.num_heads == 2
-    assert distance(two) > 1e-3
-
-
 def test_one_or_two_position_tables(tmp_path: Path) -> None:
     tensors = load_file(WEIGHTS)
     tensors["positional_embedding"][20:] = 7
@@ -72,11 +64,7 @@ def test_one_or_two_position_tables(tmp_path: Path) -> None:
     [
         ("no_projection.safetensors", "not a CLIP as OpenAI and Long-CLIP publish theirs"),
         ("two_lengths.safetensors", "differ"),
-        ("./empty", "exactly one weight file, but it holds: none"),
-        ("./two", r"a\.pt, b\.pt"),
-        ("./untold", r"no file named model\.safetensors"),
-        ("local-dir:absent", "folder .absent. does not exist"),
-        ("owner/absent", "owner/absent"),
+        ("./two", r"exactly one weight file, but it holds: a\.pt, b\.pt"),
         ("owner/neither", r"holds no open_clip_config\.json and no config\.json"),
         ("BeichenZhang/LongCLIP-B", "the Hub refuses BeichenZhang/LongCLIP-B"),
         ("ViT-B-32:nothing", r"ViT-B-32:nothing.*not a known tag"),
@@ -91,11 +79,11 @@ def test_what_is_no_clip_is_told(
     tensors = load_file(WEIGHTS)
     save_file({**tensors, "positional_embedding_res": torch.zeros(20, 64)}, "two_lengths.safetensors")
     save_file({key: value for key, value in tensors.items() if key != "text_projection"}, "no_projection.safetensors")
-    for file in ("empty/x.txt", "two/a.pt", "two/b.pt", "untold/config.json"):
+    for file in ("two/a.pt", "two/b.pt"):
         Path(file).parent.mkdir(exist_ok=True)
-        Path(file).write_text('{"model_type": "clip"}')
+        Path(file).touch()
     (small_clip(Path("no_weights")) / "open_clip_model.safetensors").unlink()
-    hub.add_repo("owner/neither", {"README.md": tmp_path / "empty" / "x.txt"})
+    hub.add_repo("owner/neither", {"README.md": tmp_path / "two" / "a.pt"})
     with pytest.raises(CheckpointError, match=message):
         load_clip(source)
 

@@ -30,11 +30,7 @@ GIB = 2**30
 _ROOT = Path(__file__).resolve().parents[2]
 # PyTorch 2.11's Python form of this operation, which counting takes first, lacks `padding_side`; the one in C++ has it.
 torch.ops.aten.pad_sequence.default.py_kernels.pop(torch._C.DispatchKey.CompositeImplicitAutograd, None)
-_SCALARS = {
-    torch.Tensor.__int__: 1,
-    torch.Tensor.__index__: 1,
-    torch.Tensor.__float__: 1.0,
-}
+_SCALARS = {torch.Tensor.__int__: 1, torch.Tensor.__index__: 1, torch.Tensor.__float__: 1.0}
 # Functions that would start CUDA outside of the mode, to choose a kernel or to move a list of indices.
 _INITIALISING = {functional.scaled_dot_product_attention, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
 _READS = {
@@ -57,7 +53,7 @@ class FakeDevice:
 
     Attributes:
         condition: the value of every condition that is read from the device. With False, `generate` would never end.
-        reads: {"file:line" of the project, or else of the library: how often a value was read from the GPU}.
+        reads: {file and function of the project, or else of the library: how often a value was read from the GPU}.
         bytes, peak: bytes of all tensors that are on the device, now and at most.
 
     Example:
@@ -126,15 +122,11 @@ class FakeDevice:
         self.bytes -= size
 
     def note_read(self) -> None:
-        """Counts a read at the innermost line of the project, with the function that was called there."""
+        """Counts a read by the innermost function of the project."""
         frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
         own = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT / "reward")]
         frame = (own or frames)[-1]
-        name = Path(frame.filename)
-        place = name.relative_to(_ROOT).as_posix() if own else name.name
-        inner = Path(frames[-1].filename)
-        through = "" if not own or frames[-1] is frame else f" through {inner.parent.name}/{inner.name}"
-        self.reads[f"{place} {frame.name}{through}"] += 1
+        self.reads[f"{Path(frame.filename).name} {frame.name}"] += 1
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -176,36 +175,18 @@ class Beit3(nn.Module):
         """Embeddings (B, 1 + patches, d) of levels, uint8, or normalised pixels (B, 3, S, S), S the configured size.
 
         They do not depend on the caption, so captions of one image can share them.
-
-        Raises:
-            ValueError: the pixels have another shape.
         """
-        size = self.config.image_size
-        if image.dim() != 4 or tuple(image.shape[1:]) != (3, size, size):
-            raise ValueError(f"image must have the shape (B, 3, {size}, {size}), got {tuple(image.shape)}")
         image = normalized(image, tuple(self.config.image_mean), tuple(self.config.image_std))
         return self.vision_embed(image) + cast(nn.Embedding, self.encoder.embed_positions["A"]).weight[FIRST_POSITION:]
 
-    def embed_text(
-        self, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None, positions: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Embeddings (B, L, d) of token ids (B, L), int64; padded ones are zero.
+    def embed_text(self, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None) -> torch.Tensor:
+        """Embeddings (B, L, d) of token ids (B, L), int64, L at most `config.max_text_tokens`; padded ones are zero.
 
         Args:
             text_padding_mask: (B, L), nonzero where padding is; None for none.
-            positions: (B, L) or (L,), int64, places in the caption from 0; None counts from the left.
-
-        Raises:
-            ValueError: more tokens than the position table holds.
         """
-        if positions is None:
-            positions = torch.arange(text_ids.shape[1], device=text_ids.device)
-        if text_ids.shape[1] > self.config.max_text_tokens:
-            raise ValueError(
-                f"a caption of {text_ids.shape[1]} tokens does not fit: the position table holds "
-                f"{self.config.max_text_tokens}; shorten text_ids, as BeitScoreTokenizer does"
-            )
-        states = self.text_embed(text_ids) + self.encoder.embed_positions["B"](positions + FIRST_POSITION)
+        positions = torch.arange(text_ids.shape[1], device=text_ids.device) + FIRST_POSITION
+        states = self.text_embed(text_ids) + self.encoder.embed_positions["B"](positions)
         if text_padding_mask is not None:
             states = states.masked_fill(text_padding_mask.bool()[..., None], 0)
         return states
@@ -218,27 +199,14 @@ class Beit3(nn.Module):
 
     def run(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
         """Last states of both streams from their embeddings."""
-        for states in self.states(image, text, text_padding_mask):
-            streams = states
-        return self.encoder.layer_norm(streams)
-
-    def states(
-        self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None
-    ) -> Iterator[Streams]:
-        """States of both streams after each layer, before the last LayerNorm."""
-        mask = attention_mask(image, text_padding_mask)
+        mask = None
+        if text_padding_mask is not None:  # (B, 1, 1, T), True where a key may be attended to
+            padded = text_padding_mask.bool()
+            seen = torch.ones(image.shape[:2], dtype=torch.bool, device=padded.device)
+            mask = torch.cat([seen, ~padded], dim=1)[:, None, None]
         for layer in self.encoder.layers:
             if self.gradient_checkpointing and self.training:
                 image, text = checkpoint(layer, image, text, mask, use_reentrant=False)
             else:
                 image, text = layer(image, text, mask)
-            yield image, text
-
-
-def attention_mask(image: torch.Tensor, text_padding_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """(B, 1, 1, T), True where a key may be attended to; None without a padding mask."""
-    if text_padding_mask is None:
-        return None
-    padded = text_padding_mask.bool()
-    seen = torch.ones(image.shape[:2], dtype=torch.bool, device=padded.device)
-    return torch.cat([seen, ~padded], dim=1)[:, None, None]
+        return self.encoder.layer_norm((image, text))

@@ -290,8 +290,6 @@ class VelaModel(nn.Module):
         self, config: VelaConfig, text: TextBranch | None, image: ImageBranch | None, tokenizer: Any | None = None
     ) -> None:
         super().__init__()
-        if (text is None) != (config.text is None) or (image is None) != (config.image is None):
-            raise ValueError("the branches given are not those of the configuration")
         self.config = config
         self.tokenizer = tokenizer
         self.text, self.image = text, image

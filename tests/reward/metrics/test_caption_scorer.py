@@ -142,9 +142,3 @@ def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_
     assert toy.modes == [(False, True, False)]
     assert (toy.model.training, toy.model.dropout.training, toy.model.frozen.training) == (True, True, False)
     assert torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize("progress", [False, True])
-def test_progress_is_shown_on_request(progress: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    Toy().score([CaptionSample("a", png("black"))], progress=progress)
-    assert ("toy" in capsys.readouterr().out) == progress

@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,96 +161,72 @@ def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(
     assert texts.score(long).truncated.tolist() == [False, True]
 
 
-def _change(name: str, **values: Any) -> Callable[[Path], None]:
-    """Sets values in a JSON file of the folder, or in the last module that modules.json lists."""
-
-    def change(folder: Path) -> None:
-        file = folder / name
-        content = json.loads(file.read_text())
-        (content[-1] if isinstance(content, list) else content).update(values)
-        file.write_text(json.dumps(content))
-
-    return change
-
-
 class _Runs:
     def __reduce__(self) -> Any:
         return os.mkdir, ("ran",)
 
 
-def _pickle(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": _Runs()}))
-    _change("sentence_bert_config.json", model_kwargs={"weights_only": False})(folder)
-
-
-def _own_code(folder: Path) -> None:
+def change(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Sets values in JSON files of the folder, or in the last module that modules.json lists; beside them lies code."""
     (folder / "code.py").write_text("import os\nos.mkdir('ran')\nclass C: pass\n")
+    for name, values in files.items():
+        file = folder / name
+        content = json.loads(file.read_text()) if file.exists() else {}
+        (content[-1] if isinstance(content, list) else content).update(values)
+        file.write_text(json.dumps(content))
 
 
-def _own_network(folder: Path) -> None:
-    _own_code(folder)
-    maps = {"AutoConfig": "code.C", "AutoModelForMultimodalLM": "code.C"}
-    _change("config.json", model_type="own", auto_map=maps)(folder)
-
-
-def _own_module(folder: Path) -> None:
-    _own_code(folder)
-    _change("modules.json", type="code.C")(folder)
-
-
-def _without(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        save_file({key: value for key, value in load_file(file).items() if name not in key}, file, {"format": "pt"})
-
-    return change
-
-
-def _adapters(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text("{}")
-
-
-SETTINGS, MODULE = "config_sentence_transformers.json", "sentence_bert_config.json"
+MODULES, SETTINGS, MODULE = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
+OWN = {"model_type": "own", "auto_map": {"AutoConfig": "code.C", "AutoModelForMultimodalLM": "code.C"}}
 METHOD = {"image": {"method": "init_weights", "method_output_name": None}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "message"),
+    ("file", "values", "message"),
     [
-        ("log_odds", _own_module, "asks for the module 'code.C', which is not run"),
-        ("log_odds", _change("modules.json", type="sentence_transformers.base.model.torch.load"), "which is not run"),
-        ("log_odds", _change("modules.json", path="../elsewhere"), "leaves its folder"),
-        ("log_odds", _own_network, "wants to run code of its own"),
-        ("log_odds", _pickle, "cannot be read"),
-        ("log_odds", _change(SETTINGS, activation_fn="torch.cuda.init"), "activation 'torch.cuda.init'"),
-        ("log_odds", _change(SETTINGS, activation_fn="os.abort"), "activation='sigmoid' or 'none'"),
-        ("log_odds", _change(MODULE, tokenizer_name_or_path="some/other"), "tokenizer_name_or_path='some/oth"),
-        ("log_odds", _change(MODULE, config_kwargs={"attn_implementation": "a/b"}), "which is not read"),
-        ("log_odds", _change("config.json", _attn_implementation="a/b"), "which is code from the Hub"),
-        ("log_odds", _change(MODULE, modality_config=METHOD), "only forward is called"),
-        ("log_odds", _without("mlp.up"), "lacks 2 weights"),
-        ("log_odds", _adapters, "holds adapters: merge them"),
-        (
-            "scores_layer",
-            _change("2_Dense/config.json", activation_function="torch.utils.data.DataLoader"),
-            "is not of",
-        ),
-        ("text_classes", _without("classifier"), r"lacks 2 weights .*classifier.bias"),
+        (MODULES, {"type": "code.C"}, "asks for the module 'code.C', which is not run"),
+        (MODULES, {"type": "sentence_transformers.base.model.torch.load"}, "which is not run"),
+        (MODULES, {"path": "../elsewhere"}, "leaves its folder"),
+        (SETTINGS, {"activation_fn": "torch.cuda.init"}, "activation 'torch.cuda.init'"),
+        (SETTINGS, {"activation_fn": "os.abort"}, "activation='sigmoid' or 'none'"),
+        (MODULE, {"tokenizer_name_or_path": "some/other"}, "tokenizer_name_or_path='some/oth"),
+        (MODULE, {"modality_config": METHOD}, "only forward is called"),
+        (MODULE, {"activation_function": "torch.utils.data.Sampler"}, "activation .* which is not of torch.nn"),
+        ("config.json", OWN, "wants to run code of its own"),
+        ("config.json", {"_attn_implementation": "a/b"}, "which is code from the Hub"),
+        ("adapter_config.json", {}, "holds adapters: merge them"),
     ],
 )
-def test_nothing_that_a_folder_names_is_run_and_nothing_is_made_up(
-    kind: str,
-    change: Callable[[Path], None],
+def test_nothing_that_a_folder_names_is_run(
+    file: str,
+    values: dict[str, Any],
     message: str,
     folders: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    change(shutil.copytree(folders[kind], tmp_path / "model"))
+    change(shutil.copytree(folders["log_odds"], tmp_path / "model"), {file: values})
     with pytest.raises(CheckpointError, match=message):
         load_scorer("crossencoder", "model", device="cpu")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_weights_are_whole_and_no_pickle(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path(shutil.copytree(folders["log_odds"], tmp_path / "model"))
+    tensors = load_file(folder / "model.safetensors")
+    kept = {key: value for key, value in tensors.items() if "mlp.up" not in key}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match="lacks 2 weights"):
+        load_scorer("crossencoder", folder, device="cpu")
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": _Runs()}))
+    change(folder, {MODULE: {"model_kwargs": {"weights_only": False}}})
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        load_scorer("crossencoder", folder, device="cpu")
     assert not (tmp_path / "ran").exists()
 
 

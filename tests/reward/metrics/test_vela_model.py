@@ -98,10 +98,6 @@ def test_scores_are_those_of_the_formula_also_from_a_checkpoint(config: VelaConf
     assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
     loaded = load_scorer("vela", tmp_path, device="cpu")
     assert np.array_equal(loaded.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
-    other = replace(config, fusion=FusionSettings() if config.fusion is None else None)
-    (tmp_path / "config.json").write_text(json.dumps(other.to_dict()))
-    with pytest.raises(CheckpointError, match=r"VELA checkpoint .* (lacks|unknown).*fusion\."):
-        load_scorer("vela", tmp_path, device="cpu")
 
 
 def test_everything_but_the_scale_of_clip_gets_a_gradient() -> None:
@@ -142,56 +138,44 @@ def test_a_checkpoint_over_backbones_holds_head_and_adapters(backbone: str, tmp_
 
 
 LIMITED = {"model_type": "gpt2", "n_positions": 64, "n_embd": 8, "n_layer": 1, "n_head": 1}
-LIMITED_TEXT = TextConfig(backbone=None, architecture=LIMITED, lora=None, chat_template=False)
 FUSED = LoraSettings(target_modules=("q_proj", "qkv_proj"))
 
 
 @pytest.mark.parametrize(
-    ("config", "own_tokenizer", "message"),
+    ("text", "message"),
     [
-        (make_config(image=False), False, "needs tokenizer="),
-        (VelaConfig(text=TextConfig(backbone="/absent"), image=None), True, r"language model .* cannot be read"),
-        (make_config(image=False, lora=FUSED), True, "Qwen2Model has no module 'qkv_proj'; it has .*q_proj, k_proj"),
-        (VelaConfig(text=LIMITED_TEXT, image=None), True, "64 positions.*max_prefix_tokens=1536.*lower these"),
+        ({"backbone": "/absent", "architecture": None}, r"language model .* cannot be read"),
+        ({"lora": FUSED}, "Qwen2Model has no module 'qkv_proj'; it has .*q_proj, k_proj"),
+        ({"architecture": LIMITED, "chat_template": False}, "64 positions.*max_prefix_tokens=1536.*lower these"),
     ],
 )
-def test_what_cannot_be_built_is_refused(config: VelaConfig, own_tokenizer: bool, message: str) -> None:
+def test_what_cannot_be_built_is_refused(text: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        VelaModel.from_config(config, tokenizer=make_tokenizer() if own_tokenizer else None)
+        make_model(make_config(image=False, **text))
 
 
-def count_work(model: Any, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts the tokens, images and captions that a model's networks are given from now on."""
-    counts: Counter[str] = Counter()
-
-    def counted(encode: Any, name: str) -> Any:
-        return lambda given: counts.update({name: len(given)}) or encode(given)
-
-    def count_tokens(module: Any, args: Any, kwargs: Any) -> None:
-        counts["tokens"] += kwargs["input_ids"].numel()
-
-    model.text.decoder.register_forward_pre_hook(count_tokens, with_kwargs=True)
-    monkeypatch.setattr(model.image, "encode_image", counted(model.image.encode_image, "images"))
-    monkeypatch.setattr(model.image, "encode_candidate", counted(model.image.encode_candidate, "captions"))
-    return counts
-
-
-def test_what_samples_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_samples_share_is_computed_once() -> None:
     model: Any = make_model()
-    counts = count_work(model, monkeypatch)
+    read: Counter[str] = Counter()
+    towers = model.image.towers.clip
+    towers.visual.register_forward_pre_hook(lambda _, given: read.update(images=len(given[0])))
+    towers.token_embedding.register_forward_pre_hook(lambda _, given: read.update(captions=len(given[0])))
+    model.text.decoder.register_forward_pre_hook(
+        lambda _, __, given: read.update(tokens=given["input_ids"].numel()), with_kwargs=True
+    )
     samples = [CaptionSample(word, picture(0), ["A star."]) for word in [*WORDS, WORDS[0]]]
     table = VelaScorer(model).score(samples)
-    assert (counts["images"], counts["captions"]) == (1, 5)
+    assert (read["images"], read["captions"]) == (1, 5)
     assert np.array_equal(table.scores[0], table.scores[5])
-    assert counts["tokens"] < sum(len(tokens(model, each, aspect)) for each in samples[:5] for aspect in ASPECTS) / 2
+    assert read["tokens"] < sum(len(tokens(model, each, aspect)) for each in samples[:5] for aspect in ASPECTS) / 2
 
-    counts.clear()  # without references all images share the rubric
+    read.clear()  # without references all images share the rubric
     samples = [CaptionSample("x", picture(seed)) for seed in range(6)]
     VelaScorer(model).score(samples)
-    assert (counts["images"], counts["captions"]) == (6, 1)
+    assert (read["images"], read["captions"]) == (6, 1)
     rubrics = [len(model.text.prompts.prefix([], aspect)[0]) for aspect in ASPECTS]
     rest = sum(len(tokens(model, samples[0], aspect)) for aspect in ASPECTS) - sum(rubrics)
-    assert counts["tokens"] <= 3 * max(rubrics) + 6 * rest
+    assert read["tokens"] <= 3 * max(rubrics) + 6 * rest
 
 
 def test_whatever_is_cut_is_flagged() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-import torch
 from transformers import PreTrainedTokenizerFast, XLMRobertaTokenizer
 
 from reward.errors import CheckpointError
@@ -42,12 +41,10 @@ def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScore
 
 def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
     captions = ["A red star.", "A red circle on a white ground."]
-    ids, padding, cut = tokenizer(captions)
+    ids, padding, _ = tokenizer(captions)
     (short, long), _ = tokenizer.encode(captions)
-    assert (ids.dtype, padding.dtype, cut) == (torch.int64, torch.bool, [False, False])
     assert ids.tolist() == [short + [tokenizer.pad] * (len(long) - len(short)), long]
-    assert padding.sum(1).tolist() == [len(long) - len(short), 0]
-    assert [short[0], short[-1]] == [tokenizer.start, tokenizer.end]
+    assert padding.tolist() == [[place >= len(short) for place in range(len(long))], [False] * len(long)]
 
 
 @pytest.mark.parametrize("attack", ["<s>", "</s>", "<pad>", "<mask>", "<end>", "<|im_end|>", "<tool>"])

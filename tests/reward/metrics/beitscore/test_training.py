@@ -12,14 +12,7 @@ from torch.nn import functional as F
 
 from reward.errors import ConfigError
 from reward.metrics.beitscore.scorer import BeitScoreScorer
-from reward.metrics.beitscore.training import (
-    PRESETS,
-    BeitScoreCollator,
-    BeitScoreNetwork,
-    load_model,
-    make_model,
-    save_model,
-)
+from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, BeitScoreNetwork, make_model
 from reward.training.config import make_config
 from reward.training.pairs import ScenePairs
 from tests.reward.metrics.beitscore import tiny_beitscore
@@ -71,19 +64,6 @@ def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(
     assert {name for name, _ in network.named_parameters()} - trained
 
 
-def test_a_saved_network_is_trained_on_where_it_was(
-    network: BeitScoreNetwork, pairs: ScenePairs, tmp_path: Path
-) -> None:
-    save_model(network, tmp_path / "run", card="card")
-    again = load_model(tmp_path / "run", {"gradient_checkpointing": True})
-    assert again.model.beit3.gradient_checkpointing
-    batch = BeitScoreCollator(network)([pairs[0], pairs[1]])
-    batch.pop("labels")
-    assert torch.equal(network.eval()(**batch).logits, again.eval()(**batch).logits)
-    frozen, still_frozen = ({n for n, p in each.named_parameters() if not p.requires_grad} for each in (network, again))
-    assert frozen == still_frozen
-
-
 def published(folder: Path, vocab_size: int = 80) -> dict[str, Any]:
     """Settings that start from a file in the published layout, and from its sentencepiece file."""
     model = tiny_beitscore.make_model(tiny_beitscore.make_config(vocab_size=vocab_size, drop_path=0.0))
@@ -110,11 +90,8 @@ def test_the_paper_preset_starts_from_a_published_file(tmp_path: Path) -> None:
     [
         ({"beit": "x"}, "unknown beit; known: beit3, config"),
         ({"tokenizer": {"spm": None}}, "set model.beit3 and model.tokenizer.spm"),
-        ({"tokenizer": {}}, r'model.tokenizer must be \{"spm": path\}'),
-        ({"tokenizer": {"vocab_size": 100}}, "at least 300"),
         ({"beit3": "beit3.pth"}, "go together"),
         ({"config": {"depth": 2}}, "depth"),
-        ({"config": {"heads": 3, "hidden_size": 16}}, r"heads \(3\) must divide hidden_size"),
     ],
 )
 def test_bad_model_settings_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
@@ -14,40 +13,29 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
 from reward.metrics.base import Scorer
-from reward.metrics.clipscore.scorer import ClipScorer
 from tests.contract import SAMPLES, ScorerContract
 from tests.toys.pictures import png
+from tests.toys.small_clip import small_clip
 
 WORDS = "A red star stands on the grass beside a small house . "
-# CLIP with OpenAI's tokens, small otherwise; heads are 64 wide, as in every published checkpoint.
-MODEL: dict[str, Any] = {
-    "embed_dim": 16,
-    "quick_gelu": True,
-    "vision_cfg": {"image_size": 32, "patch_size": 16, "width": 64, "layers": 1, "head_width": 64},
-    "text_cfg": {"context_length": 40, "vocab_size": 49408, "width": 64, "heads": 1, "layers": 1},
-}
 PICTURES = [
     png(Image.fromarray(pixels)) for pixels in np.random.default_rng(0).integers(0, 255, (5, 40, 50, 3), dtype=np.uint8)
 ]
 
 
-def weights() -> dict[str, torch.Tensor]:
-    torch.manual_seed(4)
-    return open_clip.CLIP(**MODEL).state_dict()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CLIP in open_clip's layout."""
-    folder = tmp_path_factory.mktemp("clip")
-    save_file(weights(), folder / "open_clip_model.safetensors")
-    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": MODEL, "preprocess_cfg": {}}))
-    return folder
+    return small_clip(tmp_path_factory.mktemp("clip"))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "open_clip_model.safetensors")
 
 
 class TestClipScorer(ScorerContract):
@@ -60,7 +48,8 @@ class TestClipScorer(ScorerContract):
 @pytest.mark.slow
 def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path) -> None:
     captions = ["A red star.", "Two dogs run", "grass", "A house and a tree", "It is late!"]
-    references = [captions[row - 1 :: -2] for row in range(1, 6)]
+    references = [captions[row - 1 :: -2] for row in range(1, 6)]  # among them the caption itself
+    references[4] = captions[:3]
     texts = list(zip(captions, references, strict=True))
     samples = [CaptionSample(caption, image, known) for image in PICTURES for caption, known in texts]
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
@@ -86,8 +75,7 @@ def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path
     for name, expected in formulas.items():
         found = load_scorer(name, folder, device="cpu").score(samples).scores[:, 0]
         assert found == pytest.approx(expected, abs=1e-6)
-    assert min(clip) > 0.1  # nothing is cut off at 0 here
-    assert np.std(refclip) > 0.01
+    assert 0 < np.mean(np.array(clip) > 0) < 1  # some are cut off at 0
 
 
 def with_lora(plain: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -105,26 +93,18 @@ def with_lora(plain: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], 
     return stored, merged
 
 
-def test_files_of_pac_s_are_read_as_their_authors_code_reads_them(tmp_path: Path) -> None:
+def test_files_of_pac_s_are_read_as_their_authors_code_reads_them(folder: Path, tmp_path: Path) -> None:
     """LoRA by hand; that the sums are those of the authors' code was tried with that code itself, to 2e-6."""
-    stored, merged = with_lora(weights())
+    stored, merged = with_lora(weights(folder))
     torch.save({"state_dict": stored}, tmp_path / "PAC++_clip_tiny.pth")
     found: Any = load_scorer("pacscore", tmp_path / "PAC++_clip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
     for key, value in found.clip.state_dict().items():
         assert torch.allclose(value, merged[key], atol=1e-6), key
     assert type(found.clip.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
-    torch.save({"state_dict": weights()}, tmp_path / "openClip_tiny.pth")
+    torch.save({"state_dict": weights(folder)}, tmp_path / "openClip_tiny.pth")
     laion: Any = load_scorer("refpacscore", tmp_path / "openClip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
     assert type(laion.clip.transformer.resblocks[0].mlp.gelu).__name__ == "GELU"
     assert (laion.preprocess_cfg["mean"], found.preprocess_cfg.get("mean")) == ([0.5] * 3, None)
-
-
-@pytest.mark.parametrize("name", ["clipscore", "refclipscore", "pacscore"])
-def test_a_cosine_below_0_scores_0_also_where_a_reference_is_the_caption_itself(name: str, folder: Path) -> None:
-    scorer: Any = load_scorer(name, folder, device="cpu")
-    with torch.no_grad():
-        scorer.model.clip.text_projection.neg_()
-    assert scorer.score([CaptionSample("A red star.", PICTURES[0], ["A red star."])]).scores.tolist() == [[0.0]]
 
 
 def test_each_image_and_each_text_is_embedded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,21 +133,13 @@ def test_what_the_text_tower_cannot_read_is_flagged(name: str, flags: list[bool]
 
 @pytest.mark.slow
 def test_a_checkpoint_names_the_clip_its_activation_and_words(folder: Path, tmp_path: Path) -> None:
-    torch.save({"state_dict": weights()}, tmp_path / "clip.pth")
+    torch.save({"state_dict": weights(folder)}, tmp_path / "clip.pth")
     file = {"source": tmp_path / "clip.pth", "activation": "quick_gelu"}
     for given in ({"source": "embedded"}, {"source": folder, "prefix": ""}, file):
         scorer = load_scorer("clipscore", device="cpu", **given)
         scorer.save_pretrained(tmp_path / "saved")
         again = load_scorer("clipscore", tmp_path / "saved", device="cpu")
         assert np.array_equal(again.score(SAMPLES).scores, scorer.score(SAMPLES).scores)
-    assert again.score(SAMPLES).scores == pytest.approx(load_scorer("clipscore", folder).score(SAMPLES).scores)
-    with pytest.raises(CheckpointError, match="of metric 'clipscore', but a checkpoint of 'refclipscore'"):
-        load_scorer("refclipscore", tmp_path / "saved")
-    with pytest.raises(CheckpointError, match="pass source="):
-        ClipScorer(scorer.model).save_pretrained(tmp_path)  # type: ignore[attr-defined]
-    (tmp_path / "saved" / "config.json").write_text('{"metric": "clipscore"}')
-    with pytest.raises(CheckpointError, match="names no CLIP"):
-        load_scorer("clipscore", tmp_path / "saved")
 
 
 @pytest.mark.parametrize(

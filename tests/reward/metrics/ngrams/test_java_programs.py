@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -116,37 +115,16 @@ def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another(
         assert list(pool.map(ask, ("crash", "dog") * 4)) == ["refused", [1.0]] * 4
 
 
-# In a process of its own: a fork of one that has torch's threads, and pytest's state, is no business of this suite.
-FORKS = """
-import os, signal
-from reward import CaptionSample, load_scorer
-from reward.metrics.ngrams import meteor
-
-def score(text):
-    return float(scorer.score([CaptionSample(text, references=["a dog", "a cat"])]).scores[0, 0])
-
-scorer = load_scorer("meteor")
-assert score("dog cat") == 0.5
-parents = os.getpid()
-child = os.fork()
-if child == 0:
-    signal.alarm(20)  # ends a child that waits
-    status = 1
-    try:
-        own = score("dog dog")
-        status = own != 1 or meteor._programs[os.getpid()].process.pid == meteor._programs[parents].process.pid
-        meteor._programs[os.getpid()].close()
-    finally:
-        os._exit(status)
-print("a child has a program of its own:", os.waitpid(child, 0)[1] == 0)
-print("the parent keeps its own:", score("cat dog") == 0.5 and list(meteor._programs) == [parents])
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-def test_forked_children_get_their_own_answers() -> None:
-    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120)
-    assert done.stdout.count("True\n") == 2, done.stdout + done.stderr
+def test_a_forked_child_asks_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert score("meteor", "dog cat") == [0.5]
+    parents = meteor._programs[os.getpid()]
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: 0)
+        assert score("meteor", "dog dog") == [1.0]
+        assert meteor._programs[0].process.pid != parents.process.pid
+        meteor._programs.pop(0).close()
+    assert score("meteor", "cat dog") == [0.5]
+    assert meteor._programs == {os.getpid(): parents}
 
 
 def test_spice_reads_the_scores_of_its_program_and_says_which_models_belong_where(
