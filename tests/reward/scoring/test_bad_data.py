@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import math
 import re
 from pathlib import Path
@@ -21,6 +20,7 @@ from reward.scoring.readers import open_source
 from tests.reward.scoring.small_data import save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
+from tests.toys.pictures import png
 
 GOOD = '{"image": "0.png", "candidate": "a b"}'
 BAD_ROWS = [  # (line, kind of its error, part of the message)
@@ -34,7 +34,6 @@ BAD_ROWS = [  # (line, kind of its error, part of the message)
     ('{"image": "missing.png", "candidate": "a"}', "image", "does not exist"),
     ('{"image": "s3://images/0.png", "candidate": "a"}', "image", "is an address and nothing is downloaded here"),
     ('{"image": null, "candidate": "a"}', "image", "the row has no image in column 'image'"),
-    ('{"image": " ", "candidate": "a"}', "image", "the row has no image in column 'image'"),
     ('{"image": 5, "candidate": "a"}', "image", "does not exist"),
     ('{"image": "torn.jpg", "candidate": "a"}', "image", "torn.jpg"),
     ('{"image": "text.png", "candidate": "a"}', "image", "is not an image"),
@@ -91,17 +90,10 @@ def test_lines_that_cannot_be_read_are_errors_of_these_lines(name: str, tmp_path
         assert each in row["error"] if isinstance(each, str) else row["length"] == each
 
 
-def parquet(*columns: pa.Array) -> bytes:
-    """A file whose columns are all called "candidate"."""
+def parquet(rows: int) -> bytes:
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_arrays(columns, ["candidate"] * len(columns)), sink)
+    pq.write_table(pa.table({"candidate": pa.array(["a"] * rows, pa.string())}), sink)
     return sink.getvalue().to_pybytes()
-
-
-def picture() -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (4, 4)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 OPEN_QUOTE = "is not closed as it should be: the text up to line"
@@ -112,24 +104,17 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
     "other.json": ('{"a": 1}', "holds a JSON value of no form that can be read: a list, COCO's"),
     "coco.json": ('{"images": [{"id": 1}], "annotations": [{}, 5]}', "looks like COCO's annotations, but is not whole"),
     "twice.json": ('{"1.png": "a",\n"1.png": "b"}', "'1.png' is there twice; which one is meant?"),
-    "plain.jsonl.gz": (GOOD, "cannot be read: Not a gzipped file"),
     "torn.jsonl.gz": (gzip.compress(GOOD.encode())[:-12], "Compressed file ended before the end-of-stream marker"),
-    "torn.json": ('[{"candidate": "a"}, {"candidate"', "is not valid JSON"),
-    "numbers.json": ("[1, 2]", "has no row that can be read. The first: entry 1 is not a JSON object but int"),
-    "empty.json": ("", "holds no rows"),
     "empty.csv": ("", "holds no header line"),
-    "header.csv": ("id,candidate\n", "holds no rows"),
     "doubled.csv": ("candidate,id,candidate\na,b,c\n", "several columns named 'candidate'"),
     "quote.csv": ('id,candidate\n1,a\n2,"a dog, 5 years\n3,b\n4,c\n', f"opens in line 3 {OPEN_QUOTE} 5 would"),
     "head.csv": ('id,"candidate\n1,a\n', "head.csv: a quote that opens in line 1 is not closed"),
     "latin.csv": ("id,bünd\n1,a\n".encode("cp1252"), "latin.csv is not UTF-8: if a program for Windows wrote it"),
     "data.csv": ("1.png,a,5\n", "begins with data: put a line with the names of its columns in front"),
-    "empty.parquet": (parquet(pa.array([], pa.string())), "holds no rows"),
-    "doubled.parquet": (parquet(pa.array(["a"]), pa.array(["b"])), "several columns named 'candidate'"),
-    "torn.parquet": (parquet(pa.array(["a"] * 1000))[:-20], "cannot be read as Parquet"),
-    "sheet.xlsx": (b"PK", "is not of a kind that can be read: .jsonl, .ndjson, .jsonlines, .json, .csv, .tsv,"),
-    "other.xlsx": (b"PK", "save the sheet as CSV UTF-8"),
-    "photos/1.png": (picture(), "holds pictures and no captions: put "),
+    "empty.parquet": (parquet(0), "holds no rows"),
+    "torn.parquet": (parquet(1000)[:-20], "cannot be read as Parquet"),
+    "sheet.xlsx": (b"PK", "or the name of one on the Hub; save the sheet as CSV UTF-8"),
+    "photos/1.png": (png("red"), "holds pictures and no captions: put "),
     "list/dataset_dict.json": ("[]", "cannot be read as a data set: TypeError: "),
     "plain/notes": ("", "is no folder of a data set: "),
 }
@@ -159,7 +144,6 @@ SPLITS = datasets.DatasetDict({"train": ONE, "test": ONE})
         (SPLITS, "val", "the data set has no split 'val'; choose one"),
         ([{"candidate": "a"}], None, "data must be a path, a datasets.Dataset or a DatasetDict, got list"),
         ("s3://bucket/data.jsonl", None, "s3://bucket/data.jsonl is an address; nothing is fetched from there"),
-        ("file:///data.jsonl", None, "file:///data.jsonl is an address"),
     ],
 )
 def test_bad_objects_are_refused(data: Any, split: str | None, message: str) -> None:
@@ -175,7 +159,6 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
     ("row", "scorer", "options", "message"),
     [
         ({"txt": "a", "image": "i"}, "length", {}, "The columns are: txt, image. Name it with --candidate-column"),
-        ({"cand": "a", "caption": "b"}, "length", {}, "any of cand, caption: choose one with --candidate-column"),
         ({"cand": "a"}, PictureScorer(), {}, "metric 'picture' needs a column with the image"),
         ({"cand": "a"}, "unigram", {}, "metric 'unigram' needs a column with the references"),
         (
@@ -184,7 +167,6 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
             {},
             "file_name, img: choose one with --image-column",
         ),
-        ({"text": "a"}, "length", {"candidate_column": "txt"}, "no column. Did you mean 'text'?"),
         ({"cand": "a", "reward": 1}, "length", {}, "has a column 'reward' already"),
         (ROW, None, {}, "a metric, a scorer, a function, or a list of them, got NoneType"),
         (ROW, "length", {"weights": 1.0}, "weights must"),
@@ -192,7 +174,6 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
         (ROW, ["vela=a", "VELA=b"], {}, "metric 'vela' is there twice"),
         (ROW, BOTH, {"weights": {"vela": 0.7}}, "length has no weight: write --weights vela=0.7,length=WEIGHT"),
         (ROW, BOTH, {"weights": {"vela": math.nan, "length": 1}}, "metric 'vela' must be a finite number"),
-        (ROW, BOTH, {"weights": {"vela": 1, "length": -1}}, "weights must sum to a positive number"),
         (ROW, BOTH, {"weights": {"desc": 1}}, "which is no metric and no aspect here; nearest: vela_desc"),
         (ROW, BOTH, {"source": "runs/a"}, "write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"),
         (ROW, "unigram", {"cache": "c"}, "metric 'unigram' keeps nothing on disk: leave out cache="),
@@ -200,7 +181,6 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
         (ROW, PictureScorer(), {"devices": "cpu,cpu"}, "'picture' is a scorer that is loaded already"),
         (ROW, "length", {"devices": "cpu,,cpu"}, "devices must be auto, or names such as"),
         (ROW, "cider", {"devices": ["cpu", "cpu"]}, "weighs words by the references of all rows, which one process"),
-        (ROW, "length", {"output": "data.jsonl"}, "is the input"),
         (ROW, "length", {"output": "taken.jsonl"}, "is a folder"),
         (ROW, "length", {"output": "out.txt"}, "must end in .parquet or .jsonl"),
         (ROW, "length", {"output": "i.png/new/out.jsonl"}, "cannot write"),

@@ -27,20 +27,15 @@ ROWS: list[dict[str, Any]] = [  # good and bad ones; those of an image do not fo
 ]
 
 
-def as_arrays(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """As engines give columns: arrays of objects, in which lists are arrays, too."""
-    batch = {name: np.empty(len(rows), object) for name in rows[0]}
-    for name, column in batch.items():
-        cells = [row[name] for row in rows]
-        column[:] = [np.array(cell, object) if isinstance(cell, list) and cell else cell for cell in cells]
+def batch_of(kind: str) -> Any:
+    if kind == "arrow":
+        return pa.Table.from_pylist(ROWS)
+    batch: dict[str, Any] = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    if kind == "numpy":  # as engines give columns: arrays of objects, in which lists are arrays, too
+        for name, cells in batch.items():
+            batch[name] = np.empty(len(cells), object)
+            batch[name][:] = [np.array(cell, object) if isinstance(cell, list) and cell else cell for cell in cells]
     return batch
-
-
-def rows_of(batch: Any) -> list[dict[str, Any]]:
-    if isinstance(batch, pa.Table):
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
-    return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
 
 
 @pytest.mark.parametrize("scorer", [PictureScorer(), [PictureScorer(), "unigram"]], ids=["one", "several"])
@@ -48,16 +43,14 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
 def test_every_kind_of_batch_gets_the_rows_of_score_dataset(kind: str, scorer: Any, tmp_path: Path) -> None:
     save_greys(tmp_path)
     expected, _ = scored(ROWS, tmp_path / "out.jsonl", scorer, prefix="p_")
-    batch: Any = {"arrow": pa.Table.from_pylist(ROWS), "numpy": as_arrays(ROWS)}.get(kind)
-    batch = {name: [row[name] for row in ROWS] for name in ROWS[0]} if batch is None else batch
-    by_batch = BatchScorer(scorer, prefix="p_", image_root=tmp_path)
+    by_batch, batch = BatchScorer(scorer, prefix="p_", image_root=tmp_path), batch_of(kind)
     result = by_batch(batch)
-    got = rows_of(result)
     assert type(result) is type(batch)
-    assert list(got[0]) == list(expected[0])
-    for row, wanted in zip(got, expected, strict=True):
-        for name in set(wanted) - set(ROWS[0]):
-            assert row[name] == wanted[name] or (wanted[name] is None and np.isnan(row[name]))
+    columns = result.to_pydict() if kind == "arrow" else result
+    assert list(columns) == list(expected[0])
+    for name in set(columns) - set(ROWS[0]):
+        got = [None if each is None or each != each else each for each in columns[name]]
+        assert got == [row[name] for row in expected]
     assert by_batch.images_decoded == 3  # 0.png, 1.png and 2.png once each
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from reward.errors import DataError
 from reward.samples import CaptionSample
@@ -144,8 +144,32 @@ def test_a_metric_that_takes_answers_for_captions_is_warned_of(tmp_path: Path) -
         scored([{"question": "What is red?", "candidate": "a star"}], tmp_path / "out.jsonl")
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_candidates_of_a_row_are_ordered_and_none_is_lost(suffix: str, folder: Path) -> None:
+def shorter(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    if batch["text"] == ["Broken."]:
+        raise ValueError("no such text")
+    inverted = [ImageOps.invert(image) for image in batch["image"]]
+    return {"caption": [text.split(".")[0] for text in batch["text"]], "image": inverted}
+
+
+def test_rows_of_datasets_are_scored_as_their_transform_and_format_give_them(tmp_path: Path) -> None:
+    greys = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (10, 250, 10)]
+    columns = {"text": ["A red star. More.", "A star.", "Broken."], "image": greys, "number": [1, 2, 3]}
+    data = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+    (first, second, broken), summary = scored(data.with_transform(shorter), tmp_path / "out.parquet", PictureScorer())
+    assert (first["caption"], first["words"], round(255 * first["brightness"])) == ("A red star", 3, 245)
+    assert (round(255 * second["brightness"]), "image" in first, "number" in first) == (5, False, False)
+    assert "ValueError: no such text" in broken["error"]
+    assert (summary.scored, summary.errors) == (2, {"row": 1})
+    assert scored(data.with_transform(shorter), tmp_path / "out.parquet", PictureScorer())[1].already_done
+    with pytest.raises(DataError, match="no such text"):
+        scored(data.select([2]).with_transform(shorter), tmp_path / "none.jsonl")
+    texts = data.rename_column("text", "caption")
+    hidden, shown = (texts.with_format("numpy", ["caption"], output_all_columns=all) for all in (False, True))
+    assert "number" not in scored(hidden, tmp_path / "some.jsonl")[0][0]
+    assert scored(shown, tmp_path / "all.jsonl")[0][0]["number"] == 1
+
+
+def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder: Path) -> None:
     rows = [
         {"image": "grey/0.png", "candidates": ["b", "a b c", "fail", "x y z", ""], "tag": 1},
         {"image": "grey/1.png", "candidates": [], "tag": 2},
@@ -153,8 +177,7 @@ def test_candidates_of_a_row_are_ordered_and_none_is_lost(suffix: str, folder: P
         {"image": "grey/1.png", "candidates": ["fail 1", "fail 2"], "tag": 4},
     ]
     options: dict[str, Any] = {"task": rerank_dataset, "weights": {"words": 1}}
-    got, summary = scored(rows, folder / f"best.{suffix}", PictureScorer(), **options)
-    first, second, third, fourth = got
+    (first, second, third, fourth), summary = scored(rows, folder / "best.parquet", PictureScorer(), **options)
     assert first["candidates"] == ["a b c", "x y z", "b", "fail", ""]  # equal rewards keep their order
     assert (first["order"], first["best"], first["tag"]) == ([1, 3, 0, 2, 4], "a b c", 1)
     assert first["rewards"] == first["words"] == [3, 3, 1, None, None]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -13,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from reward.errors import OutputError, WeightsError
-from reward.metrics.base import MetricSpec
 from reward.score_table import ScoreTable
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted
 from reward.scoring.writers import write_rows
 from tests.reward.scoring.small_data import make_data, save_greys, scored
-from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
 
@@ -145,69 +145,58 @@ def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
 def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A judge behind a server keeps answers; here it only says where."""
     places: list[Any] = []
-
-    class Keeping:
-        cache: Any = None
-
-        def close(self) -> None:
-            places.append(self.cache)
-
+    judge = SimpleNamespace(cache=None, close=lambda: places.append(judge.cache))  # as one behind a server is
     scorer = PictureScorer()
-    scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [Keeping()]  # type: ignore[attr-defined]
+    scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [judge]  # type: ignore[attr-defined]
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
-    monkeypatch.setattr("reward.scoring.ahead.FIRST_ROWS", 1000)
     with pytest.raises(RuntimeError):
-        score_dataset(make_data(tmp_path, 70), scorer, tmp_path / "out.jsonl")
-    assert part_sizes(tmp_path / "out.jsonl") == [64, 6]
+        score_dataset(make_data(tmp_path, 130), scorer, tmp_path / "out.jsonl")
+    assert part_sizes(tmp_path / "out.jsonl") == [64, 64, 2]
     assert places == [tmp_path / "out.jsonl.partial" / "answers.sqlite", None]
 
 
 class Retrained(PictureScorer):
     """A checkpoint with one aspect of its own."""
 
-    spec = MetricSpec("picture", "tests.toys.picture_scorer:PictureScorer", ("overall",), has_embedded=True)
+    spec = replace(PictureScorer.spec, aspects=("overall",), aliases={})
 
     def score(self, samples: Any, **options: Any) -> ScoreTable:
         table = PictureScorer().score(samples)
-        return ScoreTable(table.scores[:, :1], self.spec.aspects, table.errors, table.truncated)
+        return replace(table, scores=table.scores[:, :1], aspects=self.spec.aspects)
 
 
 def test_a_checkpoint_may_have_aspects_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
     monkeypatch.setattr("reward.registry.load_scorer", lambda name, source, **options: Retrained())
-    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    data, options = make_data(tmp_path, 9), {"scorer": "picture", "source": "me/retrained"}
     with pytest.raises(WeightsError, match="unknown aspect 'words'; known: overall"):
-        scored(data, output, "picture", source="me/retrained", weights={"words": 1})
-    with monkeypatch.context() as patch:
-        patch.setattr("reward.scoring.file_run.write_rows", stopped)
-        with pytest.raises(RuntimeError):
-            scored(data, output, "picture", source="me/retrained")
-    rows, summary = scored(data, output, "picture", source="me/retrained")
-    assert (summary.resumed_rows, rows[1]["overall"], "words" in rows[1]) == (9, rows[1]["reward"], False)
+        scored(data, tmp_path / "out.jsonl", **options, weights={"words": 1})
+    (_, row, *_), _ = scored(data, tmp_path / "out.jsonl", **options)
+    assert (row["overall"], "words" in row) == (row["reward"], False)
 
 
 def test_a_finished_output_is_scored_again_only_if_asked(tmp_path: Path) -> None:
     data, output, scorer = make_data(tmp_path, 9), tmp_path / "out.jsonl", PictureScorer()
-    first, again = score_dataset(data, scorer, output), score_dataset(data, scorer, output)
+    run = partial(score_dataset, data, scorer, output)
+    first, again = run(), run()
     assert (again.already_done, len(scorer.samples)) == (True, first.scored)
     assert (again.rows, again.errors, again.distributions) == (first.rows, first.errors, first.distributions)
     before = output.read_bytes()
     with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output, weights={"words": 1})
+        run(weights={"words": 1})
     data.write_text(data.read_text().replace("c1", "d1"))
     with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, scorer, output)
+        run()
     assert (output.read_bytes(), len(scorer.samples)) == (before, first.scored)
-    assert not score_dataset(data, scorer, output, overwrite=True).already_done
+    assert not run(overwrite=True).already_done
     assert b"d1" in output.read_bytes()
 
 
 @pytest.mark.parametrize(("task", "ending"), [(score_dataset, "jsonl"), (rerank_dataset, "parquet")])
 def test_a_damaged_output_is_not_taken_as_finished(task: Callable[..., Any], ending: str, tmp_path: Path) -> None:
-    data, output = make_data(tmp_path, 6), tmp_path / f"out.{ending}"
-    run = partial(task, data, PictureScorer(), output)
+    output = tmp_path / f"out.{ending}"
+    run = partial(task, make_data(tmp_path, 6), PictureScorer(), output)
     run()
     content = output.read_bytes()
     middle = len(content) // 2
@@ -223,27 +212,17 @@ def test_a_damaged_output_is_not_taken_as_finished(task: Callable[..., Any], end
             run()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace("c1", "d1"),
-        lambda text: text + '{"n": 7, "candidate": "one more"}\n',
-        lambda text: "".join(text.splitlines(keepends=True)[:-1]),
-    ],
-)
+@pytest.mark.parametrize("lines", [["{}\n"], [], ['{"candidate": "d"}\n'] * 2])
 def test_data_that_change_while_they_are_scored_are_told(
-    change: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data, output = make_data(tmp_path, 6), tmp_path / "out.jsonl"
+    data, output = write_lines(tmp_path / "data.jsonl", [{"candidate": "c"}]), tmp_path / "out.jsonl"
 
     def edit(*arguments: Any) -> None:
-        data.write_text(change(data.read_text()))
+        data.write_text("".join(lines))
         write_rows(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr("reward.scoring.file_run.write_rows", edit)
-        with pytest.raises(OutputError, match=r"changed.*; run the same again"):
-            score_dataset(data, PictureScorer(), output, part_rows=2)
+    monkeypatch.setattr("reward.scoring.file_run.write_rows", edit)
+    with pytest.raises(OutputError, match=r"changed.*; run the same again"):
+        score_dataset(data, "length", output)
     assert not output.exists()
-    score_dataset(data, PictureScorer(), output)
-    assert read_lines(output) == scored(data, tmp_path / "fresh.jsonl", PictureScorer())[0]
