@@ -14,24 +14,26 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.reward.scoring.small_data import save_greys
-from tests.toys.json_lines import read_lines, write_lines
+from integrations.ray_data import score_files
+from reward.decoding.captioning import caption_images
+from reward.decoding.photos import read_images
+from reward.errors import CapRewardError
+from reward.judges import ScriptedJudge, Usage
+from reward.judges.chat import Sampled
+from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.readers import open_source
+from reward.training.corruptions.datasets import make_corrupted
+from tests.reward.scoring.small_data import read_rows, save_greys
+from tests.toys.json_lines import write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 ROWS = 40
 PART_ROWS = 4
 _forkserver = multiprocessing.get_context("forkserver")
-_forkserver.set_forkserver_preload(
-    [
-        "tests.toys.part_tasks",
-        "tests.toys.picture_scorer",
-        "datasets",
-        "integrations.ray_data.run",
-        "reward.decoding.captioning",
-        "reward.training.corruptions.datasets",
-    ]
-)
+_forkserver.set_forkserver_preload(["tests.toys.part_tasks", "datasets"])
 
 
 class Task(ABC):
@@ -46,12 +48,14 @@ class Task(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.data, self.result = folder / "data.jsonl", folder / self.output
 
     def make(self) -> None:
         """Makes the data."""
+        (self.folder / "log").touch()
         (self.folder / "deaths").touch()
         save_greys(self.folder)
-        write_lines(self.folder / "data.jsonl", [self.row(number) for number in range(ROWS)])
+        write_lines(self.data, [self.row(number) for number in range(ROWS)])
 
     def row(self, number: int) -> dict[str, Any]:
         caption = {13: "fail", 38: "die"}.get(number, "word " * (number % 7) + f"c{number}")
@@ -74,11 +78,16 @@ class Task(ABC):
         return len(self.saved())
 
     def rows(self) -> list[dict[str, Any]]:
-        return read_lines(self.folder / self.output)
+        return read_rows(self.result)
 
     def log(self) -> list[str]:
-        path = self.folder / "log"
-        return path.read_text().splitlines() if path.exists() else []
+        return (self.folder / "log").read_text().splitlines()
+
+    def write_log(self, line: str) -> None:
+        """Called for each row by what takes its time."""
+        time.sleep(float(os.environ["PICTURE_SECONDS"]))
+        with (self.folder / "log").open("a") as file:
+            file.write(line + "\n")
 
     def start(self, seconds: float = 0.0, most_bytes: int | None = None) -> Any:
         """Starts `run` in a process; its stderr goes to `folder/stderr`.
@@ -108,12 +117,7 @@ class Task(ABC):
 
 class Score(Task):
     def run(self) -> None:
-        from reward.scoring import score_dataset
-        from tests.toys.picture_scorer import PictureScorer
-
-        score_dataset(
-            self.folder / "data.jsonl", [PictureScorer(), "length"], self.folder / self.output, part_rows=PART_ROWS
-        )
+        score_dataset(self.data, [PictureScorer(), "length"], self.result, part_rows=PART_ROWS)
 
 
 class Rerank(Task):
@@ -123,39 +127,23 @@ class Rerank(Task):
         return {"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number} {'word ' * (number % 5)}"]}
 
     def run(self) -> None:
-        from reward.scoring import rerank_dataset
-        from tests.toys.picture_scorer import PictureScorer
-
-        rerank_dataset(self.folder / "data.jsonl", PictureScorer(), self.folder / self.output, part_rows=PART_ROWS)
+        rerank_dataset(self.data, PictureScorer(), self.result, part_rows=PART_ROWS)
 
 
 class Processes(Score):
     """Two processes for a metric by name, which an entry point installs."""
 
     def run(self) -> None:
-        from reward.scoring import score_dataset
-
         plugin = self.folder / "plugin" / "picture-0.1.dist-info"
         plugin.mkdir(parents=True, exist_ok=True)
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
         (plugin / "entry_points.txt").write_text("[capreward.metrics]\npicture = tests.toys.picture_scorer:SPEC\n")
         sys.path.insert(0, str(plugin.parent))
-        data, output = self.folder / "data.jsonl", self.folder / self.output
-        score_dataset(data, ["picture", "length"], output, part_rows=PART_ROWS, devices="cpu,cpu")
-
-
-def count_kept(file: Path) -> int:
-    """Answers in a file that another process may be writing."""
-    try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=10)) as rows:
-            count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
-            return count
-    except sqlite3.OperationalError:  # it is not there, or has just been made
-        return 0
+        score_dataset(self.data, ["picture", "length"], self.result, part_rows=PART_ROWS, devices="cpu,cpu")
 
 
 class Answers(Task):
-    """Answers are kept one by one."""
+    """Answers are kept one by one, in a file of SQLite."""
 
     at_once = 1
     file: str
@@ -165,45 +153,37 @@ class Answers(Task):
         return [path] if path.exists() else []
 
     def progress(self) -> int:
-        return count_kept(self.folder / self.file)
+        try:
+            with closing(sqlite3.connect(f"file:{self.folder / self.file}?mode=ro", uri=True)) as rows:
+                count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+                return count
+        except sqlite3.OperationalError:  # it has just been made
+            return 0
 
 
 class Caption(Answers):
-    file = "out.jsonl.partial"
+    """It is the captioner itself."""
+
+    file, name = "out.jsonl.partial", "model"
 
     def make(self) -> None:
-        from PIL import Image
-
+        super().make()
+        (self.folder / "photos").mkdir()
         for number in range(ROWS):
-            Image.new("RGB", (8, 8), (number, 0, 0)).save(self.folder / f"{number:02}.png")
+            (self.folder / "photos" / f"{number:02}.png").symlink_to(self.folder / "0.png")
 
     def run(self) -> None:
-        from reward.decoding.captioning import caption_images
-        from reward.decoding.photos import read_images
-
-        caption_images(
-            read_images(self.folder), _Captioner(self.folder), self.folder / self.output, metric="length", n=2
-        )  # type: ignore[arg-type]
-
-
-class _Captioner:
-    name = "model"
-
-    def __init__(self, folder: Path) -> None:
-        from reward.judges import Usage
-
-        self.folder, self.usage = folder, Usage()
+        self.usage = Usage()
+        caption_images(read_images(self.folder / "photos"), self, self.result, metric="length", n=2)  # type: ignore[arg-type]
 
     def check(self) -> str:
         return self.name
 
-    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Any, have: Any) -> Iterator[tuple[int, Any]]:
-        from reward.judges.chat import Sampled
-
+    def sample(
+        self, images: Iterable[tuple[int, Path]], n: int, sampling: Any, have: Any
+    ) -> Iterator[tuple[int, list[Sampled]]]:
         for row, image in images:
-            time.sleep(float(os.environ["PICTURE_SECONDS"]))
-            with (self.folder / "log").open("a") as file:
-                file.write(f"{image.name}\n")
+            self.write_log(image.name)
             yield row, [Sampled(f"a star of {image.name}" + " red" * length) for length in range(n)]
 
 
@@ -215,28 +195,14 @@ class Corrupt(Answers):
         return {"image": f"{number % 3}.png", "caption": f"A red star shines on {number} green hills."}
 
     def run(self) -> None:
-        from reward.judges import ScriptedJudge
-        from reward.scoring.readers import open_source
-        from reward.training.corruptions.datasets import make_corrupted
+        judge = ScriptedJudge(self.answer)
+        options: dict[str, Any] = {"words": ["shuffle_words"], "judge": judge, "rewrites": ["noun", "count"]}
+        make_corrupted(open_source(self.data), self.result, **options)
 
-        def answer(question: Any) -> str:
-            time.sleep(float(os.environ["PICTURE_SECONDS"]))
-            caption = question.text.strip().splitlines()[-1]
-            with (self.folder / "log").open("a") as file:
-                file.write(f"{caption} {len(question.text)}\n")
-            return caption.replace("red", "blue").replace("green", "grey")
-
-        make_corrupted(
-            open_source(self.folder / "data.jsonl"),
-            self.folder / self.output,
-            words=["shuffle_words"],
-            judge=ScriptedJudge(answer),
-            rewrites=["noun", "count"],
-        )
-
-    def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = pq.read_table(self.folder / self.output).to_pylist()
-        return rows
+    def answer(self, question: Any) -> str:
+        caption: str = question.text.strip().splitlines()[-1]
+        self.write_log(f"{caption} {len(question.text)}")
+        return caption.replace("red", "blue").replace("green", "grey")
 
 
 class Ray(Task):
@@ -245,28 +211,22 @@ class Ray(Task):
     output = "out"
 
     def make(self) -> None:
-        import pyarrow as pa
-
         super().make()
-        rows = pa.Table.from_pylist([self.row(number) for number in range(ROWS)])
-        pq.write_table(rows, self.folder / "data.parquet", row_group_size=PART_ROWS)
+        table = pa.Table.from_pylist([self.row(number) for number in range(ROWS)])
+        pq.write_table(table, self.folder / "data.parquet", row_group_size=PART_ROWS)
 
     def run(self) -> None:
-        from integrations.ray_data import score_files
-        from tests.toys.picture_scorer import PictureScorer
-
-        data, output = self.folder / "data.parquet", self.folder / self.output
-        score_files(data, PictureScorer(), output, workers=0, part_rows=PART_ROWS)
+        score_files(self.folder / "data.parquet", PictureScorer(), self.result, workers=0, part_rows=PART_ROWS)
 
     def saved(self) -> list[Path]:
-        return list((self.folder / self.output).glob("part-*"))
+        return list(self.result.glob("part-*"))
 
     def damage(self, content: bytearray) -> None:
         footer = int.from_bytes(content[-8:-4], "little") + 8
         content[-footer] ^= 255  # Parquet finds damage of its data only when they are read
 
     def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = pq.read_table(self.folder / self.output).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(self.result).to_pylist()
         return sorted(rows, key=lambda row: row["id"])
 
 
@@ -282,10 +242,9 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 
 def _in_process(task: Task, seconds: float, most_bytes: int | None) -> None:
     """As the command line ends: 1 after an error that has a message, 130 after Ctrl-C."""
-    from reward.errors import CapRewardError
-
-    os.environ |= {"PICTURE_LOG": str(task.folder / "log"), "PICTURE_SECONDS": str(seconds)}
-    os.environ["PICTURE_DEATHS"] = str(task.folder / "deaths")
+    for name in ("log", "deaths"):
+        os.environ[f"PICTURE_{name.upper()}"] = str(task.folder / name)
+    os.environ["PICTURE_SECONDS"] = str(seconds)
     with (task.folder / "stderr").open("w") as file:
         os.dup2(file.fileno(), 2)
     if most_bytes is not None:
