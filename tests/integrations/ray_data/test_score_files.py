@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import io
 import re
 import sys
@@ -15,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 
 from integrations.ray_data import score_files
-from reward.errors import CapRewardError, DataError, MissingExtraError, OutputError
+from reward.errors import CapRewardError, DataError, MissingExtraError
 from reward.scoring import score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.toys.json_lines import read_lines, write_lines
@@ -108,13 +106,6 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
     assert run().already_done
 
 
-def test_a_bad_line_costs_its_row_alone(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"id": 1, "caption": "a b"}\n{"id": 2, "caption"\n{"id": 3, "caption": "c"}\n')
-    summary = score_here(tmp_path / "a.jsonl", "length", tmp_path / "out")
-    assert (summary.rows, summary.scored) == (3, 2)
-    assert "line 2 is not valid JSON" in summary.examples["row"]
-
-
 # Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason.
 MEMBERS: list[tuple[str, dict[str, bytes], str]] = [
     ("good", {"txt": b"a red star"}, ""),
@@ -173,26 +164,3 @@ def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):
         score_files(tmp_path, "length", tmp_path / "out")
-
-
-def test_after_room_was_made_the_same_goes_on(
-    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk of a worker may be full as well: see `tests/test_part_engine.py`."""
-    data, out, put = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out", LocalFileSystem.put_file
-
-    def put_half(self: Any, local: str, there: str, **options: Any) -> None:
-        if len(parts(out)) == 2:
-            Path(there).write_text("half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-        put(self, local, there, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalFileSystem, "put_file", put_half)
-        with pytest.raises(OutputError, match=f"cannot write {out}/part-.*No space left on .*run the same again"):
-            score_here(data, PictureScorer(), out, part_rows=8)
-    before = parts(out)
-    assert not list(out.glob("_unfinished*"))
-    score_here(data, PictureScorer(), out, part_rows=8)
-    assert before.items() <= parts(out).items()
-    assert [row["id"] for row in read_folder(out)] == list(range(24))

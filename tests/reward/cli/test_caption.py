@@ -126,17 +126,19 @@ def test_a_later_chunk_that_fails_loses_no_caption(
 
 
 def test_a_bad_row_of_a_data_file_costs_its_image_alone(run: Run, photos: Path, tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [{"file": "my photos/0.png", "refs": ["a star"]}, {"file": None, "refs": []}]
-    rows += [{"file": "my photos/9.png"}, {"file": "my photos/1.png", "refs": [5]}]
-    rows += [{"file": ["my photos/1.png", "my photos/2.png"], "refs": ["a star"]}]
+    rows: list[dict[str, Any]] = [
+        {"file": "my photos/0.png", "refs": ["a star"]},
+        {"file": None, "refs": []},
+        {"file": "my photos/9.png"},
+        {"file": "my photos/1.png", "refs": [5]},
+        {"file": ["my photos/1.png", "my photos/2.png"]},
+    ]
+    whys = ("", "the row has no image in column 'file'", "does not exist", "references[0] must be a string", "2 images")
     data = write_lines(tmp_path / "images.jsonl", rows)
     line = ("caption", *HERE, data, "-m", "unigram", "--n", "2", "--max-tokens", "9")
     run(*line, "--image-column", "file", "-o", tmp_path / "c.jsonl")
-    found = read_lines(tmp_path / "c.jsonl")
-    assert [row["caption"] is None for row in found] == [False, True, True, True, True]
-    assert [row["image"] for row in found] == ["my photos/0.png", None, "my photos/9.png", None, None]
-    whys = ("the row has no image in column 'file'", "", "references[0] must be a string", "2 images")
-    assert all(why in row["error"] for row, why in zip(found[1:], whys, strict=True))
+    for found, why in zip(read_lines(tmp_path / "c.jsonl"), whys, strict=True):
+        assert (found["caption"] is None, why in (found["error"] or "")) == (bool(why), True)
 
 
 def test_a_name_that_is_not_utf8_costs_its_image_alone(run: Run, photos: Path, tmp_path: Path) -> None:

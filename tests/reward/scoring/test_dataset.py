@@ -78,7 +78,8 @@ def test_relative_paths_start_at_the_file_or_at_the_working_folder_or_where_the_
     write_lines(data, [{"image": "0", "caption": "a"}])
     with pytest.raises(DataError, match="--image-root grey "):
         score_dataset(data, PictureScorer(), folder / "out.csv")
-    assert score_dataset(data, "length", folder / "length.csv").scored == 1  # which looks at no image
+    of_texts = score_dataset(data, ["length", "length_avg"], folder / "length.csv", image_column="image")
+    assert (of_texts.scored, of_texts.errors, of_texts.images_decoded) == (1, {}, 0)
 
 
 def test_an_output_without_a_score_does_not_block_the_corrected_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable
-from reward.scoring import BatchScorer, rerank_dataset
+from reward.scoring import rerank_dataset
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC, PictureScorer
@@ -79,17 +79,6 @@ def test_an_image_is_decoded_once_for_all_and_an_aspect_without_a_score_leaves_t
         assert row[f"{name}_brightness"] == pytest.approx(GREYS[1] / 255)
         assert row[f"{name}_words"] is row[f"{name}_reward"] is None
     assert row["error"] == "half: the metric gave no finite score; other: the metric gave no finite score"
-
-
-@pytest.mark.parametrize("metrics", ["unigram", ["unigram", "length"]])
-def test_no_image_is_opened_for_metrics_of_texts(tmp_path: Path, metrics: Any) -> None:
-    (tmp_path / "bad.png").write_text("no image")
-    rows = [{"image": image, "candidate": "a b", "references": ["a"]} for image in ("no.png", "bad.png", None)]
-    _, summary = scored(rows, tmp_path / "out.jsonl", metrics, image_column="image")
-    assert (summary.scored, summary.errors, summary.images_decoded) == (3, {}, 0)
-    scorer = BatchScorer(metrics, image_column="image", image_root=tmp_path, added_only=True)
-    batch = {name: [row[name] for row in rows] for name in rows[0]}
-    assert (scorer(batch)["error"], scorer.images_decoded) == ([None] * 3, 0)
 
 
 @pytest.mark.slow
