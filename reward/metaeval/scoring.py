@@ -42,6 +42,7 @@ class BenchmarkScores:
         seconds: mean time of a caption with a score; NaN if none has one.
         device: what the scoring ran on.
         prompt: version and hash of the prompt of a metric that asks a judge.
+        reads_references: whether the scores depend on references, so that each draw of them has its own.
     """
 
     scores: np.ndarray
@@ -52,6 +53,7 @@ class BenchmarkScores:
     seconds: float = float("nan")
     device: str = ""
     prompt: str = ""
+    reads_references: bool = True
 
     def for_aspects(self, benchmark: Benchmark) -> np.ndarray | dict[str, np.ndarray]:
         """The scores to compare with the judgments: (N, K), or {rated aspect: (N, K)}; of several draws (N, K, draws).
@@ -124,11 +126,11 @@ def score_benchmark(
     own = {name: value for name, value in options.items() if name != "device"}
     runs: list[BenchmarkScores] = []
     for draw in range(1, 1 + max(1, benchmark.draws)):
-        samples = benchmark.samples(references=references, draw=draw)
-        if draw == 1:
-            check_needs(spec, benchmark, samples)
-        elif not (references and getattr(load(), "reads_references", True)):
+        if runs and not (references and runs[0].reads_references):
             break
+        samples = benchmark.samples(references=references, draw=draw)
+        if not runs:
+            check_needs(spec, benchmark, samples)
         keys, errors = _keys(samples, spec)
         if not any(keys):
             first = next(iter(errors.values()))
@@ -193,6 +195,7 @@ def _scored(
         seconds=seconds / good if good else np.nan,
         device=_device_name(scorer),
         prompt=prompt_name(scorer),
+        reads_references=getattr(scorer, "reads_references", True),
     )
 
 

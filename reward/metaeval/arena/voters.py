@@ -14,7 +14,7 @@ from reward.errors import DataError
 from reward.judges.opinions import PositionBias, Winner, measure_position_bias
 from reward.metaeval.arena.battles import EQUAL, POINTS, VERDICTS, Battle, has_human, points_of, read_battles
 from reward.metaeval.benchmarks.items import PAIRS, Benchmark
-from reward.metaeval.benchmarks.jsonl import as_item
+from reward.metaeval.benchmarks.jsonl import as_item, is_score
 from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.classification import tie_threshold, verdicts
 from reward.metaeval.scoring import score_benchmark
@@ -181,10 +181,9 @@ def _same_battles(battles: Sequence[Battle], path: Path) -> list[Battle]:
 def by_column(battles: Sequence[Battle], name: str, human: np.ndarray) -> Voter:
     """Votes by a field that holds two scores, of caption 1 and of caption 2; `human` says how many ties there are."""
     cells = [[None, None] if battle.get(name) is None else battle[name] for battle in battles]
-    try:
-        scores = np.array(cells, dtype=np.float64).reshape(len(battles), 2)  # None is NaN
-    except (TypeError, ValueError):
-        raise DataError(f"{name!r} must hold two numbers a battle, the scores of caption 1 and caption 2") from None
+    if not all(isinstance(pair, list) and len(pair) == 2 and all(map(is_score, pair)) for pair in cells):
+        raise DataError(f"{name!r} must hold two numbers a battle, the scores of caption 1 and caption 2")
+    scores = np.array(cells, dtype=np.float64)  # None is NaN
     if np.isnan(scores).all():
         fields = sorted({field for battle in battles for field, value in battle.items() if isinstance(value, list)})
         raise DataError(f"no battle has scores {name!r}; fields with lists: {', '.join(fields) or 'none'}")

@@ -169,14 +169,15 @@ def _field(entry: Entry, where: str, name: str, default: Any = ...) -> Any:
     return value
 
 
-def _is_score(value: Any) -> bool:
+def is_score(value: Any) -> bool:
+    """Whether a value is a number or null, and neither true nor false."""
     return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def _numbers(values: Any, where: str) -> tuple[float, ...]:
     """The ratings that were given."""
-    given = [values] if _is_score(values) else values
-    if not isinstance(given, (list, tuple)) or not all(map(_is_score, given)):
+    given = [values] if is_score(values) else values
+    if not isinstance(given, (list, tuple)) or not all(map(is_score, given)):
         raise DataError(f"{where}: ratings must be numbers, one per rater, got {values!r:.60}")
     numbers = tuple(float(value) for value in given if value is not None and value == value)
     if any(map(math.isinf, numbers)):
@@ -190,7 +191,7 @@ def _columns(entry: Entry, count: int) -> dict[str, tuple[float, ...]]:
     for name, value in entry.items():
         values = [value] if count == 1 else value
         is_list = isinstance(values, (list, tuple)) and len(values) == count
-        if name not in _FIELDS and is_list and all(map(_is_score, values)):
+        if name not in _FIELDS and is_list and all(map(is_score, values)):
             columns[name] = tuple(math.nan if score is None else float(score) for score in values)
     return columns
 

@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward.errors import DataError, JudgeError, OutputError
-from reward.judges import ScriptedJudge
+from reward.judges import Question, ScriptedJudge
 from reward.judges.pairwise import PairPrompt, PairwiseJudge
-from reward.metaeval.arena import judging as module
-from reward.metaeval.arena.judging import judge_battles
+from reward.metaeval.arena.judging import JudgedBattles, judge_battles
 from reward.scoring.runs import ScoringInterrupted
 from tests.toys.toy_judges import shown_captions
 
 
-class Counting:
-    """Prefers the caption with more words, keeps the questions, and gives no answer to those that hold a mark."""
+class Counting(ScriptedJudge):
+    """Prefers the caption with more words, keeps what it was asked, and has no answer to what holds a mark."""
 
-    def __init__(self, fail=(), name="counting"):
-        self.fail = fail
-        self.texts = []
-        self.judge = PairwiseJudge(ScriptedJudge(self.answer, name=name))
+    def __init__(self, *, fail: Sequence[str] = (), stop: Any = None, name: str = "counting") -> None:
+        super().__init__(self.answer, name=name)
+        self.fail, self.stop = fail, stop
+        self.texts: list[str] = []
 
-    def answer(self, question):
+    def answer(self, question: Question) -> str:
+        if self.stop is not None and len(self.texts) >= 12:
+            raise self.stop
         self.texts.append(question.text)
-        for mark in self.fail:
-            if mark in question.text:
-                raise JudgeError("timed out")
+        if any(mark in question.text for mark in self.fail):
+            raise JudgeError("timed out")
         first, second = (len(caption.split()) for caption in shown_captions(question))
         return f"Reason: {first}:{second}\nVerdict: {'tie' if first == second else 1 if first > second else 2}"
 
 
 @pytest.fixture
-def images(tmp_path):
+def images(tmp_path: Path) -> Path:
     folder = tmp_path / "images"
     folder.mkdir()
     for number in range(20):
@@ -43,19 +46,22 @@ def images(tmp_path):
     return folder
 
 
-def make(count=20):
-    return [{**entry(number), "judge": "Tie.", "judge_reason": "An earlier one."} for number in range(count)]
-
-
-def entry(number):
+def entry(number: int) -> dict[str, Any]:
     captions = {"caption1": f"c{number} word", "caption2": f"c{number} two words", "ref": f"person {number}"}
     return {"img": f"{number}.png", "source1": "short", "source2": "long", **captions, "winner": "long", "cluster": "1"}
 
 
-def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
-    counting = Counting()
-    output = tmp_path / "judged.json"
-    summary = judge_battles(make(), counting.judge, output, image_root=images)
+def make(count: int = 20) -> list[dict[str, Any]]:
+    return [{**entry(number), "judge": "Tie.", "judge_reason": "An earlier one."} for number in range(count)]
+
+
+def decide(images: Path, judge: Counting, output: str = "o.json", count: int = 20, **options: Any) -> JudgedBattles:
+    return judge_battles(make(count), PairwiseJudge(judge), images.parent / output, image_root=images, **options)
+
+
+def test_the_file_has_the_battles_with_verdicts_and_is_complete(images: Path, tmp_path: Path) -> None:
+    judge, output = Counting(), tmp_path / "o.json"
+    summary = decide(images, judge)
     records = json.loads(output.read_text())
     assert [record["img"] for record in records] == [f"{number}.png" for number in range(20)]
     assert records[3] == {
@@ -65,112 +71,88 @@ def test_the_file_has_the_battles_with_verdicts(images, tmp_path):
         "judge_probabilities": [0.0, 1.0, 0.0],
         "judge_orders": ["Caption 2 is better.", "Caption 2 is better."],
     }
-    assert (summary.battles, summary.unanswered) == (records, 0)
-    assert len(counting.texts) == 40
-    assert all("> person" in text for text in counting.texts)
-    assert not (tmp_path / "judged.json.partial").exists()
-    facts = json.loads((tmp_path / "judged.json.summary.json").read_text())
-    assert facts["run"]["judge"] == "counting"
-    assert facts["usage"]["answered"] == 40
-    summary = judge_battles(make(), counting.judge, output, image_root=images)
-    assert (summary.already_done, summary.battles, len(counting.texts)) == (True, records, 40)
+    assert (summary.battles, summary.unanswered, len(judge.texts)) == (records, 0, 40)
+    assert all("> person" in text for text in judge.texts)
+    assert not (tmp_path / "o.json.partial").exists()
+    facts = json.loads((tmp_path / "o.json.summary.json").read_text())
+    assert (facts["run"]["judge"], facts["usage"]["answered"]) == ("counting", 40)
+    again = decide(images, judge)
+    assert (again.already_done, again.battles, len(judge.texts)) == (True, records, 40)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, JudgeError("the server is down"), RuntimeError("boom")])
-def test_a_stopped_run_goes_on_where_it_was(images, tmp_path, monkeypatch, error):
-    monkeypatch.setattr(module, "CHUNK", 2)
-    output = tmp_path / "o.json"
-    whole = judge_battles(make(), Counting().judge, tmp_path / "whole.json", image_root=images).battles
-
-    class Stopping(ScriptedJudge):
-        def generate(self, questions, **options):
-            if len(first.texts) >= 12:
-                raise error
-            return super().generate(questions, **options)
-
-    first = Counting()
-    first.judge.judge = Stopping(first.answer, name="counting")
-    expected = ScoringInterrupted if error is KeyboardInterrupt else type(error)
-    with pytest.raises(expected, match="6 rows are saved in .*o.json.partial" if error is KeyboardInterrupt else None):
-        judge_battles(make(), first.judge, output, image_root=images)
-    assert not output.exists()
-
-    second = Counting()
-    summary = judge_battles(make(), second.judge, output, image_root=images)
-    assert summary.resumed == 6
-    assert summary.battles == whole
-    assert len(first.texts) + len(second.texts) == 40
-    assert not set(first.texts) & set(second.texts)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError("boom")])
+def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    monkeypatch.setattr("reward.metaeval.arena.judging.CHUNK", 2)
+    whole = decide(images, Counting(), "whole.json").battles
+    first, second = Counting(stop=error), Counting()
+    interrupted = error is KeyboardInterrupt
+    with pytest.raises(
+        ScoringInterrupted if interrupted else RuntimeError,
+        match="6 rows are saved in .*o.json.partial" if interrupted else "boom",
+    ):
+        decide(images, first)
+    assert not (images.parent / "o.json").exists()
+    summary = decide(images, second)
+    assert (summary.resumed, summary.battles) == (6, whole)
+    assert len(first.texts) + len(second.texts) == len({*first.texts, *second.texts}) == 40
 
 
-def test_battles_without_answer_are_asked_again_and_only_these(images, tmp_path):
-    output = tmp_path / "o.json"
-    first = Counting(fail=["c3 word", "c7 word"])
-    summary = judge_battles(make(), first.judge, output, image_root=images)
+def test_battles_without_answer_are_asked_again_and_only_these(images: Path, tmp_path: Path) -> None:
+    summary = decide(images, Counting(fail=["c3 word", "c7 word"]))
     assert (sum("judge" in battle for battle in summary.battles), summary.unanswered) == (18, 2)
-    records = json.loads(output.read_text())
-    assert records[3]["judge_error"] == "timed out"
-    assert "judge" not in records[3]
-
-    second = Counting()
-    summary = judge_battles(make(), second.judge, output, image_root=images)
-    assert (summary.unanswered, summary.resumed) == (0, 18)
-    assert len(second.texts) == 4
-    assert "judge_error" not in json.loads(output.read_text())[3]
+    record = json.loads((tmp_path / "o.json").read_text())[3]
+    assert (record["judge_error"], record.get("judge")) == ("timed out", None)
+    judge = Counting()
+    summary = decide(images, judge)
+    assert (summary.unanswered, summary.resumed, len(judge.texts)) == (0, 18, 4)
+    assert "judge_error" not in json.loads((tmp_path / "o.json").read_text())[3]
     assert not (tmp_path / "o.json.partial").exists()
 
 
-def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images, tmp_path):
+def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images: Path, tmp_path: Path) -> None:
     (images / "2.png").write_bytes(b"not an image")
-    battles = make(3)
+    battles, judge = make(3), Counting()
     battles[1]["source1"] = "human"
-    counting = Counting()
-    summary = judge_battles(battles, counting.judge, tmp_path / "o.json", image_root=images, references=False)
-    assert "judge" in summary.battles[0]
-    assert not {"judge", "judge_error"} & set(summary.battles[1])
-    assert "is not an image" in summary.battles[2]["judge_error"]
-    assert len(counting.texts) == 2
-    assert not any("person" in text for text in counting.texts)  # for want of references
+    summary = judge_battles(battles, PairwiseJudge(judge), tmp_path / "o.json", image_root=images, references=False)
+    first, human, broken = summary.battles
+    assert "judge" in first
+    assert not {"judge", "judge_error"} & set(human)
+    assert "is not an image" in broken["judge_error"]
+    assert len(judge.texts) == 2
+    assert not any("person" in text for text in judge.texts)  # for want of references
 
 
-HUMAN, OUTSIDE = {"source1": "human"}, "leads out of the folder of the images"
+OUTSIDE = "leads out of the folder of the images"
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "output", "error", "message"),
+    ("changes", "output", "error", "message"),
     [
-        ({}, {"img": "../secret.png"}, "o.json", DataError, OUTSIDE),
-        ({}, {"img": "a/../../secret.png"}, "o.json", DataError, OUTSIDE),
-        ({}, {"img": "/secret.png"}, "o.json", DataError, OUTSIDE),
-        (HUMAN, HUMAN, "o.json", DataError, "no battle to judge but those with the source 'human'"),
-        ({}, {}, "o.jsonl", OutputError, "must end in .json"),
-        ({}, {}, "folder.json", OutputError, "is a folder"),
+        ({"img": "a/../../secret.png"}, "o.json", DataError, OUTSIDE),
+        ({"img": "/secret.png"}, "o.json", DataError, OUTSIDE),
+        ({"source1": "human"}, "o.json", DataError, "no battle to judge but those with the source 'human'"),
+        ({}, "o.jsonl", OutputError, "must end in .json"),
     ],
 )
-def test_faults_are_found_before_anything_is_asked(first, second, output, error, message, images, tmp_path):
+def test_faults_are_found_before_anything_is_asked(
+    changes: dict[str, Any], output: str, error: Any, message: str, images: Path, tmp_path: Path
+) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
-    (tmp_path / "folder.json").mkdir()
-    before = sorted(tmp_path.rglob("*"))
-    battles = [{**entry(number), **changes} for number, changes in enumerate((first, second))]
-    counting = Counting()
+    before, judge = sorted(tmp_path.rglob("*")), Counting()
     with pytest.raises(error, match=message):
-        judge_battles(battles, counting.judge, tmp_path / output, image_root=images)
-    assert (counting.texts, sorted(tmp_path.rglob("*"))) == ([], before)
+        judge_battles([{**entry(0), **changes}], PairwiseJudge(judge), tmp_path / output, image_root=images)
+    assert (judge.texts, sorted(tmp_path.rglob("*"))) == ([], before)
 
 
-def test_an_output_of_another_run_is_not_touched(images, tmp_path):
-    done, unfinished = tmp_path / "o.json", tmp_path / "p.json"
-    judge_battles(make(3), Counting().judge, done, image_root=images)
-    judge_battles(make(3), Counting(fail=["c1 word"]).judge, unfinished, image_root=images)
-    before = done.read_bytes()
-    other, changed = Counting(name="another model"), Counting()
-    changed.judge.prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
-    for count, judge, output, message in (
-        (3, other.judge, done, "other battles, judge or settings"),
-        (4, Counting().judge, done, "other battles"),
-        (3, changed.judge, unfinished, "prompt was 'caparena-pair-1 "),
-    ):
-        with pytest.raises(OutputError, match=message):
-            judge_battles(make(count), judge, output, image_root=images)
-    assert done.read_bytes() == before
-    assert judge_battles(make(4), other.judge, done, image_root=images, overwrite=True).resumed == 0
+def test_an_output_of_another_run_is_not_touched(images: Path, tmp_path: Path) -> None:
+    decide(images, Counting(), count=3)
+    before = (tmp_path / "o.json").read_bytes()
+    prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
+    others = (PairwiseJudge(Counting(name="another model")), PairwiseJudge(Counting(), prompt=prompt))
+    for judge in others:
+        with pytest.raises(OutputError, match="other battles, judge or settings"):
+            judge_battles(make(3), judge, tmp_path / "o.json", image_root=images)
+    with pytest.raises(OutputError, match="other battles"):
+        decide(images, Counting(), count=4)
+    assert (tmp_path / "o.json").read_bytes() == before
+    assert decide(images, Counting(), count=4, overwrite=True).resumed == 0
