@@ -51,7 +51,7 @@ def write_rated(
     return write_lines(folder / "rated.jsonl", *rows)
 
 
-def write_pairs(folder: Path, count: int) -> Path:
+def write_pairs(folder: Path, count: int, references: int = 1) -> Path:
     """Pairs of Pascal-50S in two categories: the longer caption is right, but for every fifth pair."""
     _draw(folder, 4)
     rows = []
@@ -62,7 +62,7 @@ def write_pairs(folder: Path, count: int) -> Path:
             "image": f"{number % 4}.png",
             "captions": captions if number % 3 else captions[::-1],
             "label": int(bool(number % 3)) if number % 5 else int(not number % 3),
-            "references": ["A red dog runs on grass."],
+            "references": [f"A red dog runs on grass {n}." for n in range(references)],
             "given": [0.2, 0.4],
         }
         rows.append(row)

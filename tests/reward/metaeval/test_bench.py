@@ -1,4 +1,4 @@
-"""Several metrics and columns on several benchmarks: what is ranked, tested, left out, and how it is shown."""
+"""Several metrics and columns on several benchmarks: what is ranked, tested, left out, and what a reader is told."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pytest
 
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
-from reward.metaeval.bench_report import detail_grid, grids, notes, to_json, write_report
+from reward.metaeval.bench_report import grids, notes, to_json, write_report
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.evaluation import compare, evaluate, holm
 from reward.registry import MetricSource, metric_spec
-from tests.reward.metaeval.small_benchmarks import CORRELATIONS, use_metrics, write_pairs, write_rated
+from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC as PICTURE
 
+LENGTH, UNIGRAM = MetricSource("length"), MetricSource("unigram")
 GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
 
 
@@ -29,105 +30,104 @@ def rated(tmp_path: Path) -> Benchmark:
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> Benchmark:
-    return load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 30))
+    return load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 40))
 
 
-def run(*benchmarks: Benchmark, candidates: list[MetricSource], **options: Any) -> list[BenchTable]:
-    return run_bench([(each, "path") for each in benchmarks], candidates, resamples=200, **options)
+def run(*benchmarks: Benchmark, metrics: list[MetricSource], resamples: int = 50, **options: Any) -> list[BenchTable]:
+    return run_bench([(each, "path") for each in benchmarks], metrics, resamples=resamples, **options)
 
 
-def test_rows_hold_what_the_statistics_give(rated: Benchmark) -> None:
-    [table] = run(rated, candidates=[BAD, MetricSource("length"), GOOD])
-    scores = rated.columns["good"]
-    expected = evaluate(rated, scores, resamples=200)
-    assert table.rows[2].evaluation is not None
-    assert table.rows[2].evaluation.estimates == expected.estimates
-    assert table.best is table.rows[2]
-    assert (table.best.p, table.best.p_adjusted) == (None, None)
-    worst, second = table.rows[0], table.rows[1]
-    found = compare(rated, scores, worst.scores, resamples=200)
-    assert worst.p == found.p_values[table.headline]
-    assert second.p is not None
-    assert [worst.p_adjusted, second.p_adjusted] == list(holm({"worst": worst.p, "second": second.p}).values())
-    assert second.run is not None
-    assert worst.run is None
+def said(*tables: BenchTable, resamples: int = 50) -> str:
+    return "\n".join(notes(tables, resamples=resamples))
 
 
-def test_the_row_that_others_are_tested_against_can_be_named_beforehand(rated: Benchmark) -> None:
-    [table] = run(rated, candidates=[BAD, MetricSource("length"), GOOD], against="length")
+def in_json(*tables: BenchTable) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = to_json(tables, command="", seed=0, resamples=50, references=True)["benchmarks"]
+    return found
+
+
+@pytest.mark.parametrize("against", [None, "length"])
+def test_rows_are_tested_against_the_best_or_the_one_that_was_named(rated: Benchmark, against: str | None) -> None:
+    [table] = run(rated, metrics=[BAD, LENGTH, GOOD], against=against)
     bad, length, good = table.rows
-    assert (table.best, table.against, length.p) == (good, length, None)
-    assert good.p == compare(rated, length.scores, good.scores, resamples=200).p_values[table.headline]
-    assert [bad.p_adjusted, good.p_adjusted] == list(holm({"bad": bad.p, "good": good.p}).values())
-    assert [row[-1] for row in grids([table])[0].rows][1] == "against"
-    assert any(note.startswith("p: of the difference from length in the same resamples") for note in doubts(table))
-    [table] = run(rated, candidates=[BAD, GOOD])
-    assert any("the best row, which is chosen on these data and so is flattered" in note for note in doubts(table))
-    with pytest.raises(DataError, match="no row is named 'other'; the rows: column:bad"):
-        run(rated, candidates=[BAD], against="other")
+    assert good.evaluation is not None
+    assert good.evaluation.estimates == evaluate(rated, rated.columns["good"], resamples=50).estimates
+    assert (table.best, table.against) == (good, good if against is None else length)
+    others = [row for row in table.rows if row is not table.against]
+    for row in others:
+        expected = compare(rated, table.against.scores, row.scores, resamples=50)  # type: ignore[union-attr]
+        assert row.p == expected.p_values[table.headline]
+    adjusted = holm({row.metric.label: row.p or 0 for row in others})
+    assert [row.p_adjusted for row in others] == list(adjusted.values())
+    assert (table.against.p, length.run is None, bad.run) == (None, False, None)  # type: ignore[union-attr]
+    assert [row[-1] for row in grids([table])[0].rows].count("best" if against is None else "against") == 1
+    other = "the best row, which is chosen on these data and so is flattered," if against is None else "length"
+    assert f"p: of the difference from {other} in the same resamples" in said(table)
 
 
 def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) -> None:
-    ratings = np.array([[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]])
+    ratings = [[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]]
     scores = [0.25, 0.6, 0.6, 0.55]  # away from the means by 0.0833, 0.1833, 0.0667 and 0.2833
-    row = {"references": [], "image": "1.png"}
-    lines = [{**row, "candidate": f"red {n}", "ratings": [*ratings[n]], "near": scores[n]} for n in range(4)]
-    benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", lines))
-    metric = MetricSource("near", is_column=True)
-    [table] = run(benchmark, candidates=[metric, MetricSource("length")], raters=True, threshold=0.55 / 3)
-    pairs = [(ratings[:, k], np.delete(ratings, k, 1).mean(1)) for k in range(3)]
-    by_hand = np.mean([CORRELATIONS["tau-c"](*pair)[0] for pair in pairs])
+    rows = [
+        {"references": [], "image": "1.png", "candidate": f"red {n}", "ratings": ratings[n], "near": scores[n]}
+        for n in range(4)
+    ]
+    benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", rows))
+    near = MetricSource("near", is_column=True)
+    [table] = run(benchmark, metrics=[near, LENGTH], raters=True, threshold=0.55 / 3)
     _, raters, counts, listed, *_ = grids([table], details=True)
-    assert raters.rows[0][:1] == ("single rater",)
-    values = to_json([table], command="", seed=0, resamples=9, references=True)["benchmarks"][0]
-    assert values["raters"]["single rater"]["overall"]["value"] == pytest.approx(by_hand)
-    assert [each["candidate"] for each in values["failures"]] == ["red 1", "red 3"]
+    assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
+    [figures] = in_json(table)
+    assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
     assert counts.rows == (("column:near", "2 (50.0 %)", "2 (50.0 %)"), ("length", "-", "-"))
     assert listed.rows[1] == ("column:near", "overall", "1.png", "0.83", "0.55", "red 3")
-    other = load_benchmark(
-        "ratings", write_lines(tmp_path / "other.jsonl", [line | {"ratings": [4]} for line in lines])
-    )
-    [table] = run(other, candidates=[metric], raters=True)
-    assert "row of a single rater is left out, because only one rating of overall is known" in "\n".join(doubts(table))
-    assert len(grids([table])) == 1
-    for options, message in (({"threshold": 0.5}, "is rated"),):
-        with pytest.raises(DataError, match=message):
-            run(other, candidates=[metric], **options)
+
+    rows = [{**row, "ratings": [4]} for row in rows]
+    other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
+    [table] = run(other, metrics=[near], raters=True)
+    assert "row of a single rater is left out, because only one rating of overall is known" in said(table)
+    with pytest.raises(DataError, match=r"is rated .*; --threshold needs \[0, 1\]"):
+        run(other, metrics=[near], threshold=0.5)
 
 
-def test_several_benchmarks_side_by_side(tmp_path: Path, rated: Benchmark, pairs: Benchmark) -> None:
-    tables = run(rated, pairs, candidates=[MetricSource("length"), GOOD])
-    first, *each = grids(tables)
-    assert [row[0] for row in first.rows] == ["length", "column:good"]
-    assert len(each) == 2
+def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
+    tmp_path: Path, rated: Benchmark, pairs: Benchmark
+) -> None:
+    tables = run(rated, pairs, metrics=[LENGTH, GOOD])
+    overview, *each = grids(tables)
+    assert ([row[0] for row in overview.rows], len(each)) == (["length", "column:good"], 2)
+    assert overview.rows[1][2] == "-"  # pairs have no such column
     assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
-    assert all({len(row) for row in grid.rows} == {len(grid.heads)} for grid in (first, *each))
-    assert first.rows[1][2] == "-"  # pairs have no such column
     left_out = tables[1].rows[1]
     assert left_out.left_out
     assert "pascal-50s has no score column 'good'; its score columns: given" in left_out.problem
-    assert any("column:good on Pascal-50S: left out" in note for note in notes(tables, resamples=200))
-    named = run(rated, pairs, candidates=[MetricSource("length"), GOOD], against="good")
+    assert "column:good on Pascal-50S: left out" in said(*tables)
+    named = run(rated, pairs, metrics=[LENGTH, GOOD], against="good")
     assert [row.p for row in named[1].rows] == [None, None]  # it is not there
-    assert not any("the best row" in note for note in notes(named, resamples=200))
     other = load_benchmark("flickr8k-expert", write_rated(tmp_path / "b", 20, change=lambda row: row.pop("good")))
-    twice = run(rated, other, candidates=[GOOD, MetricSource("length")])  # the same benchmark
+    twice = run(rated, other, metrics=[GOOD, LENGTH])  # the same benchmark
     assert [table.rows[0].left_out for table in twice] == [False, True]
 
 
-def test_what_no_benchmark_has_is_refused_before_anything_is_scored(tmp_path: Path) -> None:
-    data = write_rated(tmp_path, 40, change=lambda row: row.update(some=None))
-    said: list[str] = []
-    some = MetricSource("some", is_column=True)
-    with pytest.raises(DataError, match="no score column 'some'; its score columns: good, bad"):
-        run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("length"), some], say=said.append)
-    assert said == []
+@pytest.mark.parametrize(
+    ("metrics", "against", "message"),
+    [
+        ([LENGTH, MetricSource("some", is_column=True)], None, "no score column 'some'; its score columns: good, bad"),
+        ([BAD], "other", "no row is named 'other'; the rows: column:bad"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_anything_is_scored(
+    rated: Benchmark, metrics: list[MetricSource], against: str | None, message: str
+) -> None:
+    lines: list[str] = []
+    with pytest.raises(DataError, match=message):
+        run(rated, metrics=metrics, against=against, say=lines.append)
+    assert lines == []
 
 
-def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated: Benchmark, tmp_path: Path) -> None:
+def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated: Benchmark) -> None:
     needs_more = replace(PICTURE, name="elsewhere", has_embedded=False)
-    extra = replace(metric_spec("length"), name="extra", extra="ngrams")
-    use_metrics(monkeypatch, needs_more, extra)
+    use_metrics(monkeypatch, needs_more, replace(metric_spec("length"), name="extra", extra="ngrams"))
 
     def load(name: str) -> None:
         raise MissingExtraError('pip install "capreward[ngrams]"')
@@ -139,7 +139,7 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
         "left out: elsewhere (no checkpoint ships with this package; give NAME=CHECKPOINT)",
         'left out: extra (pip install "capreward[ngrams]")',
     ]
-    found, left_out = default_metrics([rated], references=False)
+    found, _ = default_metrics([rated], references=False)
     assert [each.name for each in found] == ["length", "picture"]
     monkeypatch.setattr("reward.registry.installed_specs", lambda: {"elsewhere": needs_more})
     with pytest.raises(DataError, match="no metric can score these data"):
@@ -149,85 +149,59 @@ def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
-    [table] = run(load_benchmark("flickr8k-expert", data), candidates=[MetricSource("cider"), GOOD])
+    [table] = run(load_benchmark("flickr8k-expert", data), metrics=[MetricSource("cider"), GOOD])
     lost, other = table.rows
-    assert (lost.evaluation, lost.errors, lost.left_out) == (None, 8, False)
-    assert "flickr8k-expert: a corpus of" in lost.problem
-    assert other is table.best
-    assert any(note.startswith("cider on Flickr8k-Expert: 8 of 8 captions not scored") for note in doubts(table, 200))
+    assert (lost.evaluation, lost.errors, lost.left_out, table.best) == (None, 8, False, other)
+    assert "cider on Flickr8k-Expert: 8 of 8 captions not scored; the first: flickr8k-expert: a corpus of" in said(
+        table
+    )
 
 
-def doubts(table: BenchTable, resamples: int = 200) -> list[str]:
-    return list(notes([table], resamples=resamples))
+# What a reader is told
 
 
-def test_resamples_too_few_for_significance_are_told(rated: Benchmark) -> None:
-    others = [MetricSource("length"), MetricSource("unigram"), BAD]
-    [table] = run_bench([(rated, None)], [GOOD, *others], resamples=50)
-    assert all(row.p_adjusted is None or row.p_adjusted >= 0.05 for row in table.rows)
-    assert "Flickr8k-Expert: 50 resamples are too few for any p of 3 below 0.05: 240 do" in doubts(table, 50)
-    [table] = run_bench([(rated, None)], [GOOD, *others], resamples=240)
-    marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
-    assert any(marked)
-    assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
-    assert not any("too few for any p" in note for note in doubts(table, 240))
+def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated: Benchmark) -> None:
+    for resamples, enough in ((50, False), (240, True)):
+        [table] = run(rated, metrics=[GOOD, LENGTH, UNIGRAM, BAD], resamples=resamples)
+        marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
+        assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
+        assert any(marked) == enough
+        told = "50 resamples are too few for any p of 3 below 0.05: 240 do" in said(table, resamples=resamples)
+        assert told != enough
 
 
 def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None:
-    data = write_rated(tmp_path, 30, images=5)
-    benchmark = load_benchmark("flickr8k-expert", data)
-    whole, part = np.arange(30.0)[:, None], np.where(np.arange(30) < 20, np.arange(30.0), np.nan)[:, None]
-    rows = [BenchRow(GOOD, 30, whole), BenchRow(BAD, 30, part)]
+    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 30, images=5))
+    whole = np.arange(30.0)[:, None]
+    rows = [BenchRow(GOOD, 30, whole), BenchRow(BAD, 30, np.where(whole < 20, whole, np.nan))]
     for row in rows:
         row.evaluation = evaluate(benchmark, row.scores, resamples=20)
-    table = BenchTable(benchmark, None, rows, ("overall",), "overall")
-    assert any("rows that differ in 'scored' are computed on different items" in note for note in doubts(table, 20))
-    assert any(note.startswith("Flickr8k-Expert: only 5 different images: too few") for note in doubts(table, 20))
+    told = said(BenchTable(benchmark, None, rows, ("overall",), "overall"))
+    assert "rows that differ in 'scored' are computed on different items" in told
+    assert "Flickr8k-Expert: only 5 different images: too few" in told
 
 
-@pytest.mark.slow
-def test_simulated_ratings_are_not_called_human(tmp_path: Path) -> None:
-    scenes = load_benchmark("scenes", limit=60)
-    rated = load_benchmark("flickr8k-expert", write_rated(tmp_path / "rated", 40))
-    for benchmarks, heading in (
-        ([scenes], "Agreement with simulated ratings"),
-        ([rated, scenes], "Agreement with human judgments and simulated ratings"),
-    ):
-        tables = run_bench([(each, None) for each in benchmarks], [MetricSource("length")], resamples=20)
-        figures = to_json(tables, command="", seed=0, resamples=20, references=True)
-        page = write_report(tmp_path / "report", tables, figures).with_suffix(".md").read_text(encoding="utf-8")
-        assert page.startswith(f"# {heading}\n")
-        assert "(seed 7): simulated ratings, no people were asked; " in page
-
-
-def test_notes_and_json_say_what_figures_are_of_and_what_ties_count(tmp_path: Path) -> None:
-    scenes, pairs = load_benchmark("scenes", limit=30), load_benchmark("pascal-50s", write_pairs(tmp_path, 40))
-    tables = run_bench([(scenes, None), (pairs, None)], [MetricSource("length")], resamples=20)
-    several, of_pairs = (note for note in notes(tables, resamples=20) if "ranked by" in note)
-    assert "the mean of a caption's ratings counts" in several
+def test_it_is_told_how_ratings_aspects_and_ties_count(pairs: Benchmark, rated: Benchmark, tmp_path: Path) -> None:
+    tables = run(load_benchmark("scenes", limit=30), pairs, metrics=[LENGTH])
+    several, of_pairs = (line for line in said(*tables).splitlines() if "ranked by" in line)
+    assert "(seed 7): simulated ratings, no people were asked; the mean of a caption's ratings counts" in several
     assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
     assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
+    figures = to_json(tables, command="", seed=0, resamples=50, references=True)
+    page = write_report(tmp_path / "report.md", tables, figures).read_text(encoding="utf-8")
+    assert page.startswith("# Agreement with simulated ratings and human judgments\n")
+
+
+def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Benchmark, tmp_path: Path) -> None:
     data = write_rated(tmp_path / "rated", 40, change=lambda row: row.update(category=row["image"]))
-    tables += run_bench([(load_benchmark("flickr8k-expert", data), None)], [GOOD], resamples=20)
-    found = to_json(tables, command="", seed=0, resamples=20, references=True)["benchmarks"]
-    categories = found[2]["rows"][0]["by_category"]
-    assert list(categories) == sorted({f"{number}.png" for number in range(10)})
-    assert categories["0.png"]["overall"]["low"] is None  # of one image
-    [row] = found[1]["rows"]
-    assert (row["counts"], row["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
-    assert (row["tie_rule"], row["by_category"]) == ("equal scores are wrong", {})
-
-
-def test_reports_have_all_statistics(rated: Benchmark, pairs: Benchmark) -> None:
-    scenes = load_benchmark("scenes", limit=20)
-    tables = run(rated, pairs, scenes, candidates=[MetricSource("length")])
-    shown = [grid for table in tables if (grid := detail_grid(table)) is not None]
-    assert shown[0].heads == ("", "tau-c", "tau-b", "spearman", "pearson")
-    assert tables[0].rows[0].evaluation is not None
-    details = tables[0].rows[0].evaluation.details["overall"]
-    assert shown[0].rows == (("length", *(f"{100 * value:.1f}" for value in details.values())),)
-    assert shown[1].title == "Pascal-50S: all statistics of overall x 100"
-    assert shown[1].heads == ("", "accuracy", "auc", "ap")
-    assert (len(shown[2].heads), shown[2].heads[5]) == (1 + 3 * 4, "relevance tau-c")
-    assert grids([tables[1]], details=True) == [*grids([tables[1]]), shown[1]]
+    tables = run(load_benchmark("flickr8k-expert", data), pairs, metrics=[LENGTH])
+    [of_rated], [of_pairs] = (table["rows"] for table in in_json(*tables))
+    assert list(of_rated["by_category"]) == sorted({f"{number}.png" for number in range(10)})
+    assert of_rated["by_category"]["0.png"]["overall"]["low"] is None  # of one image
+    assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
+    assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
+    _, _, rated, _, both = grids(tables, details=True)
+    assert rated.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
+    assert rated.rows == (("length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())),)
+    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ("accuracy", "auc", "ap"))

@@ -80,6 +80,8 @@ def test_categories_of_rated_captions_are_evaluated_alone_too() -> None:
     assert found.by_category["IC"].estimates == alone.estimates
     assert list(alone.estimates) == ["clarity", "fluency", "mean"]
     assert (found.by_category["IC"].counts, alone.by_category) == ({"clarity": 15, "fluency": 15}, {})
+    some = evaluate(rated([[1], [2], [3], [4]], categories=["", "", "IC", "IC"]), np.arange(4), resamples=5)
+    assert list(some.by_category) == ["IC"]
 
 
 def test_what_has_no_score_is_left_out_and_counted() -> None:
@@ -195,6 +197,13 @@ def test_pairs_without_a_category_count_in_overall_alone() -> None:
     right[4:] = np.nan  # of a metric that lacks those without a category the columns are the same
     some = evaluate(pairs([0] * 6, ["a"] * 4 + [""] * 2), right, resamples=5)
     assert (list(some.estimates), some.headline, some.scored) == (["a", "overall"], "overall", 4)
+
+
+def test_a_category_of_one_image_has_no_interval_and_the_mean_has() -> None:
+    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    found = evaluate(pairs([0] * 3, ["one", "two", "two"]), right, resamples=50).estimates
+    assert np.isnan([found["one"].low, found["one"].high]).all()
+    assert found["mean"].low < 0.75 < found["mean"].high
 
 
 def test_the_headline_is_what_papers_give_as_the_one_figure() -> None:

@@ -12,22 +12,22 @@ from scipy import stats
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from reward.errors import DataError
-from reward.metaeval.bench import run_bench
+from reward.metaeval.bench import BenchTable, run_bench
 from reward.metaeval.benchmarks.own_ratings import load_ratings
 from reward.registry import MetricSource
 
 WORDS = [3, 5, 1, 2, 6, 4, 7, 2]
-CAPTIONS = [" ".join(["star"] * count) for count in WORDS]
 RATINGS = [2, 4, 1, 3, 5, 3, 3, 1]
+LENGTH = MetricSource("length")
 
 
-def table_of(path: Path, **options: Any) -> Any:
-    own = load_ratings(path, **options)
-    return run_bench([(own, None)], [MetricSource("length")], resamples=20)[0]
+def table_of(path: Path, *metrics: MetricSource, **options: Any) -> BenchTable:
+    return run_bench([(load_ratings(path, **options), None)], metrics or [LENGTH], resamples=20)[0]
 
 
 def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
-    frame = pd.DataFrame({"image": [f"{row // 2}.png" for row in range(8)], "caption": CAPTIONS, **columns})
+    captions = [" ".join(["star"] * count) for count in WORDS]
+    frame = pd.DataFrame({"image": [f"{row // 2}.png" for row in range(8)], "caption": captions, **columns})
     if name.endswith(".csv"):
         frame.to_csv(folder / name, index=False)
     else:
@@ -35,24 +35,12 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
     return folder / name
 
 
-def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
-    labels = ["no", "yes", "no", "no", "yes", "no", "yes", "no"]
-    found = table_of(written(tmp_path, label=labels)).rows[0].evaluation.estimates
-    truth = [label == "yes" for label in labels]
-    assert list(found)[:2] == ["AUROC", "AP"]
-    assert found["AUROC"].value == pytest.approx(roc_auc_score(truth, WORDS))
-    assert found["AP"].value == pytest.approx(average_precision_score(truth, WORDS))
-    assert found["tau-b"].value == pytest.approx(stats.kendalltau(WORDS, truth).statistic)
-
-
 @pytest.mark.parametrize(
     ("columns", "options"),
     [
         ({"human_score": RATINGS}, {}),
-        ({"mine": RATINGS}, {"rating_columns": ["mine"]}),
         ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
         ({"anna": RATINGS, "ben": [*RATINGS[:7], None]}, {"rating_columns": ["anna", "ben"]}),
-        ({"anna": RATINGS, "ben": RATINGS}, {"rating_columns": ["anna,ben"]}),
         ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
         ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
@@ -67,54 +55,69 @@ def test_ratings_come_in_one_column_or_several_as_numbers_or_words(
     assert [float(np.mean(each["overall"])) for each in own.rows["ratings"]] == RATINGS
 
 
-def test_further_cells_that_a_metric_needs_are_kept(tmp_path: Path) -> None:
-    own = load_ratings(written(tmp_path, "r.jsonl", rating=RATINGS, rubric=[[f"It names {n} stars."] for n in WORDS]))
-    assert [sample.columns["rubric"] for sample in own.samples()] == [[f"It names {n} stars."] for n in WORDS]  # type: ignore[union-attr]
+def test_aspects_and_further_cells_that_a_metric_needs_are_kept(tmp_path: Path) -> None:
+    aspects = [{"fluency": each, "relevance": [6 - each, 6 - each]} for each in RATINGS]
+    path = written(tmp_path, "r.jsonl", ratings=aspects, rubric=[[f"It names {n} stars."] for n in WORDS])
+    assert table_of(path).columns == ("fluency", "relevance", "mean")
+    assert next(each.columns["rubric"] for each in load_ratings(path).samples() if each) == ["It names 3 stars."]
 
 
-def test_aspects_in_one_cell_have_a_column_each(tmp_path: Path) -> None:
-    rated = [{"fluency": each, "relevance": [6 - each, 6 - each]} for each in RATINGS]
-    table = table_of(written(tmp_path, "ratings.jsonl", ratings=rated))
-    assert table.columns == ("fluency", "relevance", "mean")
-
-
-def test_words_without_a_map_are_told_with_the_line_to_type(tmp_path: Path) -> None:
-    path = written(tmp_path, rating=["good", "poor"] * 4)
-    with pytest.raises(DataError, match=r'holds words.*--rating-map "good=NUMBER,poor=NUMBER"'):
-        load_ratings(path)
-    with pytest.raises(DataError, match=r"none is named rating.* The columns are: image, caption.*--rating-column"):
-        load_ratings(written(tmp_path))
+def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
+    labels = ["no", "yes", "no", "no", "yes", "no", "yes", "no"]
+    evaluation = table_of(written(tmp_path, label=labels)).rows[0].evaluation
+    assert evaluation is not None
+    truth = [label == "yes" for label in labels]
+    expected = {"AUROC": roc_auc_score(truth, WORDS), "AP": average_precision_score(truth, WORDS)}
+    expected["tau-c"] = stats.kendalltau(WORDS, truth, variant="c").statistic
+    expected["tau-b"] = stats.kendalltau(WORDS, truth).statistic
+    expected |= {"spearman": stats.spearmanr(WORDS, truth).statistic, "pearson": stats.pearsonr(WORDS, truth).statistic}
+    assert list(evaluation.estimates) == list(expected)
+    assert {name: each.value for name, each in evaluation.estimates.items()} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "options"),
+    ("columns", "message"),
     [
-        (["A", "B", "tie", "caption_b"], {}),
-        ([0, 1, "both", "b"], {}),
-        (["A is slightly better", "B wins", "Same", "B wins"], {"a is slightly better": 1, "b wins": -2, "same": 0}),
+        ({"rating": ["good", "poor"] * 4}, r'holds words.*--rating-map "good=NUMBER,poor=NUMBER"'),
+        ({}, r"none is named rating.* The columns are: image, caption.*--rating-column"),
     ],
 )
-def test_two_captions_are_compared(tmp_path: Path, given: list[Any], options: dict[str, float]) -> None:
-    two = {"caption_a": ["A star.", "Star.", "A.", "A."], "caption_b": ["Star.", "A star.", "B.", "A star."]}
-    pd.DataFrame({**two, "winner": given}).to_csv(tmp_path / "pairs.csv", index=False)
+def test_what_is_no_rating_is_told_with_what_to_type(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_ratings(written(tmp_path, **columns))
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "options"),
+    [
+        (("caption_a", "caption_b"), ["A", "B", "tie", "caption_b"], {}),
+        (("caption_1", "caption_2"), [1, 2, "both", "2"], {}),
+        (("text a", "text b"), [0, 1, "Same", "b"], {}),
+        (
+            ("caption_a", "caption_b"),
+            ["A is better", "B wins", "=", "B wins"],
+            {"a is better": 1, "b wins": -2, "=": 0},
+        ),
+    ],
+)
+def test_two_captions_are_compared(tmp_path: Path, names: Any, given: list[Any], options: dict[str, float]) -> None:
+    texts = (["A star.", "Star.", "A.", "A."], ["Star.", "A star.", "B.", "A star."])
+    pd.DataFrame({**dict(zip(names, texts, strict=True)), "winner": given}).to_csv(tmp_path / "pairs.csv", index=False)
     table = table_of(tmp_path / "pairs.csv", rating_map=options)
     np.testing.assert_array_equal(table.benchmark.rows["label"], [0, 1, np.nan, 1])
-    assert table.rows[0].evaluation.estimates["overall"].value == 1
+    assert table.rows[0].evaluation.estimates["overall"].value == 1  # type: ignore[union-attr]
 
 
 def test_chosen_and_rejected_captions_need_no_rating(tmp_path: Path) -> None:
-    pd.DataFrame({"chosen": ["A star.", "A red star."], "rejected": ["Star.", "A big red star."]}).to_csv(
-        tmp_path / "p.csv"
-    )
-    assert table_of(tmp_path / "p.csv").rows[0].evaluation.estimates["overall"].value == 0.5
+    texts = {"chosen": ["A star.", "A red star."], "rejected": ["Star.", "A big red star."]}
+    pd.DataFrame(texts).to_csv(tmp_path / "p.csv")
+    assert table_of(tmp_path / "p.csv").rows[0].evaluation.estimates["overall"].value == 0.5  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("many", [True, False])
-def test_a_constant_score_has_no_figures_and_is_last(tmp_path: Path, many: bool) -> None:
-    ratings = RATINGS if many else [float(each > 2) for each in RATINGS]
-    own = load_ratings(written(tmp_path, rating=ratings, same=[0.5] * 8, reverse=[-each for each in ratings]))
-    sources = [MetricSource("same", is_column=True), MetricSource("reverse", is_column=True), MetricSource("length")]
-    table = run_bench([(own, None)], sources, resamples=20)[0]
+@pytest.mark.parametrize("ratings", [RATINGS, [float(each > 2) for each in RATINGS]])
+def test_a_constant_score_has_no_figures_and_is_last(tmp_path: Path, ratings: list[float]) -> None:
+    path = written(tmp_path, rating=ratings, same=[0.5] * 8, reverse=[-each for each in ratings])
+    table = table_of(path, *(MetricSource(name, is_column=True) for name in ("same", "reverse")), LENGTH)
     assert [row.metric.name for row in table.rows] == ["length", "reverse", "same"]
     assert np.isnan([each.value for each in table.rows[-1].evaluation.estimates.values()]).all()  # type: ignore[union-attr]
     assert table.rows[-1].p is None

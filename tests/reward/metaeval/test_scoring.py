@@ -1,4 +1,4 @@
-"""Scoring a benchmark: equal captions are scored once, and bad rows do not spoil good ones."""
+"""Scoring a benchmark: equal captions are scored once, scores are kept, and bad rows do not spoil good ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reward import CaptionSample, ScoreTable
+from reward import ScoreTable
 from reward.errors import DataError
 from reward.metaeval import scoring
 from reward.metaeval.benchmarks import load_benchmark
@@ -31,47 +31,37 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return write_rated(tmp_path / "a folder", 30)
+def lines(log: Path) -> int:
+    return len(log.read_text().splitlines())
 
 
-def lines(log: Path) -> list[str]:
-    return log.read_text().splitlines()
-
-
-def test_what_cannot_be_scored_is_counted(log: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_scored_is_told_and_the_others_are_scored(log: Path, tmp_path: Path) -> None:
     spoilt = {2: {"candidate": "  "}, 3: {"candidate": "fail here"}, 4: {"image": "absent.png"}}
     data = write_rated(tmp_path, 10, change=lambda row: row.update(spoilt.get(int(row["candidate"].split()[-1]), {})))
-    benchmark = load_benchmark("flickr8k-expert", data)
-    found = score_benchmark(benchmark, "picture")
+    found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
     assert list(found.errors) == [2, 3, 4]
     assert found.errors[3] == "the caption says fail"
     assert "absent.png' does not exist" in found.errors[4]
-    assert np.isfinite(found.scores[[0, 1, 5, 6, 7, 8, 9]]).all()
-    assert np.isnan(found.scores[[2, 3, 4]]).all()
-    assert len(lines(log)) == 8
-    assert found.seconds > 0
+    assert np.isfinite(found.scores).all(axis=1).tolist() == [row not in found.errors for row in range(10)]
+    assert (lines(log), found.seconds > 0) == (8, True)
 
 
 def test_equal_captions_are_scored_once(log: Path, tmp_path: Path) -> None:
     data = write_rated(tmp_path, 12, images=1, change=lambda row: row.update(candidate=row["candidate"][:3]))
     found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture")
-    assert len(lines(log)) == 1
-    assert len(set(found.scores[:, 1])) == 1
-    assert len(found.scores) == 12
+    assert (lines(log), len(found.scores), len(set(found.scores[:, 1]))) == (1, 12, 1)
 
 
 def test_scores_are_kept_and_belong_to_captions_settings_and_metric(log: Path, tmp_path: Path) -> None:
     data, kept = write_rated(tmp_path / "data", 8), tmp_path / "scores"
 
     def scored(metric: str = "picture", **options: Any) -> int:
-        before = len(lines(log))
+        before = lines(log)
         found = score_benchmark(load_benchmark("flickr8k-expert", data), metric, folder=kept, **options)
         again = score_benchmark(load_benchmark("flickr8k-expert", data), metric, **options)
         np.testing.assert_array_equal(found.scores, again.scores)
         assert (found.aspects, found.errors) == (again.aspects, again.errors)
-        return len(lines(log)) - before - 8  # what `again` scored
+        return lines(log) - before - 8  # what `again` scored
 
     assert [scored(), scored(), scored(references=False), scored()] == [8, 0, 8, 0]
     Image.new("RGB", (4, 4), "white").save(data.parent / "3.png")
@@ -79,43 +69,25 @@ def test_scores_are_kept_and_belong_to_captions_settings_and_metric(log: Path, t
     assert [scored(dtype="float16"), scored(dtype="float16"), scored()] == [8, 0, 0]
     assert score_benchmark(load_benchmark("flickr8k-expert", data), "length", folder=kept).aspects == ("length",)
     assert len(list(kept.glob("flickr8k-expert-*.json"))) == 5
-    spoilt = write_rated(tmp_path / "spoilt", 8, change=lambda row: row.update(candidate="fail " + row["candidate"]))
-    for _ in range(2):  # what failed is tried again
-        before = len(lines(log))
-        assert len(score_benchmark(load_benchmark("flickr8k-expert", spoilt), "picture", folder=kept).errors) == 8
-        assert len(lines(log)) == before + 8
 
 
-class Calm(PictureScorer):
-    """A checkpoint that has one aspect only and looks at no image."""
-
-    spec = replace(picture_scorer.SPEC, aspects=("words",), needs_image=False)
-    loaded = 0
-
-    def score(self, samples: Any, **options: Any) -> ScoreTable:
-        assert all(sample.image is None for sample in samples)
-        return ScoreTable(np.array([[len(sample.candidate)] for sample in samples]), ("words",))
-
-    @classmethod
-    def from_pretrained(cls, source: Any, **options: Any) -> PictureScorer:
-        cls.loaded += 1
-        return cls()
+def test_what_failed_is_tried_again(log: Path, tmp_path: Path) -> None:
+    data = write_rated(tmp_path / "spoilt", 8, change=lambda row: row.update(candidate="fail " + row["candidate"]))
+    for number in (1, 2):
+        found = score_benchmark(load_benchmark("flickr8k-expert", data), "picture", folder=tmp_path / "scores")
+        assert (len(found.errors), lines(log)) == (8, 8 * number)
 
 
-def test_a_checkpoint_may_need_less_than_its_metric(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    use_metrics(monkeypatch, replace(picture_scorer.SPEC, scorer="tests.reward.metaeval.test_scoring:Calm"))
-    from tests.reward.metaeval import test_scoring
-
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    data = write_rated(tmp_path, 5)
-    for image in tmp_path.glob("*.png"):
-        image.unlink()
-    benchmark = load_benchmark("flickr8k-expert", data)
-    found = score_benchmark(benchmark, "picture", folder)
-    assert (found.aspects, found.errors) == (("words",), {})
-    assert test_scoring.Calm.loaded == 1
+def test_drawn_references_that_are_kept_load_no_model(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = load_benchmark("pascal-50s", write_pairs(tmp_path, 4, references=8), reference_draws=2)
+    found = [score_benchmark(pairs, metric, folder=tmp_path / "kept") for metric in ("picture", "length")]
+    assert [each.scores.shape for each in found] == [(8, 2, 2), (8, 1)]  # length reads no references
+    monkeypatch.setattr(scoring, "load_scorer", None)
+    for metric, known in zip(("picture", "length"), found, strict=True):
+        again = score_benchmark(pairs, metric, folder=tmp_path / "kept")
+        np.testing.assert_array_equal(again.scores, known.scores)
 
 
 @pytest.mark.parametrize(
@@ -135,51 +107,63 @@ def test_a_metric_whose_needs_are_not_met_is_refused(
         score_benchmark(benchmark, metric, **options)
 
 
-def test_pairs_and_aspects(log: Path, tmp_path: Path) -> None:
-    pairs = load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 6))
-    found = score_benchmark(pairs, "length").for_aspects(pairs)
-    assert isinstance(found, np.ndarray)
-    assert found[:2].tolist() == [[6.0, 3.0], [3.0, 6.0]]
-
+def test_rated_aspects_are_compared_with_those_of_the_metric_or_its_reward(log: Path, tmp_path: Path) -> None:
     data = write_rated(tmp_path / "rated", 4, change=lambda row: row.update(ratings={"words": [1], "beauty": [1, 2]}))
     rated = load_benchmark("flickr8k-expert", data)
     scores = score_benchmark(rated, "picture").for_aspects(rated)
     assert isinstance(scores, dict)
     table = PictureScorer().score([sample for sample in rated.samples() if sample is not None])
     np.testing.assert_allclose(scores["words"][:, 0], table.column("words"))
-    np.testing.assert_allclose(scores["beauty"][:, 0], table.scores.mean(axis=1))  # no such aspect: the reward
+    np.testing.assert_allclose(scores["beauty"][:, 0], table.scores.mean(axis=1))
+    pairs = load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 2))
+    assert np.array_equal(score_benchmark(pairs, "length").for_aspects(pairs), [[6.0, 3.0], [3.0, 6.0]])
 
 
-class Rare(PictureScorer):
-    """Scores by a corpus, as CIDEr does."""
+class Calm(PictureScorer):
+    """A checkpoint that has one aspect only, looks at no image, and scores by a corpus if it is told to."""
 
-    spec = replace(Calm.spec, name="rare", needs_references=True, needs_corpus=True)
+    spec = replace(picture_scorer.SPEC, aspects=("words",), needs_image=False)
+    corpus: Any = ()
 
     def fit(self, corpus: Any) -> PictureScorer:
-        fitted = Rare()
-        fitted.corpus = [list(references) for references in corpus]  # type: ignore[attr-defined]
+        fitted = type(self)()
+        fitted.corpus = list(corpus)  # type: ignore[attr-defined]
         return fitted
 
     def score(self, samples: Any, **options: Any) -> ScoreTable:
-        return ScoreTable(np.full((len(samples), 1), len(self.corpus)), ("words",))  # type: ignore[attr-defined]
+        assert all(sample.image is None for sample in samples)
+        return ScoreTable(np.full((len(samples), 1), len(self.corpus)), ("words",))
+
+
+class Rare(Calm):
+    spec = replace(Calm.spec, name="rare", needs_references=True, needs_corpus=True)
+
+
+def test_a_checkpoint_may_need_less_than_its_metric(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_metrics(monkeypatch, replace(picture_scorer.SPEC, scorer=f"{__name__}:Calm"))
+    (tmp_path / "config.json").write_text("{}")
+    benchmark = load_benchmark(
+        "flickr8k-expert", write_rated(tmp_path / "data", 5, change=lambda row: row.pop("image"))
+    )
+    found = score_benchmark(benchmark, "picture", tmp_path)
+    assert (found.aspects, found.errors) == (("words",), {})
 
 
 def test_a_metric_with_a_corpus_has_the_references_of_the_whole_benchmark(
-    log: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_metrics(monkeypatch, replace(Rare.spec, scorer="tests.reward.metaeval.test_scoring:Rare"))
+    use_metrics(monkeypatch, replace(Rare.spec, scorer=f"{__name__}:Rare"))
+    data = write_rated(tmp_path / "data", 20)
     for limit in (10, 20):  # other references around it make another score of the same caption
         found = score_benchmark(load_benchmark("flickr8k-expert", data, limit=limit), "rare")
         assert set(found.scores[:, 0]) == {float(limit)}
 
 
-def test_samples_are_given_as_they_are_and_without_a_finite_score_have_none(log: Path, data: Path) -> None:
-    benchmark, scorer = load_benchmark("flickr8k-expert", data, limit=3), PictureScorer()
+def test_a_caption_without_a_finite_score_has_none(log: Path, tmp_path: Path) -> None:
+    benchmark, scorer = load_benchmark("flickr8k-expert", write_rated(tmp_path / "data", 3)), PictureScorer()
     score_benchmark(benchmark, scorer, batch_size=7)
-    assert all(isinstance(sample, CaptionSample) and sample.image is not None for sample in scorer.samples)
     assert scorer.batch_sizes == [7]
     scorer.score = lambda samples, **options: ScoreTable(np.full((3, 2), np.inf), scorer.spec.aspects)  # type: ignore[method-assign]
     found = score_benchmark(benchmark, scorer)
     assert np.isnan(found.scores).all()
-    assert set(found.errors.values()) == {"the metric gave no finite score"}
-    assert np.isnan(found.seconds)
+    assert (set(found.errors.values()), np.isnan(found.seconds)) == ({"the metric gave no finite score"}, True)
