@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,60 +9,60 @@ import pytest
 from PIL import Image
 
 from reward.errors import DataError
+from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.benchmarks.own_ratings import load_captions
 from reward.metaeval.two_captioners import compare_captioners
 from reward.registry import MetricSource
 from tests.reward.cli.conftest import Run
+from tests.toys.json_lines import write_lines
 
-LENGTHS = [3, 1, 4, 1, 5]
+LENGTHS: list[int | None] = [3, 1, 4, 1, 5]
 LENGTH = [MetricSource("length")]
-
-
-def written(path: Path, lengths: list[int | None], images: list[str], reward: bool = False) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    rows = [
-        {"image": image, "caption": None if length is None else " ".join(["star"] * length)}
-        | ({"reward": length} if reward else {})
-        for image, length in zip(images, lengths, strict=True)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 IMAGES = [f"photos/{number}.png" for number in range(5)]
-OTHERS = {
-    "the same paths, another order": (IMAGES[::-1], [2, 2, 2, 2, 2]),
-    "another folder": ([f"elsewhere/{number}.png" for number in range(5)], [2, 2, 2, 2, 2]),
-    "names without ending, one more": ([str(number) for number in range(6)], [2, 2, 2, 2, 2, 9]),
-    "two captions an image": (IMAGES * 2, [1] * 5 + [3] * 5),
-}
 
 
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("reward", [False, True])
-def test_images_are_matched_and_compared_in_pairs(tmp_path: Path, other: str, reward: bool) -> None:
-    images, lengths = OTHERS[other]
-    first = load_captions(written(tmp_path / "a.jsonl", LENGTHS, IMAGES, reward))
-    second = load_captions(written(tmp_path / "b.jsonl", lengths, images, reward))
-    (found,) = compare_captioners([first, second], [] if reward else LENGTH, resamples=50)
+def written(path: Path, lengths: list[int | None], images: list[str]) -> Path:
+    """Captions of so many words, and these numbers as their rewards."""
+    texts = [None if length is None else " ".join(["star"] * length) for length in lengths]
+    rows = zip(images, texts, lengths, strict=True)
+    return write_lines(path, ({"image": image, "caption": text, "reward": length} for image, text, length in rows))
+
+
+def side(path: Path, lengths: list[int | None], images: list[str] = IMAGES) -> Benchmark:
+    return load_captions(written(path, lengths, images))
+
+
+@pytest.mark.parametrize(
+    ("images", "lengths"),
+    [
+        (IMAGES[::-1], [2] * 5),  # in another order
+        ([f"elsewhere/{number}.png" for number in range(5)], [2] * 5),
+        ([str(number) for number in range(6)], [*[2] * 5, 9]),  # names without ending, one more
+        (IMAGES * 2, [1] * 5 + [3] * 5),  # two captions an image
+    ],
+)
+@pytest.mark.parametrize("metrics", [LENGTH, []])
+def test_images_are_matched_and_compared_in_pairs(
+    tmp_path: Path, images: list[str], lengths: list[int | None], metrics: list[MetricSource]
+) -> None:
+    sides = side(tmp_path / "a.jsonl", LENGTHS), side(tmp_path / "b.jsonl", lengths, images)
+    (found,) = compare_captioners(sides, metrics, resamples=50)
     assert found.scores.tolist() == [LENGTHS, [2] * 5]
-    assert found.difference.value == pytest.approx(np.mean(LENGTHS) - 2)
+    assert found.difference.value == pytest.approx(np.mean([3, 1, 4, 1, 5]) - 2)
     assert found.difference.low < found.difference.value < found.difference.high
     assert found.win_rate.value == 3 / 5
     assert "5 images are in both" in found.note
 
 
 def test_what_has_no_score_is_left_out_and_said(tmp_path: Path) -> None:
-    first = load_captions(written(tmp_path / "a.jsonl", [*LENGTHS[:4], None], IMAGES))
-    second = load_captions(written(tmp_path / "b.jsonl", [2, 2, 1], IMAGES[2:]))
-    (found,) = compare_captioners([first, second], LENGTH)
+    first = side(tmp_path / "a.jsonl", [*LENGTHS[:4], None])
+    (found,) = compare_captioners([first, side(tmp_path / "b.jsonl", [2, 2, 1], IMAGES[2:])], LENGTH)
     assert found.scores.tolist() == [[4, 1], [2, 2]]
     assert "3 images are in both, by path; 2 of them have scores of both; 1 captions have none" in found.note
-    with pytest.raises(DataError, match="no column reward: give --metric"):
-        list(compare_captioners([first, second]))
-    strangers = load_captions(written(tmp_path / "c.jsonl", [2, 2], ["x.png", "y.png"]))
-    with pytest.raises(DataError, match="0 images are in both"):
-        list(compare_captioners([first, strangers], LENGTH))
+    bare = load_captions(write_lines(tmp_path / "c.jsonl", [{"image": "x.png", "caption": "star"}]))
+    for metrics, message in (([], "no column reward: give --metric"), (LENGTH, "0 images are in both")):
+        with pytest.raises(DataError, match=message):
+            list(compare_captioners([first, bare], metrics))
 
 
 def test_the_command_prints_a_table_and_writes_one_page(run: Run, tmp_path: Path) -> None:

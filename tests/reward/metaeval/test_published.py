@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError, UnknownMetricError
-from reward.metaeval import published
 from reward.metaeval.bench import run_bench
 from reward.metaeval.bench_report import grids, to_json
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
@@ -50,15 +49,6 @@ def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here() -> None:
             assert each.coefficient in KNOWN
 
 
-def test_the_same_figure_in_several_places_is_one_with_several_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"printed": "A", "metric": "cider", "checkpoint": "formula", "references": True, "figures": [1.0, None]}
-    columns = [["polaris", "test", "overall", "tau-c"], ["nebula", "test", "overall", "tau-c"]]
-    tables = [{"source": name, "table": "table 1", "columns": columns, "rows": [row]} for name in ("X", "Y")]
-    monkeypatch.setattr(published, "_data", lambda: {"tables": tables})
-    [found] = published_figures.__wrapped__()
-    assert found.sources == ("X table 1", "Y table 1")
-
-
 # Beside one's own
 
 
@@ -67,10 +57,8 @@ def test_the_same_figure_in_several_places_is_one_with_several_sources(monkeypat
     [
         ("cider", {}, True),
         ("cider", {"variant": "train it"}, False),
-        ("column:cider", {}, False),
         ("clipscore", {}, False),  # weights for drawings
         ("clipscore=ViT-B-32:openai", {"checkpoint": "ViT-B-32:openai"}, True),
-        ("clipscore=ViT-L-14:openai", {"checkpoint": "ViT-B-32:openai"}, False),
         ("pacscore=files/clip_ViT-B-32.pth", {"checkpoint": "clip_ViT-B-32.pth"}, True),
         ("harmoniceval=http://a/v1#gpt-4o", {"checkpoint": "gpt-4o"}, True),
         ("harmoniceval=http://a/v1#gpt-4o", {"checkpoint": "gpt-4o", "options": {"gamma": 1}}, False),
@@ -100,14 +88,6 @@ def test_own_values_stand_beside_figures_of_the_same_part_and_coefficient(rated:
     assert found[0].difference == round(100 * details["tau_c"] - 50, 1)
     others = ({"split": "train"}, {"benchmark": "nebula"}, {"column": "fluency"}, {"coefficient": "auc"})
     assert beside(rated, (replace(ONE, **other) for other in others)) == []
-
-
-def test_figures_with_and_without_references_are_of_such_scores_alone(rated: Benchmark) -> None:
-    without = replace(ONE, metric="fleur", checkpoint="llava-hf/llava-1.5-7b-hf")
-    both, evaluation = (without, replace(without, references=True)), evaluate(rated, rated.columns["good"], resamples=1)
-    for references in (True, False):
-        (found,) = compare_published(rated, evaluation, both, references=references)
-        assert found.published.references == references
 
 
 def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_path: Path, rated: Benchmark) -> None:
