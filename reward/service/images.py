@@ -12,7 +12,7 @@ from reward.rewards.chats import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
 
-_LONGEST_PATH = 100  # characters that a path may have that begins like these
+_LONGEST_PATH = 100  # characters that a path may have that begins with a slash, as the base64 of a JPEG does
 
 
 class ImageRefused(Exception):
@@ -33,9 +33,7 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
     text = image if isinstance(image, str) else image.path if isinstance(image, PathImage) else image.base64
     if isinstance(image, str) and text[:5].lower() == "data:":
         data = data_url_bytes(text)
-    elif isinstance(image, Base64Image) or (
-        isinstance(image, str) and text.startswith(BASE64_IMAGES) and len(text) > _LONGEST_PATH
-    ):
+    elif isinstance(image, Base64Image) or (isinstance(image, str) and _is_base64(text)):
         data = base64_bytes(text)
     else:
         data = _file(text, settings)
@@ -47,6 +45,10 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
             raise ImageRefused(str(error)) from None
         raise
     return data
+
+
+def _is_base64(text: str) -> bool:
+    return text.startswith(BASE64_IMAGES) and (len(text) > _LONGEST_PATH or text[0] != "/")
 
 
 def _file(text: str, settings: ServiceSettings) -> bytes:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from reward.service import scoring
 from reward.service.schemas import ScoreSample
 from tests.reward.service.in_process import App
 from tests.toys.pictures import png
 
-PNG = png("red", (32, 32))
+PNG = png(Image.new("1", (2, 2)))  # less than 100 characters of base64
 BASE64 = base64.b64encode(PNG).decode()
 
 
@@ -51,8 +52,8 @@ def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
     percent = "".join(f"%{byte:02x}" for byte in PNG)
     texts = [BASE64, f"data:image/png;base64,{BASE64}", f"data:image/png,{percent}", "inner/a.png", "inside.png"]
     forms: list[Any] = [*texts, str(root / "inner" / "a.png"), {"base64": BASE64}, {"path": "inner/a.png"}]
-    ((score,),), reason = ask(app, forms[0])
-    assert (0 < score < 1, reason) == (True, None)
+    ((score,),), _ = ask(app, forms[0])
+    assert 0 < score < 1
     for form in forms:
         assert ask(app, form) == ([[score]], None)
 
@@ -89,8 +90,8 @@ def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: Any
         ({"image_root": "ROOT"}, "pipe.png", "is no file"),  # and is not waited for
         ({}, {"url": "file:///etc/passwd"}, "base64"),
         # a pixel bomb, before it is unpacked
-        ({"image_root": "ROOT", "max_pixels": 1023}, "inner/a.png", "too many pixels"),
-        ({"max_pixels": 1023}, BASE64, "too many pixels"),
+        ({"image_root": "ROOT", "max_pixels": 3}, "inner/a.png", "too many pixels"),
+        ({"max_pixels": 3}, BASE64, "too many pixels"),
     ],
 )
 def test_what_the_service_does_not_read_is_refused(root: Path, settings: Any, image: Any, reason: str) -> None:
