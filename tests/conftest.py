@@ -1,23 +1,15 @@
 """What all tests share: no network, a private Hugging Face cache, few threads, a Hub here, long files first."""
 
-from __future__ import annotations
-
 import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.toys.loopback_http import free_port
-
-if TYPE_CHECKING:
-    from tests.toys.loopback_hub import LoopbackHub
-
 
 # Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with
 # an unreachable Hub, rather than offline mode: the same code runs as for a user, and nothing leaves the machine.
@@ -38,7 +30,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     # Two processes share the files in this order. Those that run whole programs, at the top, and those with slow tests
     # take longest: begun last, one of them would keep a process busy while the other has nothing left to do.
     long = {item.path for item in items if item.get_closest_marker("slow")}
@@ -46,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def impatient_hub_client() -> Iterator[None]:
+def impatient_hub_client():
     """The Hub's client asks again for 11 s where nothing listens; here it waits a hundredth of that."""
     from huggingface_hub.utils import _http
 
@@ -56,7 +48,7 @@ def impatient_hub_client() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared_folder() -> Path:
+def shared_folder():
     """The folder `shared` beside the checkout, which holds published data; skips where there is none."""
     folder = Path(__file__).resolve().parents[2] / "shared"
     if not folder.is_dir():
@@ -65,7 +57,7 @@ def shared_folder() -> Path:
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+def hub(monkeypatch, tmp_path_factory):
     """An empty Hub on the loopback interface, to which the real client of this process is pointed."""
     from tests.toys.loopback_hub import loopback_hub
 

@@ -1,14 +1,12 @@
 """The drawing of the house in CONTRIBUTING is that of the contract which import-linter holds."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
 
-def drawn_layers() -> dict[str, int]:
+def drawn_layers():
     """{package or module: its layer} in the drawing, whose layers are a number and what is below it."""
     drawing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("```text\n")[2].partition("```")[0]
     layers, layer, inside = {}, -1, ""
@@ -23,14 +21,14 @@ def drawn_layers() -> dict[str, int]:
     return layers
 
 
-def contract_layers() -> dict[str, int]:
+def contract_layers():
     """{package or module: how many layers are below it} in the contract."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition('type = "layers"\nlayers = [\n')[2]
     lines = text.partition("\n]")[0].splitlines()
     return {name: -place for place, line in enumerate(lines) for name in re.findall(r"[\w.]+", line)}
 
 
-def test_the_drawing_of_the_house_has_every_package_in_the_layer_of_the_contract() -> None:
+def test_the_drawing_of_the_house_has_every_package_in_the_layer_of_the_contract():
     drawn, contract = drawn_layers(), contract_layers()
     places = [path for folder in ("reward", "integrations") for path in (ROOT / folder).iterdir()]
     modules = {path for path in places if (path / "__init__.py").is_file() or path.suffix == ".py"}

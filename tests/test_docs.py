@@ -5,8 +5,6 @@ block right below shows their output, in which `...` stands for anything. A comm
 block leaves it out. Below `<!-- sampled -->` each number stands for any: draws differ between releases of torch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import io
@@ -37,12 +35,12 @@ BLOCK = re.compile(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_code_blocks_print_what_the_page_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_blocks_print_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    names: dict[str, object] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     for block in BLOCK.finditer(TEXTS[page]):
         if block["skip"]:
             continue
@@ -58,13 +56,13 @@ def test_code_blocks_print_what_the_page_shows(page: str, tmp_path: Path, monkey
         assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), told
 
 
-def run_python(code: str, page: str, names: dict[str, object]) -> str:
+def run_python(code, page, names):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, page, "exec"), names)
     return printed.getvalue()
 
 
-def run_bash(code: str) -> str:
+def run_bash(code):
     """Commands of capreward run in this process, which has torch loaded; whatever else a shell can do, in a shell."""
     belong_together = re.search(r"<<|trap |[^&]&$", code, re.MULTILINE)
     printed = ""
@@ -79,7 +77,7 @@ def run_bash(code: str) -> str:
     return printed
 
 
-def run_command(line: str) -> str:
+def run_command(line):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setattr(sys, "argv", shlex.split(line))
         with pytest.raises(SystemExit) as stop:
@@ -88,8 +86,8 @@ def run_command(line: str) -> str:
     return printed.getvalue()
 
 
-def test_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
-    def labels(folder: Path) -> dict[str, list[str]]:
+def test_pictures_are_drawn_from_the_stored_results(tmp_path):
+    def labels(folder):
         """The texts of pictures, which matplotlib keeps as comments; outlines may differ between its releases."""
         return {file.name: re.findall(r"<!-- (.*?) -->", file.read_text()) for file in folder.iterdir()}
 
@@ -98,15 +96,15 @@ def test_pictures_are_drawn_from_the_stored_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_within_the_docs_lead_somewhere(page: str) -> None:
+def test_links_within_the_docs_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", TEXTS[page], flags=re.DOTALL)
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text) + re.findall(r'(?:src|srcset)="([^":]+)"', text)
     assert [target for target in targets if not (PAGES[page].parent / target).exists()] == []
 
 
-def test_every_command_on_the_pages_exists_with_its_options() -> None:
+def test_every_command_on_the_pages_exists_with_its_options():
     """Also those that need data or models, and so are not run."""
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands
     checked = 0
     for page, whole in TEXTS.items():
         text = whole.replace("\\\n", " ")
@@ -123,7 +121,7 @@ def test_every_command_on_the_pages_exists_with_its_options() -> None:
     assert checked > 30
 
 
-def test_readme_and_the_guide_are_short() -> None:
+def test_readme_and_the_guide_are_short():
     words = {page: len(text.split()) for page, text in TEXTS.items()}
     assert words.pop("README.md") <= 900
     assert sum(words.values()) <= 13_100

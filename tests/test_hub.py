@@ -1,7 +1,5 @@
 """VELA against a Hub: the paper's recipe on the real names, pushed, loaded back and evaluated, through real clients."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys
@@ -10,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from safetensors.torch import load, load_file
 from scipy.stats import kendalltau
 
@@ -20,7 +17,6 @@ from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 from tests.toys.json_lines import read_lines
-from tests.toys.loopback_hub import LoopbackHub
 
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
@@ -29,7 +25,7 @@ SCENES = 8
 ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
 
 
-def add_language_model(hub: LoopbackHub, folder: Path) -> None:
+def add_language_model(hub, folder):
     """A Qwen2 with random weights of a few thousand parameters, with a chat template, as a real repository has it."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -44,7 +40,7 @@ def add_language_model(hub: LoopbackHub, folder: Path) -> None:
     hub.add_folder(LANGUAGE_MODEL, folder)
 
 
-def add_clip(hub: LoopbackHub) -> None:
+def add_clip(hub):
     """The golden Long-CLIP in its original layout, with CLIP's vocabulary, as the .pt file its authors publish."""
     tensors = load_file(Path(__file__).parent / "golden" / "longclip_tiny_weights.safetensors")
     torch.manual_seed(0)
@@ -54,14 +50,14 @@ def add_clip(hub: LoopbackHub) -> None:
     hub.add_repo(CLIP, {"longclip-L.pt": buffer.getvalue(), "README.md": b"# Long-CLIP\n"})
 
 
-def add_data(hub: LoopbackHub, scenes: int = SCENES) -> None:
+def add_data(hub, scenes=SCENES):
     """So many scenes a split under LongCap-Arena's splits and columns, as Parquet."""
     files, lines = {}, ""
     for seed, part in enumerate(PARTS):
         rows = make_dataset(scenes, seed).remove_columns("score")
         for aspect in ASPECTS.values():
             split, buffer = f"{part}.{aspect}", io.BytesIO()
-            arena: Dataset = rows.rename_column(aspect, "score")
+            arena = rows.rename_column(aspect, "score")
             arena.select_columns(["file_name", "image", "refs", "cand", "score"]).to_parquet(buffer)
             files[f"data/{split}-00000-of-00001.parquet"] = buffer.getvalue()
             lines += f"  - split: {split}\n    path: data/{split}-*\n"
@@ -69,14 +65,12 @@ def add_data(hub: LoopbackHub, scenes: int = SCENES) -> None:
     hub.add_repo(DATA, {"README.md": readme.encode(), **files}, kind="datasets")
 
 
-def samples_of(rows: Dataset) -> list[CaptionSample]:
+def samples_of(rows):
     return [CaptionSample(row["cand"], row["image"], row["refs"]) for row in rows]
 
 
 @pytest.mark.slow
-def test_one_command_from_hub_to_hub(
-    hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_command_from_hub_to_hub(hub, tmp_path, monkeypatch, capsys):
     add_language_model(hub, tmp_path / "language_model")
     add_clip(hub)
     add_data(hub)

@@ -1,7 +1,5 @@
 """Importing is cheap: heavy libraries load on use, never on `import reward`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -32,17 +30,17 @@ print(json.dumps([time.perf_counter() - start, loaded]))
 """
 
 
-def cost(*lines: str) -> tuple[float, dict[str, list[str]]]:
+def cost(*lines):
     """Seconds that lines take in a new process, and the heavy libraries that are loaded after each."""
     done = subprocess.run([sys.executable, "-c", SCRIPT, *lines], check=True, capture_output=True, text=True)
     seconds, loaded = json.loads(done.stdout)
     return seconds, loaded
 
 
-def test_no_heavy_library_is_loaded() -> None:
+def test_no_heavy_library_is_loaded():
     assert cost(*LINES)[1] == {line: [] for line in LINES}
 
 
-def test_import_reward_is_quick() -> None:
+def test_import_reward_is_quick():
     # About 0.01 s on an idle machine; the promise is 0.5 s. The best of three, since other work may slow one.
     assert min(cost("import reward")[0] for _ in range(3)) < 0.5

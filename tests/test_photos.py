@@ -1,10 +1,5 @@
 """Photos: what the specs say of checkpoints is as counted at their sizes, and `capreward metrics` shows it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
@@ -13,18 +8,14 @@ from reward import load_scorer
 from reward.backbones.fit import on_meta
 from reward.cli.metrics import metrics
 from reward.errors import CapRewardError
-from reward.metrics.base import CheckpointFacts
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.registry import list_metrics, metric_spec
 from tests.toys import paper_sizes
 from tests.toys.fake_cuda import FakeDevice
-from tests.toys.loopback_hub import LoopbackHub
 
-FACTS: dict[str, tuple[str, CheckpointFacts]] = {
-    facts.source: (name, facts) for name in list_metrics() for facts in metric_spec(name).checkpoints
-}
+FACTS = {facts.source: (name, facts) for name in list_metrics() for facts in metric_spec(name).checkpoints}
 NOT_ON_THE_HUB = {"my-vela", "my-beitscore", "http://localhost:8123"} | {name for name in FACTS if ".pth" in name}
 REPOSITORIES = {  # where open_clip finds what it calls ARCHITECTURE:TAG
     "ViT-B-32:openai": "timm/vit_base_patch32_clip_224.openai",
@@ -33,7 +24,7 @@ REPOSITORIES = {  # where open_clip finds what it calls ARCHITECTURE:TAG
 }
 CAPTIONS, FP32 = 8, torch.float32  # captions of one image
 # {source: its scorer at its size}, one of each architecture; others differ from these in sizes alone
-SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
+SCORERS = {
     "ViT-B-32:openai": lambda gpu: ClipScorer(paper_sizes.clip_towers(gpu, FP32, "ViT-B-32")),
     "BeichenZhang/LongCLIP-L": lambda gpu: ClipScorer(paper_sizes.clip_towers(gpu, FP32, context_length=248)),
     "google/siglip-so400m-patch14-384": lambda gpu: ClipScorer(paper_sizes.siglip_towers(gpu, FP32, 32_000)),
@@ -43,13 +34,13 @@ SCORERS: dict[str, Callable[[FakeDevice], Any]] = {
 }
 
 
-def weights_of(network: Any) -> int:
+def weights_of(network):
     return sum(value.numel() for value in network.parameters())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SCORERS)
-def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
+def test_weights_and_work_of_a_metric_are_as_counted(source):
     facts, gpu = FACTS[source][1], FakeDevice()
     scorer = SCORERS[source](gpu)
     with gpu.run() as flops:
@@ -59,7 +50,7 @@ def test_weights_and_work_of_a_metric_are_as_counted(source: str) -> None:
 
 
 @pytest.mark.slow
-def test_weights_of_judges_are_as_counted() -> None:
+def test_weights_of_judges_are_as_counted():
     with on_meta():
         qwen = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl("7B"))
     llava, _ = paper_sizes.judge_parts(FakeDevice(), torch.float16)
@@ -68,7 +59,7 @@ def test_weights_of_judges_are_as_counted() -> None:
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))
-def test_a_source_is_looked_for_where_it_is_published_and_holds_its_weights(source: str, hub: LoopbackHub) -> None:
+def test_a_source_is_looked_for_where_it_is_published_and_holds_its_weights(source, hub):
     name, facts = FACTS[source]
     assert facts.download is not None
     assert facts.memory is not None
@@ -80,7 +71,7 @@ def test_a_source_is_looked_for_where_it_is_published_and_holds_its_weights(sour
     assert any(repository in path for _, path in hub.requests), hub.requests
 
 
-def test_the_metrics_for_photos_are_printed_as_tables_with_every_checkpoint(capsys: Any) -> None:
+def test_the_metrics_for_photos_are_printed_as_tables_with_every_checkpoint(capsys):
     metrics(purpose="photos", markdown=True)
     which, checkpoints = (part.splitlines() for part in capsys.readouterr().out.split("\n\n")[:2])
     assert which[:2] == ["| metric | captions | needs | cannot see |", "| --- | --- | --- | --- |"]
@@ -96,7 +87,7 @@ def test_the_metrics_for_photos_are_printed_as_tables_with_every_checkpoint(caps
         ("length", ["caption only", "Baseline of CapArena"]),
     ],
 )
-def test_one_metric_is_shown(name: str, said: list[str], capsys: Any) -> None:
+def test_one_metric_is_shown(name, said, capsys):
     metrics([name])
     printed = capsys.readouterr().out
     assert [each for each in said if each not in printed] == []

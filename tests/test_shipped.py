@@ -1,12 +1,9 @@
 """The checkpoints that ship with the package: what they are good for, and that their cards say how they were made."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,19 +22,19 @@ pytestmark = pytest.mark.slow
 ASSETS = Path(reward.__file__).parent / "assets"
 
 
-def test_assets_stay_small() -> None:
+def test_assets_stay_small():
     assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 20e6
 
 
 @pytest.mark.parametrize("name", ["vela", "captioner", "beitscore"])
-def test_cards_are_complete(name: str) -> None:
+def test_cards_are_complete(name):
     card = (ASSETS / name / "README.md").read_text()
     assert re.search(r"\d\.\d+ \[", card), "held-out figures with intervals"
     assert re.search(r"\d+ (min|h)\b", card), "time"
     assert "`examples/research/embedded` of commit 65181f8" in card
 
 
-def test_vela_agrees_with_raters_better_than_every_baseline() -> None:
+def test_vela_agrees_with_raters_better_than_every_baseline():
     measured = measure_agreement(60, 4711, scorers={"vela": load_scorer("vela", device="cpu")}, resamples=2)
     differences = {
         (mode, other, aspect): measured["differences"][f"VELA, {mode} references"][other][aspect].value
@@ -48,11 +45,11 @@ def test_vela_agrees_with_raters_better_than_every_baseline() -> None:
     assert {place: value for place, value in differences.items() if value <= 0} == {}
 
 
-def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words() -> None:
+def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words():
     rows = make_pair_dataset(24, seed=4711, long=False, categories=CATEGORIES)
     scorer, images = load_scorer("beitscore", device="cpu"), list(rows["image"])
 
-    def told(pictures: list[Any]) -> np.ndarray:
+    def told(pictures):
         """Whether each correct caption has the higher score."""
         right, wrong = (scorer.score(pictures, list(rows[side])) for side in ("correct", "incorrect"))
         return right.scores[:, 0] > wrong.scores[:, 0]
@@ -63,7 +60,7 @@ def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words(
     assert 0.4 < unseen.mean() < 0.6
 
 
-def test_beitscore_tells_whole_true_captions_apart_and_sees_a_lost_verb() -> None:
+def test_beitscore_tells_whole_true_captions_apart_and_sees_a_lost_verb():
     rng, whole, spoilt = random.Random("a lost verb"), [], []
     while len(whole) < 30:
         scene = sample_scene(rng)
@@ -78,7 +75,7 @@ def test_beitscore_tells_whole_true_captions_apart_and_sees_a_lost_verb() -> Non
     assert (bad < good).mean() > 0.8
 
 
-def test_the_captioner_has_the_key_names_that_every_transformers_5_reads() -> None:
+def test_the_captioner_has_the_key_names_that_every_transformers_5_reads():
     tower = [key for key in load_file(ASSETS / "captioner" / "model.safetensors") if "vision" in key]
     assert tower
     assert all(key.startswith("vision_tower.vision_model.") for key in tower)
@@ -95,9 +92,7 @@ ALWAYS = {"object", "count", "colour", "action"}
         (EMBEDDED_SHORT_PROMPT, True, ALWAYS, 0.85, 0.25, 0.03),
     ],
 )
-def test_the_captioner_sees_what_it_says(
-    prompt: str, greedy: bool, kinds: set[str], right: float, recall: float, flaws: float
-) -> None:
+def test_the_captioner_sees_what_it_says(prompt, greedy, kinds, right, recall, flaws):
     rng = random.Random("what the captioner says")
     scenes = [sample_scene(rng) for _ in range(60)]
     model, processor = load_policy("embedded")

@@ -1,12 +1,9 @@
 """The wheel holds all that the package needs, and works without the clone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked(tmp_path_factory):
     """What pip would put into site-packages, in a path with a blank."""
     folder = tmp_path_factory.mktemp("site packages")
     with zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as wheel:
@@ -25,17 +22,17 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def files(root: Path) -> set[str]:
+def files(root):
     paths = (path for package in PACKAGES for path in (root / package).rglob("*"))
     return {path.relative_to(root).as_posix() for path in paths if path.is_file() and path.suffix != ".pyc"}
 
 
-def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(unpacked: Path) -> None:
+def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(unpacked):
     assert files(unpacked) == files(ROOT)
     assert {path.name for path in unpacked.iterdir()} == {*PACKAGES, f"capreward-{reward.__version__}.dist-info"}
 
 
-def test_the_citation_names_the_version() -> None:
+def test_the_citation_names_the_version():
     assert f"\nversion: {reward.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
@@ -58,9 +55,7 @@ NAMES = "from capreward import VelaReward, __version__; import capreward; print(
         ("integrations/__init__.py", "from reward import VelaReward", "'integrations' of capreward is hidden by "),
     ],
 )
-def test_it_runs_from_the_wheel_and_names_a_file_of_the_user_that_hides_ours(
-    unpacked: Path, tmp_path: Path, file: str | None, code: str, message: str
-) -> None:
+def test_it_runs_from_the_wheel_and_names_a_file_of_the_user_that_hides_ours(unpacked, tmp_path, file, code, message):
     (tmp_path / "train.py").write_text(code)
     if file is not None:
         (tmp_path / file).parent.mkdir(exist_ok=True)

@@ -1,15 +1,11 @@
 """Checkpoints broken in every field and file: each loads and scores, or is a CheckpointError that names the place."""
 
-from __future__ import annotations
-
 import copy
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -40,7 +36,7 @@ CONTENTS = {
     "nested without end": b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
 }
 SAMPLE = [CaptionSample("A red star.", Image.new("RGB", (96, 96)), ["A star."])]
-USES: dict[str, Callable[[Path], Any]] = {
+USES = {
     "vela": lambda folder: load_scorer("vela", folder, device="cpu").score(SAMPLE),
     "beitscore": lambda folder: load_scorer("beitscore", folder, device="cpu").score(SAMPLE),
     "captioner": load_policy,  # what then fails in `generate` is told by transformers
@@ -49,26 +45,26 @@ USES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     """The shipped checkpoints, and a small open_clip model."""
     return {name: ASSETS / name for name in USES} | {"clip": small_clip(tmp_path_factory.mktemp("clip"))}
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     logging.disable(logging.CRITICAL)  # transformers warns of much that is tried here
     yield
     logging.disable(logging.NOTSET)
 
 
-def config_of(folder: Path) -> tuple[str, dict[str, Any]]:
+def config_of(folder):
     """The name of a folder's configuration, and what is in it."""
     name = "open_clip_config.json" if (folder / "open_clip_config.json").is_file() else "config.json"
     return name, json.loads((folder / name).read_text())
 
 
-def broken(source: Path, target: Path, name: str, content: bytes | None) -> Path:
+def broken(source, target, name, content):
     """A folder of links to the files of a checkpoint, one of them replaced, or removed."""
     target.mkdir()
     for file in source.iterdir():
@@ -79,7 +75,7 @@ def broken(source: Path, target: Path, name: str, content: bytes | None) -> Path
     return target
 
 
-def fields(table: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def fields(table, above=()):
     for key, value in table.items():
         if key in ("descriptiveness", "fluency"):  # the prompts of relevance stand for all
             continue
@@ -88,7 +84,7 @@ def fields(table: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
             yield from fields(value, (*above, key))
 
 
-def changed(table: dict[str, Any], path: tuple[str, ...], value: Any) -> bytes:
+def changed(table, path, value):
     found = inner = copy.deepcopy(table)
     for key in path[:-1]:
         inner = inner[key]
@@ -96,7 +92,7 @@ def changed(table: dict[str, Any], path: tuple[str, ...], value: Any) -> bytes:
     return json.dumps(found).encode()
 
 
-def fault(kind: str, folder: Path, *places: str) -> str | None:
+def fault(kind, folder, *places):
     """What is wrong with how a broken checkpoint ends; None where nothing is."""
     try:
         USES[kind](folder)
@@ -109,7 +105,7 @@ def fault(kind: str, folder: Path, *places: str) -> str | None:
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_a_broken_field_is_named(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_broken_field_is_named(kind, folders, tmp_path):
     config, plain = config_of(folders[kind])
     faults = {}
     for number, (path, value) in enumerate((path, value) for path in fields(plain) for value in ("big", None, -1)):
@@ -120,7 +116,7 @@ def test_a_broken_field_is_named(kind: str, folders: dict[str, Path], tmp_path: 
 
 
 @pytest.mark.parametrize("kind", USES)
-def test_a_broken_file_is_named(kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_a_broken_file_is_named(kind, folders, tmp_path):
     faults = {}
     for file in sorted(folders[kind].iterdir()):
         whole = file.read_bytes()
@@ -145,32 +141,32 @@ def test_a_broken_file_is_named(kind: str, folders: dict[str, Path], tmp_path: P
     ],
 )
 def test_a_configuration_of_another_size_is_told_before_the_network_is_built(
-    kind: str, path: tuple[str, ...], value: int, named: str, folders: dict[str, Path], tmp_path: Path
-) -> None:
+    kind, path, value, named, folders, tmp_path
+):
     config, plain = config_of(folders[kind])
     folder = broken(folders[kind], tmp_path / "broken", config, changed(plain, path, value))
     with pytest.raises(CheckpointError, match=named):
         USES[kind](folder)
 
 
-def bert() -> Any:
+def bert():
     sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
     return BertModel(BertConfig(**sizes, intermediate_size=8))
 
 
-def save_bert(folder: Path) -> Path:
+def save_bert(folder):
     """A PyTorch file of weights, with a key that older files have and no network asks for."""
     bert().config.save_pretrained(folder)
     torch.save({**bert().state_dict(), "embeddings.position_ids": torch.arange(512)}, folder / "pytorch_model.bin")
     return folder / "pytorch_model.bin"
 
 
-def load_bert(folder: Path) -> Any:
+def load_bert(folder):
     return load_network(folder, BertModel, "BERT")
 
 
 # {kind: where its weights are, given an empty folder; and what loads the folder of that file}
-KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
+KINDS = {
     **{name: (lambda _, name=name: ASSETS / name / "model.safetensors", USES[name]) for name in list(USES)[:3]},
     "open_clip": (lambda folder: small_clip(folder) / "open_clip_model.safetensors", load_clip),
     "transformers": (lambda folder: toy_clip(folder) / "model.safetensors", load_clip),
@@ -179,7 +175,7 @@ KINDS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
     "BERT": (save_bert, load_bert),
 }
 # {what is wrong: what is put in place of a tensor, under its name or one more; and how that is told}
-WRONG: dict[str, tuple[Callable[[str, Any], dict[str, Any]], str]] = {
+WRONG = {
     "missing": (lambda key, value: {key: None}, "(lacks|Missing).*KEY"),
     "unknown": (lambda key, value: {f"{key}.more": torch.zeros(2)}, "(unknown|no place|Unexpected).*more"),
     "another shape": (lambda key, value: {key: torch.zeros(3, 7)}, "mis-shaped|mismatch|cannot be"),
@@ -189,7 +185,7 @@ WRONG: dict[str, tuple[Callable[[str, Any], dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_that_do_not_fit_are_refused_and_named(kind: str, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit_are_refused_and_named(kind, tmp_path):
     find, load = KINDS[kind]
     source = find(tmp_path / "whole")
     load(source.parent)
@@ -209,7 +205,7 @@ def test_weights_that_do_not_fit_are_refused_and_named(kind: str, tmp_path: Path
             load(folder)
 
 
-def test_an_old_single_file_beside_new_shards_is_refused(tmp_path: Path) -> None:
+def test_an_old_single_file_beside_new_shards_is_refused(tmp_path):
     """transformers leaves the file when it saves shards, and would read it."""
     bert().save_pretrained(tmp_path)
     bert().save_pretrained(tmp_path, max_shard_size="1KB")

@@ -1,13 +1,10 @@
 """The cache of tensors on disk: sound entries of their own model only, bounded size, several users at once."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,16 +15,16 @@ from reward.errors import ConfigError
 MODEL, OTHER = "0" * 64, "1" * 64
 
 
-def key(number: int) -> str:
+def key(number):
     return hashlib.sha256(str(number).encode()).hexdigest()
 
 
-def test_tensors_come_back_bit_for_bit_for_their_model_only(tmp_path: Path) -> None:
+def test_tensors_come_back_bit_for_bit_for_their_model_only(tmp_path):
     tensors = {"a": torch.randn(3, 5, dtype=torch.bfloat16), "b": torch.randn(2, dtype=torch.float64).numpy()}
     TensorCache(tmp_path, "images", MODEL).save(key(0), tensors)
     again = TensorCache(tmp_path, "images", MODEL)
-    found: Any = again.load(key(0))
-    assert torch.equal(found["a"], tensors["a"])  # type: ignore[arg-type]
+    found = again.load(key(0))
+    assert torch.equal(found["a"], tensors["a"])
     assert (found["b"].numpy() == tensors["b"]).all()
     assert key(0) in again
     for other in (TensorCache(tmp_path, "images", OTHER), TensorCache(tmp_path, "others", MODEL)):
@@ -36,7 +33,7 @@ def test_tensors_come_back_bit_for_bit_for_their_model_only(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("keep", [-3, 0])
-def test_a_torn_file_is_replaced_with_a_warning(keep: int, tmp_path: Path) -> None:
+def test_a_torn_file_is_replaced_with_a_warning(keep, tmp_path):
     cache = TensorCache(tmp_path, "images", MODEL)
     cache.save(key(0), {"a": torch.ones(4)})
     (path,) = tmp_path.rglob("*.safetensors")
@@ -47,7 +44,7 @@ def test_a_torn_file_is_replaced_with_a_warning(keep: int, tmp_path: Path) -> No
     assert cache.load(key(0)) is not None
 
 
-def test_a_full_folder_keeps_what_it_has_and_says_so_once(tmp_path: Path) -> None:
+def test_a_full_folder_keeps_what_it_has_and_says_so_once(tmp_path):
     cache = TensorCache(tmp_path, "images", MODEL, size="1MB")
     cache.save(key(0), {"a": torch.zeros(100_000)})
     for again in (TensorCache(tmp_path, "images", OTHER, size="1MB"), cache):  # of the whole folder
@@ -60,8 +57,8 @@ def test_a_full_folder_keeps_what_it_has_and_says_so_once(tmp_path: Path) -> Non
     assert key(1) not in cache
 
 
-def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> None:
+def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, content):
         path.touch()
         raise OSError(28, "No space left on device")
 
@@ -73,7 +70,7 @@ def test_a_disk_without_space_is_told_and_leaves_nothing(tmp_path: Path, monkeyp
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_what_cannot_be_a_cache_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_cannot_be_a_cache_is_refused_at_once(tmp_path):
     for size in ("20", "1 elephant", "-3GB", "0.5MB", True):
         with pytest.raises(ConfigError, match="must be such as 20GB or 500MB, and at least 1MB"):
             parse_size(size)
@@ -83,8 +80,8 @@ def test_what_cannot_be_a_cache_is_refused_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_several_that_share_a_folder_see_no_wrong_entry(tmp_path: Path) -> None:
-    def wrong_entries(step: int) -> int:
+def test_several_that_share_a_folder_see_no_wrong_entry(tmp_path):
+    def wrong_entries(step):
         cache, wrong = TensorCache(tmp_path, "images", MODEL), 0
         for place in range(100):
             number = (place * step) % 37

@@ -1,17 +1,13 @@
 """Checkpoint folders: found, read strictly, written all or nothing, and fetched from the Hub."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle
 import re
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -25,11 +21,10 @@ from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint,
 from reward.errors import CheckpointError
 from reward.publishing import HUB_ID, push_checkpoint
 from reward.weight_files import load_strict, load_tensors
-from tests.toys.loopback_hub import LoopbackHub
 
 
-def save_toy(folder: Path, value: float = 1.0, **tokenizer: str) -> Path:
-    def write_tokenizer(into: Path) -> None:
+def save_toy(folder, value=1.0, **tokenizer):
+    def write_tokenizer(into):
         for name, text in tokenizer.items():
             (into / f"{name}.json").write_text(text)
 
@@ -38,14 +33,14 @@ def save_toy(folder: Path, value: float = 1.0, **tokenizer: str) -> Path:
     return folder
 
 
-def held_value(folder: Path) -> float:
+def held_value(folder):
     """The value of the checkpoint in a folder; config and tensors must agree on it."""
     value = float(read_config(folder, metric="toy")["value"])
     assert load_tensors(folder / "model.safetensors")["w"].tolist() == [[value] * 3] * 2
     return value
 
 
-def test_folders_and_embedded_checkpoints_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_and_embedded_checkpoints_are_found(tmp_path, monkeypatch):
     assert resolve_checkpoint(tmp_path, metric="toy") == resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
     monkeypatch.setattr(checkpoints, "_ASSETS", tmp_path)
     with pytest.raises(CheckpointError, match="no toy checkpoint is shipped"):
@@ -66,9 +61,7 @@ def test_folders_and_embedded_checkpoints_are_found(tmp_path: Path, monkeypatch:
         ("a/toy", "v2", r"(?s)no folder 'a/toy' here.*a/toy at revision v2.*cannot be reached.*hf download a/toy"),
     ],
 )
-def test_what_is_not_there_is_told(
-    source: str | Path, revision: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_there_is_told(source, revision, message, tmp_path, monkeypatch):
     save_toy(tmp_path)
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -85,14 +78,14 @@ def test_what_is_not_there_is_told(
         (None, r"not a toy checkpoint: it has no config\.json"),
     ],
 )
-def test_other_files_named_config_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
+def test_other_files_named_config_are_refused(tmp_path, content, message):
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(CheckpointError, match=message):
         read_config(tmp_path, metric="toy")
 
 
-def test_safetensors_and_pytorch_files_give_the_same_tensors(tmp_path: Path) -> None:
+def test_safetensors_and_pytorch_files_give_the_same_tensors(tmp_path):
     tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}
     safetensors.torch.save_file(tensors, tmp_path / "w.safetensors")
     torch.save(tensors, tmp_path / "w.pt")
@@ -108,14 +101,14 @@ def test_safetensors_and_pytorch_files_give_the_same_tensors(tmp_path: Path) -> 
 class RunsCode:
     """Unpickling this makes a folder, as a hostile file would do worse."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return os.mkdir, (str(self.target),)
 
 
-def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_a_pickle_with_code_is_refused_and_not_run(tmp_path):
     content = {"w": RunsCode(tmp_path / "made by the pickle")}
     torch.save(content, tmp_path / "a.pt")
     (tmp_path / "b.bin").write_bytes(pickle.dumps(content))
@@ -125,7 +118,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "made by the pickle").exists()
 
 
-def test_files_without_tensors_are_refused(tmp_path: Path) -> None:
+def test_files_without_tensors_are_refused(tmp_path):
     torch.save({"w": torch.ones(1000)}, tmp_path / "whole.pt")
     whole = (tmp_path / "whole.pt").read_bytes()
     for name, content in {"cut.pt": whole[:500], "short.pt": whole[:-100], "page.pt": b"<html>", "w.npz": b""}.items():
@@ -142,7 +135,7 @@ def test_files_without_tensors_are_refused(tmp_path: Path) -> None:
             load_tensors(tmp_path / name)
 
 
-def test_a_fitting_dict_fills_a_module_that_has_storage_and_keeps_its_dtype() -> None:
+def test_a_fitting_dict_fills_a_module_that_has_storage_and_keeps_its_dtype():
     tensors, module = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, nn.Linear(3, 2).half()
     load_strict(module, tensors, where="toy checkpoint")
     assert (module.weight.tolist(), module.weight.dtype) == ([[1.0] * 3] * 2, torch.float16)
@@ -150,7 +143,7 @@ def test_a_fitting_dict_fills_a_module_that_has_storage_and_keeps_its_dtype() ->
         load_strict(nn.Linear(3, 2, device="meta"), tensors, where="toy checkpoint")
 
 
-def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes() -> None:
+def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes():
     module = nn.Sequential(*(nn.Linear(3, 2) for _ in range(5)))
     before = {key: value.clone() for key, value in module.state_dict().items()}
     tensors = {"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2), "extra": torch.ones(1)}
@@ -164,7 +157,7 @@ def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_chan
     assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
-def test_tied_sliced_and_transposed_tensors_are_saved_whole(tmp_path: Path) -> None:
+def test_tied_sliced_and_transposed_tensors_are_saved_whole(tmp_path):
     base, folder = torch.arange(12.0).reshape(3, 4), tmp_path / "new" / "folder"
     tensors = {"a": base, "tied": base, "slice": base[1], "turned": base.T, "leaf": nn.Parameter(torch.ones(2))}
     save_checkpoint(folder, config={"metric": "toy", "é": 1}, tensors=tensors, card="# Käse")
@@ -175,8 +168,8 @@ def test_tied_sliced_and_transposed_tensors_are_saved_whole(tmp_path: Path) -> N
     assert (folder / "README.md").read_text(encoding="utf-8") == "# Käse"
 
 
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(tensors: Any, path: Path, **options: Any) -> None:
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    def full_disk(tensors, path, **options):
         path.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -189,10 +182,10 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert names == ["README.md", "config.json", "model.safetensors", "tokenizer.json"]
 
 
-def killed_at(count: int, original: Callable[..., Any], done: list[Any]) -> Callable[..., Any]:
+def killed_at(count, original, done):
     """The function, but the call number `count` of all that share `done` ends the process instead."""
 
-    def call(*arguments: Any, **options: Any) -> Any:
+    def call(*arguments, **options):
         done.append(original)
         if len(done) == count:
             raise KeyboardInterrupt
@@ -202,9 +195,7 @@ def killed_at(count: int, original: Callable[..., Any], done: list[Any]) -> Call
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(
-    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(there, tmp_path, monkeypatch):
     """Whatever write fails: the files that are read are all old or all new, or the folder is refused."""
     folder, found = tmp_path / "toy", []
     for count in range(1, 20):
@@ -212,7 +203,7 @@ def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(
         if there:
             save_toy(folder, 1.0, tokenizer="old", added_tokens="old")
             (folder / "training.json").touch()
-        done: list[Any] = []
+        done = []
         with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             for name in ("replace", "unlink", "write_text"):
                 patch.setattr(Path, name, killed_at(count, getattr(Path, name), done))
@@ -227,7 +218,7 @@ def test_a_crash_never_leaves_a_new_tokenizer_beside_old_weights(
 
 
 @pytest.mark.slow
-def test_push_then_resolve_gives_the_same_checkpoint(tmp_path: Path, hub: LoopbackHub) -> None:
+def test_push_then_resolve_gives_the_same_checkpoint(tmp_path, hub):
     local = save_toy(tmp_path / "local", 3.0)
     (local / "setup.py").write_text("raise SystemExit")
     save_toy(local / "stages" / "1a")
@@ -245,10 +236,8 @@ def test_push_then_resolve_gives_the_same_checkpoint(tmp_path: Path, hub: Loopba
         resolve_checkpoint("someone/absent", metric="toy")
 
 
-def test_only_what_the_checkpoint_needs_is_fetched_and_outlives_the_hub(
-    tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needed: dict[str, Any] = {file.name: file for file in save_toy(tmp_path / "toy", 6.0).iterdir()}
+def test_only_what_the_checkpoint_needs_is_fetched_and_outlives_the_hub(tmp_path, hub, monkeypatch):
+    needed = {file.name: file for file in save_toy(tmp_path / "toy", 6.0).iterdir()}
     needed |= dict.fromkeys(("model-00001-of-00002.safetensors", "adapter_model.safetensors", "merges.txt"), b"1")
     names = ("consolidated.safetensors", "optimizer.safetensors", "model.fp16.safetensors", "code.py", "model.pt")
     below = ("checkpoint-5/model.safetensors", "original/config.json", "a/b/model.safetensors")
@@ -263,7 +252,7 @@ def test_only_what_the_checkpoint_needs_is_fetched_and_outlives_the_hub(
 
 
 @pytest.mark.parametrize("before", ["true", None])
-def test_sharded_loading_is_off_inside_and_back_after(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_loading_is_off_inside_and_back_after(before, monkeypatch):
     from transformers.integrations import deepspeed
 
     name, config = "FSDP_CPU_RAM_EFFICIENT_LOADING", Mock(is_zero3=lambda: True)

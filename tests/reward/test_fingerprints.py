@@ -1,15 +1,10 @@
 """What a kept score belongs to: names of files, checkpoints, networks, objects and code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,11 +16,10 @@ import reward
 from reward import CaptionSample, load_scorer, metric_spec
 from reward.fingerprint_objects import fingerprint_object, is_told
 from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source, metric_identity
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.small_clip import small_clip
 
 
-def test_a_large_file_is_hashed_wholly_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("reward.fingerprints._SETTLED", -1.0)  # that it was changed just now
     file = tmp_path / "model.safetensors"
@@ -42,7 +36,7 @@ def test_a_large_file_is_hashed_wholly_and_once(tmp_path: Path, monkeypatch: pyt
     assert fingerprint_file(file) != before
 
 
-def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path: Path) -> None:
+def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path):
     (tmp_path / "blobs").mkdir()
     for name in ("a" * 40, "a" * 64):
         (tmp_path / "blobs" / name).touch()
@@ -51,7 +45,7 @@ def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "longclip-L.pt"])
-def test_weights_changed_in_place_are_others(tmp_path: Path, name: str) -> None:
+def test_weights_changed_in_place_are_others(tmp_path, name):
     file = tmp_path / name
     for source in (str(tmp_path), str(file), f"local-dir:{file}"):
         file.write_text("one")
@@ -61,7 +55,7 @@ def test_weights_changed_in_place_are_others(tmp_path: Path, name: str) -> None:
         assert fingerprint_source(source) != before
 
 
-def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path: Path) -> None:
+def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path):
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
         (folder / "model.safetensors").write_text("weights")
@@ -71,7 +65,7 @@ def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselve
 
 
 @pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
-def test_weights_that_the_configuration_names_count(tmp_path: Path, named: str) -> None:
+def test_weights_that_the_configuration_names_count(tmp_path, named):
     folder, weights = tmp_path / "saved", tmp_path / "backbone" / "model.pt"
     folder.mkdir()
     weights.parent.mkdir()
@@ -83,7 +77,7 @@ def test_weights_that_the_configuration_names_count(tmp_path: Path, named: str) 
     assert fingerprint_source(folder) != before
 
 
-def test_a_hub_name_is_the_commit_that_it_stands_for(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_hub_name_is_the_commit_that_it_stands_for(hub, tmp_path):
     named = b'{"metric": "length", "text": {"backbone": "somebody/llm"}}'
     backbone, own = hub.add_repo("somebody/llm", {}), hub.add_repo("somebody/metric", {"config.json": named})
     (tmp_path / "config.json").write_bytes(named)
@@ -94,9 +88,7 @@ def test_a_hub_name_is_the_commit_that_it_stands_for(hub: LoopbackHub, tmp_path:
     assert backbone in fingerprint_source("somebody/llm", revision=backbone)
 
 
-def test_without_a_network_the_commit_is_the_one_downloaded_last(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_a_network_the_commit_is_the_one_downloaded_last(monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     spec = metric_spec("length")
     assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "v1"
@@ -107,7 +99,7 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def code(tmp_path, monkeypatch):
     """Writes a file of a metric's package or of this one, each made of one file a folder; gives the metric's code."""
     names = ("metrics/a.py", "backbones/clip.py", "judges/a.py", "scoring/a.py", "cli/bench.py", "sentences.py")
     for name in ("mymetric/__init__.py", "mymetric/scorer.py", *(f"reward/{name}" for name in names)):
@@ -117,21 +109,21 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str
     monkeypatch.setattr(reward, "__file__", str(tmp_path / "reward" / "__init__.py"))
     spec = replace(metric_spec("length"), name="mine", scorer="mymetric.scorer:Mine")
 
-    def change(name: str) -> str:
+    def change(name):
         (tmp_path / name).write_text("changed")
         return str(metric_identity(spec, "embedded")["code"])
 
     return change
 
 
-def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(code: Callable[[str], str]) -> None:
+def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(code):
     codes = [code("elsewhere.py"), code("mymetric/formula.py"), code("reward/sentences.py")]
     codes.append(code("reward/backbones/clip.py"))
     assert len(set(codes)) == 4
     assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
 
 
-def test_one_value_of_a_network_makes_it_another() -> None:
+def test_one_value_of_a_network_makes_it_another():
     network = torch.nn.Embedding(50_000, 8, dtype=torch.bfloat16)
     before = fingerprint_network(network)
     with torch.no_grad():
@@ -142,7 +134,7 @@ def test_one_value_of_a_network_makes_it_another() -> None:
 class Handle:
     """Holds what cannot be told from another."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.connection = sys._getframe()
 
 
@@ -159,17 +151,17 @@ LONG = "x" * 300  # of which the text of a pattern shows the beginning
         (lambda text: text, lambda text: text + "."),
     ],
 )
-def test_equal_objects_have_equal_names(one: Any, other: Any) -> None:
+def test_equal_objects_have_equal_names(one, other):
     assert fingerprint_object(one) == fingerprint_object(one) != fingerprint_object(other)
 
 
-def test_what_cannot_be_told_is_never_equal() -> None:
+def test_what_cannot_be_told_is_never_equal():
     handle = Handle()
     assert fingerprint_object(handle) != fingerprint_object(handle)
 
 
 @pytest.mark.slow
-def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path: Path) -> None:
+def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path):
     folder = small_clip(tmp_path / "clip")
     fresh, used = (load_scorer("clipscore", folder, device="cpu") for _ in range(2))
     used.score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])

@@ -1,10 +1,6 @@
 """Data as people hold them: each form gives the same samples, and each mistake a message with the right call."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,14 +30,14 @@ class FrameOfPolars:
 
     columns = tuple(COLUMNS)
 
-    def collect(self) -> FrameOfPolars:
+    def collect(self):
         return self
 
-    def to_dicts(self) -> list[dict[str, Any]]:
+    def to_dicts(self):
         return ROWS
 
 
-FORMS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+FORMS = {
     "images and captions": ((PICTURES, CAPTIONS), {"references": REFERENCES}),
     "by name": ((), {"images": PICTURES, "captions": CAPTIONS, "refs": REFERENCES}),
     "generators": ((iter(PICTURES), iter(CAPTIONS)), {"references": iter(REFERENCES)}),
@@ -65,7 +61,7 @@ FORMS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_form_gives_the_same_samples(form, tmp_path, monkeypatch):
     for path, picture in zip(PATHS, PICTURES, strict=True):
         picture.save(tmp_path / path)
     monkeypatch.chdir(tmp_path)
@@ -90,12 +86,12 @@ def test_each_form_gives_the_same_samples(form: str, tmp_path: Path, monkeypatch
         (({"image": "a.png", "caption": ["A.", "B."]},), None, [("a.png", "A.", ()), ("a.png", "B.", ())]),
     ],
 )
-def test_one_of_something_goes_with_several_of_another(args: Any, references: Any, expected: list[Any]) -> None:
+def test_one_of_something_goes_with_several_of_another(args, references, expected):
     held = as_samples(*args, spec=VELA, references=references)
     assert [(sample.image, sample.caption, sample.references) for sample in held.samples] == expected
 
 
-def test_metrics_of_words_take_texts() -> None:
+def test_metrics_of_words_take_texts():
     scorer = load_scorer("unigram")
     for table in (
         scorer.score(["A star.", "A dog."], ["A star.", "Night."]),
@@ -131,12 +127,12 @@ def test_metrics_of_words_take_texts() -> None:
         ((["a.png"], [" "]), {}, "nothing can be scored: candidate is empty"),
     ],
 )
-def test_mistakes_are_told_with_the_right_call(args: tuple[Any, ...], columns: dict[str, Any], message: str) -> None:
+def test_mistakes_are_told_with_the_right_call(args, columns, message):
     with pytest.raises(InvalidSampleError, match=message):
         as_samples(*args, spec=VELA, **columns)
 
 
-def test_rows_without_a_caption_keep_their_place() -> None:
+def test_rows_without_a_caption_keep_their_place():
     frame = pd.DataFrame({"caption": ["A red star.", None, "", "A star."]}, index=["a", "b", "c", "d"])
     table = load_scorer("length").score(frame)
     assert table["length"].tolist() == pytest.approx([3, np.nan, np.nan, 2], nan_ok=True)
@@ -151,7 +147,7 @@ def test_rows_without_a_caption_keep_their_place() -> None:
     assert len(repr(load_scorer("length").score(["A star."] * 1000)).splitlines()) < 15
 
 
-def test_the_reward_of_a_table_has_the_weights_of_its_metric() -> None:
+def test_the_reward_of_a_table_has_the_weights_of_its_metric():
     scorer = load_scorer("vela")
     table = scorer.score(PICTURES, CAPTIONS, references=REFERENCES)
     assert table["reward"] == pytest.approx(table.combine(scorer.spec.default_weights), nan_ok=True)
@@ -166,14 +162,14 @@ def test_the_reward_of_a_table_has_the_weights_of_its_metric() -> None:
         ("score_dataset", "from reward.scoring import score_dataset"),
     ],
 )
-def test_a_name_that_is_not_there_names_what_is(name: str, message: str) -> None:
+def test_a_name_that_is_not_there_names_what_is(name, message):
     with pytest.raises(ImportError, match=message):
         exec(f"from reward import {name}")
     with pytest.raises(AttributeError, match=message):
         getattr(reward, name)
 
 
-def test_names_of_other_packages_and_modules_are_found() -> None:
+def test_names_of_other_packages_and_modules_are_found():
     from reward import BestOfN, rerank, samples
 
     assert rerank(["A star.", "A red star."], reward="length") == [1, 0]

@@ -1,14 +1,11 @@
 """load_image and image_key: every carrier, every awkward format, every kind of broken file."""
 
-from __future__ import annotations
-
 import os
 import struct
 import zlib
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,20 +17,20 @@ from reward.errors import ImageError
 from reward.images import image_key, load_image
 
 
-def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+def encoded(image, kind="PNG", **options):
     buffer = BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
 @pytest.fixture
-def photo() -> Image.Image:
+def photo():
     """Every pixel of its own colour, so that a wrong turn or channel order shows."""
     rows, columns = np.mgrid[0:6, 0:9]
     return Image.fromarray(np.stack([rows * 40, columns * 25, rows + columns], axis=-1).astype(np.uint8))
 
 
-def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image, tmp_path: Path) -> None:
+def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo, tmp_path):
     data, path, pixels = encoded(photo), tmp_path / "photo.png", np.array(photo)
     path.write_bytes(data)
     encoded_forms = [path, str(path), data, bytearray(data), memoryview(data), BytesIO(data), [data]]
@@ -50,7 +47,7 @@ def test_every_carrier_gives_the_same_pixels_and_the_same_key(photo: Image.Image
         assert len(key) == 64
 
 
-def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
+def test_keys_tell_different_images_apart(photo):
     changed = photo.copy()
     changed.putpixel((8, 5), (1, 2, 3))
     same_bytes_other_shape = Image.frombytes("RGB", (6, 9), photo.tobytes())
@@ -58,7 +55,7 @@ def test_keys_tell_different_images_apart(photo: Image.Image) -> None:
     assert len({image_key(image) for image in images}) == len(images)
 
 
-def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path) -> None:
+def test_relative_paths_start_from_root(photo, tmp_path):
     (tmp_path / "run:" / "1").mkdir(parents=True)
     photo.save(tmp_path / "run:" / "1" / "a.png")
     for name in ("run:/1/a.png", "run://1/a.png"):  # which looks like an address
@@ -68,7 +65,7 @@ def test_relative_paths_start_from_root(photo: Image.Image, tmp_path: Path) -> N
         assert image_key(name, root=tmp_path) == image_key(tmp_path / name)
 
 
-def test_what_is_read_is_left_as_it_was(photo: Image.Image) -> None:
+def test_what_is_read_is_left_as_it_was(photo):
     stream = BytesIO(encoded(photo))
     stream.seek(7)  # and still it is read from its beginning
     assert load_image(stream).tobytes() == photo.tobytes()
@@ -86,7 +83,7 @@ TURNS += [TURN.TRANSPOSE, TURN.ROTATE_270, TURN.TRANSVERSE, TURN.ROTATE_90]
 
 
 @pytest.mark.parametrize(("orientation", "turn"), [*enumerate(TURNS, start=1)])
-def test_exif_orientation_is_applied(photo: Image.Image, orientation: int, turn: Image.Transpose | None) -> None:
+def test_exif_orientation_is_applied(photo, orientation, turn):
     exif = Image.Exif()
     exif[0x0112] = orientation
     data = encoded(photo, "PNG", exif=exif)
@@ -96,7 +93,7 @@ def test_exif_orientation_is_applied(photo: Image.Image, orientation: int, turn:
         assert (loaded.size, loaded.tobytes()) == (expected.size, expected.tobytes())
 
 
-def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo: Image.Image) -> None:
+def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo):
     """Pillow turns an image and writes its EXIF data anew, which fails on a resolution given as text."""
     tags = [struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0), struct.pack("<HHI4s", 0x011A, 2, 3, b"72\0\0")]
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(tags) + struct.pack("<I", 0)
@@ -116,7 +113,7 @@ def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo: Image.Image)
         *(("L", "PNG", True), ("RGB", "JPEG", True), ("CMYK", "JPEG", True), ("P", "GIF", True), ("1", "PNG", True)),
     ],
 )
-def test_plain_images_are_those_that_every_reader_sees_alike(mode: str, kind: str, plain: bool, tmp_path: Path) -> None:
+def test_plain_images_are_those_that_every_reader_sees_alike(mode, kind, plain, tmp_path):
     image = Image.new(mode, (4, 4), 120 if mode in ("I;16", "I", "L", "P", "1") else tuple([50] * len(mode)))
     data, path = encoded(image, kind), tmp_path / "image"
     path.write_bytes(data)
@@ -127,7 +124,7 @@ def test_plain_images_are_those_that_every_reader_sees_alike(mode: str, kind: st
         assert seen.tobytes() == load_image(data).tobytes()
 
 
-def palette() -> Image.Image:
+def palette():
     """A transparent pixel, and one of another colour."""
     image = Image.new("P", (2, 1), 0)
     image.putpalette([0, 0, 0, 10, 200, 30])
@@ -135,7 +132,7 @@ def palette() -> Image.Image:
     return image
 
 
-def animation(kind: str, **options: Any) -> bytes:
+def animation(kind, **options):
     red, *others = [Image.new("RGB", (2, 2), colour) for colour in ("red", "lime", "blue")]
     return encoded(red, kind, save_all=True, append_images=others, duration=50, **options)
 
@@ -153,6 +150,7 @@ SIXTEEN_BITS = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
         *[(animation(kind), (0, 0), (255, 0, 0)) for kind in ("GIF", "PNG")],
         (animation("WEBP", lossless=True), (0, 0), (255, 0, 0)),
         *[(encoded(Image.fromarray(SIXTEEN_BITS)), (x, 0), (grey,) * 3) for x, grey in enumerate((0, 1, 128, 255))],
+        *[(BoxedImage(Image.new("RGB", (9, 9)), [0, 0, 9, 9]), corner, (255, 0, 0)) for corner in ((0, 0), (8, 8))],
         (Image.new("RGBA", (3, 3), (0, 0, 0, 128)), (1, 1), (127, 127, 127)),
         (encoded(Image.new("RGBA", (3, 3), (0, 0, 255, 255))), (1, 1), (0, 0, 255)),
         (encoded(Image.new("LA", (3, 3), (0, 0))), (1, 1), (255, 255, 255)),
@@ -160,31 +158,31 @@ SIXTEEN_BITS = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
         (encoded(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95), (8, 8), (255, 0, 0)),
     ],
 )
-def test_pixels_are_those_of_a_viewer_on_a_white_page(image: Any, pixel: Any, colour: tuple[int, ...]) -> None:
+def test_pixels_are_those_of_a_viewer_on_a_white_page(image, pixel, colour):
     loaded = load_image(image)
     assert (loaded.mode, loaded.getpixel(pixel)) == ("RGB", colour)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's own, about the damage
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP"])
-def test_every_cut_of_a_file_is_an_image_or_an_image_error(kind: str, photo: Image.Image) -> None:
+def test_every_cut_of_a_file_is_an_image_or_an_image_error(kind, photo):
     data = encoded(photo, kind)
     for length in range(0, len(data), 7):
         with suppress(ImageError):
             assert load_image(data[:length]).mode == "RGB"
 
 
-def test_the_pixel_limit_is_the_callers_to_set(photo: Image.Image) -> None:
+def test_the_pixel_limit_is_the_callers_to_set(photo):
     assert load_image(encoded(photo), max_pixels=54).size == (9, 6)
     for form in (encoded(photo), photo, np.asarray(photo)):
         with pytest.raises(ImageError, match="9 x 6 is over the limit of 53"):
             load_image(form, max_pixels=53)
 
 
-def png_claiming(side: int) -> bytes:
+def png_claiming(side):
     """A tiny PNG whose header promises many pixels."""
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
+    def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
@@ -192,7 +190,7 @@ def png_claiming(side: int) -> bytes:
 
 
 @pytest.fixture
-def odd_files(photo: Image.Image, tmp_path: Path) -> Path:
+def odd_files(photo, tmp_path):
     """A folder of files that are no whole images."""
     os.mkfifo(tmp_path / "pipe")  # reading it would never end
     (tmp_path / "notes.png").write_text("This is not an image.")
@@ -221,7 +219,7 @@ def odd_files(photo: Image.Image, tmp_path: Path) -> Path:
         *[({"path": place}, "is an address and nothing is") for place in (Path("gs://a/a.png"), "data:image/png;a")],
     ],
 )
-def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Path) -> None:
+def test_what_holds_no_image_is_refused(image, message, odd_files):
     with pytest.raises(ImageError, match=message):
         load_image(image, root=odd_files)
 
@@ -245,20 +243,20 @@ def test_what_holds_no_image_is_refused(image: Any, message: str, odd_files: Pat
         (torch.zeros(3, 8, 8, device="meta"), "cannot be read as an array"),
     ],
 )
-def test_what_may_be_something_else_has_no_key_either(image: Any, message: str) -> None:
+def test_what_may_be_something_else_has_no_key_either(image, message):
     for read in (load_image, image_key):
         with pytest.raises(ImageError, match=message):
             read(image)
 
 
-def test_files_and_streams_that_are_closed_or_texts(photo: Image.Image, tmp_path: Path) -> None:
+def test_files_and_streams_that_are_closed_or_texts(photo, tmp_path):
     photo.save(tmp_path / "a.png")
     closed, lazy = (tmp_path / "a.png").open("rb"), Image.open(tmp_path / "a.png")
     closed.close()
     lazy.close()
     reading, writing = os.pipe()
     with Path(__file__).open() as text, os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
-        images: list[Any] = [closed, lazy, text, pipe]
+        images = [closed, lazy, text, pipe]
         messages = ["closed file", "cannot be decoded", "open it with 'rb'", "give its bytes"]
         for image, message in zip(images, messages, strict=True):
             with pytest.raises(ImageError, match=message):

@@ -1,14 +1,10 @@
 """A kept score belongs to all that made it: what changed is scored anew or refused, and what is the same goes on."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
-from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +22,6 @@ from reward.judges.lazy import LazyJudge
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
-from tests.toys.loopback_hub import LoopbackHub
 
 pytestmark = pytest.mark.slow
 
@@ -34,20 +29,20 @@ CAPTIONER = Path(str(files("reward") / "assets" / "captioner"))
 ROWS = [{"image": f"photos/{number}.png", "caption": "a red star"} for number in range(3)]
 
 
-def change_row(folder: Path, scorer: Any) -> None:
+def change_row(folder, scorer):
     write_lines(folder / "data.jsonl", [*ROWS[:2], {**ROWS[2], "caption": "quite another"}])
 
 
-def change_photo(folder: Path, scorer: Any) -> None:
+def change_photo(folder, scorer):
     Image.new("RGB", (9, 9), "green").save(folder / "photos" / "1.png")
 
 
-def change_scorer(folder: Path, scorer: Any) -> None:
+def change_scorer(folder, scorer):
     scorer.model = None  # all that a scorer holds counts
 
 
 @pytest.mark.parametrize("change", [change_row, change_photo, change_scorer])
-def test_a_finished_output_is_of_its_rows_photos_and_scorer(change: Callable[..., None], tmp_path: Path) -> None:
+def test_a_finished_output_is_of_its_rows_photos_and_scorer(change, tmp_path):
     save_greys(tmp_path / "photos")
     data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
     assert not score_dataset(data, load_scorer("clipscore", device="cpu"), output).already_done
@@ -58,13 +53,11 @@ def test_a_finished_output_is_of_its_rows_photos_and_scorer(change: Callable[...
         score_dataset(data, scorer, output)
 
 
-def stop(*arguments: Any) -> None:
+def stop(*arguments):
     raise KeyboardInterrupt
 
 
-def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(tmp_path, monkeypatch):
     save_greys(tmp_path / "photos")
     rows = [{"image": f"photos/{number}.png", "candidates": ["a red star", "a tree"]} for number in (0, 1, 2, 1)]
     data, scorer = write_lines(tmp_path / "data.jsonl", rows), load_scorer("clipscore", device="cpu")
@@ -80,12 +73,12 @@ def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(
     assert [row["rewards"] for row in resumed] == [row["rewards"] for row in fresh]
 
 
-def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path: Path) -> None:
+def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path):
     scorer, folder = load_scorer("vela", device="cpu"), tmp_path / "vela"
     scorer.save_pretrained(folder)
     batch = {"image": [Image.new("RGB", (96, 96), "red")], "caption": ["a red star"]}
 
-    def made() -> BatchScorer:
+    def made():
         return BatchScorer("vela", source=folder, device="cpu", added_only=True)
 
     old = made()
@@ -106,7 +99,7 @@ def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path: Path) -> No
             use()
 
 
-def test_scores_by_a_hub_name_are_those_of_its_commit(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_scores_by_a_hub_name_are_those_of_its_commit(hub, tmp_path):
     config = {"config.json": b'{"metric": "length"}'}
     hub.add_repo("somebody/length", config)
     data, output = write_lines(tmp_path / "rows.jsonl", [{"caption": "a red star"}]), tmp_path / "out.jsonl"
@@ -117,10 +110,10 @@ def test_scores_by_a_hub_name_are_those_of_its_commit(hub: LoopbackHub, tmp_path
         score_dataset(data, "length", output, source="somebody/length")
 
 
-def test_a_judge_is_its_weights_and_dtype_loaded_or_not(tmp_path: Path) -> None:
+def test_a_judge_is_its_weights_and_dtype_loaded_or_not(tmp_path):
     shutil.copytree(CAPTIONER, tmp_path / "judge")
 
-    def names(**settings: Any) -> list[str]:
+    def names(**settings):
         load = partial(LocalJudge.from_pretrained, str(tmp_path / "judge"), device="cpu", **settings)
         return [LazyJudge(load, str(tmp_path / "judge")).fingerprint, load().fingerprint]
 
@@ -131,13 +124,13 @@ def test_a_judge_is_its_weights_and_dtype_loaded_or_not(tmp_path: Path) -> None:
     assert not {*names()} & {*before}
 
 
-def test_stored_captions_belong_to_the_weights_of_the_captioner(tmp_path: Path) -> None:
+def test_stored_captions_belong_to_the_weights_of_the_captioner(tmp_path):
     shutil.copytree(CAPTIONER, tmp_path / "captioner")
     save_greys(tmp_path / "photos")
 
-    def caption() -> Any:
+    def caption():
         captioner = LocalCaptioner(tmp_path / "captioner", device="cpu")
-        options: dict[str, Any] = {"metric": "length", "n": 1, "sampling": Sampling(max_tokens=4)}
+        options = {"metric": "length", "n": 1, "sampling": Sampling(max_tokens=4)}
         return caption_images(read_images(tmp_path / "photos"), captioner, tmp_path / "out.jsonl", **options)
 
     caption()

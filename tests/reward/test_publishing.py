@@ -1,16 +1,13 @@
 """Whether a checkpoint can be pushed is known before it is trained."""
 
-from __future__ import annotations
-
 import pytest
 from huggingface_hub import constants
 
 from reward.errors import CheckpointError
 from reward.publishing import check_push
-from tests.toys.loopback_hub import LoopbackHub
 
 
-def test_a_repository_is_made_once_and_kept(hub: LoopbackHub) -> None:
+def test_a_repository_is_made_once_and_kept(hub):
     check_push("tester/mine", private=True)
     check_push("tester/mine", private=True)  # as a resumed training does
     assert list(hub.files("tester/mine")) == [".gitattributes"]
@@ -29,9 +26,7 @@ def test_a_repository_is_made_once_and_kept(hub: LoopbackHub) -> None:
         ("tester/mine", "right", True, "the network, HF_ENDPOINT and HF_HUB_OFFLINE"),
     ],
 )
-def test_what_is_in_the_way_is_told(
-    name: str, token: str, offline: bool, message: str, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_in_the_way_is_told(name, token, offline, message, hub, monkeypatch):
     hub.token, hub.closed = "right", {"closed"}
     monkeypatch.setenv("HF_TOKEN", token)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)

@@ -1,13 +1,9 @@
 """load_scorer: every metric and those of others, unknown names, and what is said once of embedded checkpoints."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,14 +16,13 @@ from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.words.scorer import LengthScorer
 from reward.registry import MetricSource
 from reward.scoring import BatchScorer
-from tests.toys.loopback_hub import LoopbackHub
 
 # Metrics of another installed distribution, one of them under a name of ours.
 FOREIGN = MetricSpec(name="foreign", scorer="reward.metrics.words.scorer:LengthScorer", aspects=("length",))
 LENGTH = MetricSpec(name="length", scorer="reward.metrics.words.scorer:UnigramScorer", aspects=("f1",))
 
 
-def test_every_metric_folder_is_listed_and_no_checkpoint_is_of_two() -> None:
+def test_every_metric_folder_is_listed_and_no_checkpoint_is_of_two():
     folders = {module.name for module in pkgutil.iter_modules(reward.metrics.__path__) if module.ispkg} - {"caparena"}
     assert folders == {metric_spec(name).scorer.split(".")[2] for name in list_metrics()}
     types = [each for name in list_metrics() for each in metric_spec(name).model_types]
@@ -35,7 +30,7 @@ def test_every_metric_folder_is_listed_and_no_checkpoint_is_of_two() -> None:
 
 
 @pytest.mark.parametrize("name", list_metrics())
-def test_specs_are_consistent_and_their_scorers_exist(name: str) -> None:
+def test_specs_are_consistent_and_their_scorers_exist(name):
     spec = metric_spec(name)
     assert spec.name == name
     assert len(set(spec.aspects)) == len(spec.aspects) > 0
@@ -61,7 +56,7 @@ def test_specs_are_consistent_and_their_scorers_exist(name: str) -> None:
         (["vela", "http://127.0.0.1:9#bleu4"], {}, "names the metric 'bleu4', but 'vela' was asked for"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: Any, options: dict[str, Any], message: str) -> None:
+def test_bad_arguments_are_refused(arguments, options, message):
     with pytest.raises(CapRewardError, match=message):
         load_scorer(*arguments, **options)
 
@@ -69,7 +64,7 @@ def test_bad_arguments_are_refused(arguments: Any, options: dict[str, Any], mess
 @pytest.mark.parametrize(
     ("written", "name"), [("ROUGE-L", "rouge_l"), ("Bleu 4", "bleu4"), ("CLIP-Score_avg", "clipscore_avg")]
 )
-def test_names_may_be_written_as_papers_do(written: str, name: str) -> None:
+def test_names_may_be_written_as_papers_do(written, name):
     assert metric_spec(written) == metric_spec(name)
     assert metric_spec(name).name == name
 
@@ -83,9 +78,7 @@ def test_names_may_be_written_as_papers_do(written: str, name: str) -> None:
         ({"config.json": {"model_type": "other"}, "open_clip_config.json": {}}, "clipscore"),
     ],
 )
-def test_a_checkpoint_alone_says_which_metric_it_is_for(
-    files: dict[str, Any], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_alone_says_which_metric_it_is_for(files, name, tmp_path, monkeypatch):
     (tmp_path / "saved").mkdir()
     for file, content in files.items():
         (tmp_path / "saved" / file).write_text(json.dumps(content))
@@ -96,7 +89,7 @@ def test_a_checkpoint_alone_says_which_metric_it_is_for(
         assert MetricSource.parse(text) == MetricSource(name, text)
 
 
-def test_a_saved_metric_needs_no_name_wherever_a_metric_is_named(tmp_path: Path) -> None:
+def test_a_saved_metric_needs_no_name_wherever_a_metric_is_named(tmp_path):
     load_scorer("length").save_pretrained(tmp_path)
     assert load_scorer(tmp_path).spec.name == load_scorer(str(tmp_path)).spec.name == "length"
     assert MetricReward(str(tmp_path)).rewards([CaptionSample("two words")]) == [2.0]
@@ -105,7 +98,7 @@ def test_a_saved_metric_needs_no_name_wherever_a_metric_is_named(tmp_path: Path)
         load_scorer("unigram", tmp_path)
 
 
-def test_a_hub_id_alone_says_which_metric_it_is_for(hub: LoopbackHub) -> None:
+def test_a_hub_id_alone_says_which_metric_it_is_for(hub):
     hub.add_repo("somebody/saved", {"config.json": b'{"metric": "length"}', "model.safetensors": b"never fetched"})
     assert MetricSource.parse("somebody/saved@main") == MetricSource("length", "somebody/saved", "main")
     assert load_scorer("somebody/saved").spec.name == "length"
@@ -113,7 +106,7 @@ def test_a_hub_id_alone_says_which_metric_it_is_for(hub: LoopbackHub) -> None:
         MetricReward("somebody/absent")
 
 
-def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "toy"}')
     with pytest.raises(CapRewardError, match=rf"its type is toy\): write NAME={tmp_path}; `capreward metrics` lists"):
         load_scorer(tmp_path)
@@ -123,7 +116,7 @@ def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path: Path, monkeypatch
         load_scorer(tmp_path)
 
 
-def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch):
     places = {"foreign": f"{__name__}:FOREIGN", "length": f"{__name__}:LENGTH"}
     points = [EntryPoint(name, place, "capreward.metrics") for name, place in places.items()]
     with monkeypatch.context() as patch:
@@ -137,8 +130,8 @@ def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkey
 
 @pytest.mark.parametrize(("rank", "started_by", "times"), [("0", None, 1), ("1", None, 0), ("0", "another process", 0)])
 def test_what_embedded_weights_know_is_said_once_and_by_the_first_process_only(
-    rank: str, started_by: str | None, times: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    rank, started_by, times, monkeypatch, caplog
+):
     warn_embedded.cache_clear()
     monkeypatch.setenv("RANK", rank)
     monkeypatch.setattr("reward.checkpoints.multiprocessing.parent_process", lambda: started_by)

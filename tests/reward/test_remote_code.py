@@ -1,13 +1,9 @@
 """Python files that a checkpoint names never run, whatever it says and whatever is answered on stdin."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import open_clip
 import pytest
@@ -38,13 +34,13 @@ MODEL_CODE = {"AutoConfig": "planted.PlantedConfig", "AutoModel": "planted.Plant
 PARTS = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoTokenizer", "AutoImageProcessor")
 
 
-def write(file: Path, **values: Any) -> None:
+def write(file, **values):
     """Adds values to a JSON file."""
     plain = json.loads(file.read_text()) if file.is_file() else {}
     file.write_text(json.dumps({**plain, **values}))
 
 
-def language_model(folder: Path) -> Path:
+def language_model(folder):
     """A Qwen2 that is said to be of a type which a Python file in the folder defines."""
     settings = language_architecture()
     settings.pop("model_type")
@@ -54,7 +50,7 @@ def language_model(folder: Path) -> Path:
     return folder
 
 
-def vela_on(backbone: Path, folder: Path) -> Path:
+def vela_on(backbone, folder):
     """A VELA checkpoint that names a language model."""
     own = TextConfig(backbone=None, architecture=language_architecture(), lora=None)
     model = VelaModel.from_config(VelaConfig(text=own, image=None), tokenizer=make_tokenizer())
@@ -63,7 +59,7 @@ def vela_on(backbone: Path, folder: Path) -> Path:
     return folder
 
 
-def clip_with(folder: Path, **text_cfg: Any) -> Path:
+def clip_with(folder, **text_cfg):
     """An open_clip model with settings of its text tower."""
     model_cfg = clip_architecture()["model_cfg"]
     folder.mkdir()
@@ -73,7 +69,7 @@ def clip_with(folder: Path, **text_cfg: Any) -> Path:
     return folder
 
 
-def clip_with_tokenizer(folder: Path) -> Path:
+def clip_with_tokenizer(folder):
     """The configuration may hold arguments of the tokenizer, among them one that switches code on."""
     clip_with(folder, hf_tokenizer_name="planted", tokenizer_kwargs={"trust_remote_code": True})
     own = {"AutoTokenizer": [None, "planted.PlantedTokenizer"]}
@@ -82,7 +78,7 @@ def clip_with_tokenizer(folder: Path) -> Path:
     return folder
 
 
-def clip_of_transformers(folder: Path) -> Path:
+def clip_of_transformers(folder):
     """Its model, processor, tokenizer and image processor may all name code; transformers knows them itself."""
     toy_clip(folder)
     for name in ("config.json", "processor_config.json", "tokenizer_config.json"):
@@ -90,11 +86,11 @@ def clip_of_transformers(folder: Path) -> Path:
     return folder
 
 
-def load_vela_on(folder: Path, **options: Any) -> Any:
+def load_vela_on(folder, **options):
     return load_scorer("vela", vela_on(folder, folder.parent / "vela"), device="cpu", **options)
 
 
-def load_clip_on(folder: Path) -> Any:
+def load_clip_on(folder):
     return load_clip(clip_with(folder.parent / "clip", hf_model_name=str(folder), hf_proj_type="linear"))
 
 
@@ -108,9 +104,7 @@ def load_clip_on(folder: Path) -> Any:
         (clip_of_transformers, load_clip, None),
     ],
 )
-def test_no_code_of_a_checkpoint_is_run(
-    make: Callable[[Path], Path], load: Callable[[Path], Any], message: str | None, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_no_code_of_a_checkpoint_is_run(make, load, message, tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     folder, marker = make(tmp_path / "model"), tmp_path / "the code ran"
     (folder / "planted.py").write_text(CODE.format(marker=str(marker)))
@@ -122,7 +116,7 @@ def test_no_code_of_a_checkpoint_is_run(
     assert not marker.exists()
 
 
-def test_code_runs_where_python_asks_for_it_and_not_where_a_configuration_does(tmp_path: Path) -> None:
+def test_code_runs_where_python_asks_for_it_and_not_where_a_configuration_does(tmp_path):
     backbone, marker = language_model(tmp_path / "model"), tmp_path / "the code ran"
     (backbone / "planted.py").write_text(CODE.format(marker=str(marker)))
     load_vela_on(backbone, trust_remote_code=True)
@@ -135,14 +129,14 @@ def test_code_runs_where_python_asks_for_it_and_not_where_a_configuration_does(t
 @pytest.mark.parametrize(
     "change", [{"attn_implementation": "someone/kernel"}, {"auto_map": MODEL_CODE, "model_type": "planted"}]
 )
-def test_an_own_architecture_names_no_code_elsewhere(change: dict[str, Any]) -> None:
+def test_an_own_architecture_names_no_code_elsewhere(change):
     text = TextConfig(backbone=None, architecture={**language_architecture(), **change}, lora=None)
     with pytest.raises((CheckpointError, ValueError), match=r"code from the Hub|planted"):
         VelaModel.from_config(VelaConfig(text=text, image=None), tokenizer=make_tokenizer())
 
 
 @pytest.mark.slow
-def test_every_call_of_transformers_says_what_it_trusts() -> None:
+def test_every_call_of_transformers_says_what_it_trusts():
     files = [file for folder in ("reward", "integrations", "examples") for file in (ROOT / folder).rglob("*.py")]
     nodes = [(file, node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
     ours = {"cls", "self", "spec.scorer_class()", "PeftModel"}  # the last puts an adapter on a network that is there

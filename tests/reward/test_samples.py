@@ -1,11 +1,8 @@
 """CaptionSample, columns, ScoreTable and weights: what is accepted, what is refused, and how the refusal reads."""
 
-from __future__ import annotations
-
 import math
 import re
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from reward.samples import check_samples, find_column, is_blank, is_wordless, on
 from reward.score_table import ScoreTable
 
 
-def test_what_unicode_ignores_by_default_shows_nothing() -> None:
+def test_what_unicode_ignores_by_default_shows_nothing():
     ignorable = regex.compile(r"\p{Default_Ignorable_Code_Point}")
     shown = [code for code in map(chr, range(sys.maxunicode)) if ignorable.match(code) and not is_blank(code)]
     assert shown == []
@@ -33,12 +30,12 @@ def test_what_unicode_ignores_by_default_shows_nothing() -> None:
         (["a", "3.", "\u661f", "\u0915\u0941", "\uac00", "\u0663", "\u00bd", "\u200bx\u200b"], False),
     ],
 )
-def test_a_word_has_a_letter_or_a_number_of_any_script(texts: list[str], wordless: bool) -> None:
+def test_a_word_has_a_letter_or_a_number_of_any_script(texts, wordless):
     assert [text for text in texts if is_wordless(text) != wordless] == []
 
 
 @pytest.mark.parametrize("batch_size", [0, "4", 1.5, True])
-def test_a_batch_size_is_a_positive_whole_number(batch_size: Any) -> None:
+def test_a_batch_size_is_a_positive_whole_number(batch_size):
     with pytest.raises(ValueError, match="batch_size must be at least 1, a whole number or None, got"):
         check_samples([], batch_size)
 
@@ -58,7 +55,7 @@ def test_a_batch_size_is_a_positive_whole_number(batch_size: Any) -> None:
         ({"caption": "a", "references": ["\ud83d"]}, "references[0] is not valid Unicode: a lone surrogate"),
     ],
 )
-def test_bad_values_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+def test_bad_values_are_refused_by_name(fields, message):
     with pytest.raises(InvalidSampleError, match=re.escape(message)) as caught:
         CaptionSample(**fields)
     assert isinstance(caught.value, CapRewardError)
@@ -76,12 +73,12 @@ def test_bad_values_are_refused_by_name(fields: dict[str, Any], message: str) ->
         ("candidate", ["text", "Caption"], "Caption"),
     ],
 )
-def test_known_names_win_over_synonyms(role: str, columns: list[str], found: str | None) -> None:
+def test_known_names_win_over_synonyms(role, columns, found):
     assert find_column(role, columns, option="option=") == found
 
 
 @pytest.mark.parametrize(("value", "image"), [("a.png", "a.png"), (["a.png"], "a.png"), ([None], None), ([""], None)])
-def test_a_list_of_one_image_is_that_image(value: object, image: object) -> None:
+def test_a_list_of_one_image_is_that_image(value, image):
     assert one_image(value) == image
     with pytest.raises(InvalidSampleError, match="the row has 2 images"):
         one_image([value, "b.png"])
@@ -91,7 +88,7 @@ def test_a_list_of_one_image_is_that_image(value: object, image: object) -> None
     ("value", "references"),
     [("a", ("a",)), (["a", "", None, " \n"], ("a",)), ("", ()), (np.array(["a", "b"]), ("a", "b"))],
 )
-def test_a_string_is_one_reference_and_blank_ones_are_left_out(value: Any, references: tuple[str, ...]) -> None:
+def test_a_string_is_one_reference_and_blank_ones_are_left_out(value, references):
     assert CaptionSample("A star.", references=value).references == references
 
 
@@ -107,7 +104,7 @@ ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
         ({"desc": 1e-320, "rel": 1e-320}, [0.5, 0.5, 0]),
     ],
 )
-def test_weights_are_normalised(weights: dict[str, float] | None, normalised: list[float]) -> None:
+def test_weights_are_normalised(weights, normalised):
     assert normalise_weights(weights, ASPECTS, ALIASES).tolist() == normalised
 
 
@@ -121,12 +118,12 @@ def test_weights_are_normalised(weights: dict[str, float] | None, normalised: li
         ([1, 2, 3], "weights must be a dict"),
     ],
 )
-def test_bad_weights_are_refused(weights: Any, message: str) -> None:
+def test_bad_weights_are_refused(weights, message):
     with pytest.raises(WeightsError, match=message):
         normalise_weights(weights, ASPECTS, ALIASES)
 
 
-def test_combine_is_the_weighted_mean_and_nan_stays_where_it_counts() -> None:
+def test_combine_is_the_weighted_mean_and_nan_stays_where_it_counts():
     table = ScoreTable(np.array([[0.2, 0.4, 0.9], [0.5, np.nan, 0.1]]), ASPECTS, {1: "no image"}, aliases=ALIASES)
     assert table.combine() == pytest.approx([0.5, np.nan], nan_ok=True)
     assert table.combine({"descriptiveness": 1, "flu": 3}) == pytest.approx([0.725, 0.2])

@@ -1,11 +1,5 @@
 """Reasoning is cut from all that a policy or captioner wrote, by one function, and counted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 from PIL import Image
 
@@ -23,19 +17,19 @@ WRITTEN = [THOUGHT, "Red. So I write.</think>A red star.", "<think>And now", "A 
 LENGTHS = [3.0, 3.0, None, 5.0]
 
 
-def lengths(completions: list[str], **_: Any) -> list[float]:
+def lengths(completions, **_):
     return [float(len(text.split())) for text in completions]
 
 
-def by_trainer(reward: Any) -> list[float | None]:
+def by_trainer(reward):
     return list(reward(["Describe."] * 4, WRITTEN))
 
 
-def by_samples(reward: Any) -> list[float | None]:
+def by_samples(reward):
     return list(reward.rewards([CaptionSample(text) for text in WRITTEN]))
 
 
-def by_candidates(reward: Any) -> list[float | None]:
+def by_candidates(reward):
     return rate_candidates([WRITTEN], [None], [()], reward)[0]
 
 
@@ -44,11 +38,11 @@ LENGTH = MetricReward("length")
 
 @pytest.mark.parametrize("call", [by_trainer, by_samples, by_candidates])
 @pytest.mark.parametrize("reward", [LENGTH, LENGTH.aspects()[0], CombinedReward([LENGTH])], ids=["one", "aspect", "of"])
-def test_a_caption_is_worth_the_same_with_and_without_reasoning(call: Callable[..., Any], reward: Any) -> None:
+def test_a_caption_is_worth_the_same_with_and_without_reasoning(call, reward):
     assert [value or None for value in call(reward)] == LENGTHS  # without a word the lowest, or none
 
 
-def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all() -> None:
+def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all():
     assert by_candidates(lengths) == LENGTHS
     assert rerank(WRITTEN, reward=lengths) == [3, 0, 1, 2]
     for call in (by_trainer, by_samples, by_candidates):
@@ -60,27 +54,27 @@ class Captioner:
 
     name = "model"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.usage = Usage()
 
-    def check(self) -> str:
+    def check(self):
         return self.name
 
-    def sample(self, images: Any, n: int, sampling: Any, have: Any) -> Any:
+    def sample(self, images, n, sampling, have):
         for row, _ in images:
             yield row, [Sampled(text) for text in WRITTEN[:n]]
 
 
-def test_captions_of_a_folder_are_written_without(tmp_path: Path) -> None:
+def test_captions_of_a_folder_are_written_without(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     output, options = tmp_path / "c.jsonl", {"metric": "length", "n": 3, "keep_candidates": True}
-    summary = caption_images(read_images(tmp_path), Captioner(), output, **options)  # type: ignore[arg-type]
+    summary = caption_images(read_images(tmp_path), Captioner(), output, **options)
     assert read_lines(output)[0]["caption"] == "A red star."
     assert summary.distinct == pytest.approx(2 / 3)
     assert "think" not in (tmp_path / "c.jsonl.candidates.jsonl").read_text()
 
 
-def test_files_of_captions_are_cut_on_request(tmp_path: Path) -> None:
+def test_files_of_captions_are_cut_on_request(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [{"candidate": text} for text in WRITTEN])
     summary = score_dataset(data, "length", tmp_path / "scores.jsonl", strip_thinking=True)
     assert [row["reward"] for row in read_lines(tmp_path / "scores.jsonl")] == LENGTHS
@@ -89,7 +83,7 @@ def test_files_of_captions_are_cut_on_request(tmp_path: Path) -> None:
     assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
 
 
-def test_the_best_of_a_file_is_written_without(tmp_path: Path) -> None:
+def test_the_best_of_a_file_is_written_without(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [{"candidates": WRITTEN[:3]}])
     summary = rerank_dataset(data, "length", tmp_path / "best.jsonl", strip_thinking=True)
     (row,) = read_lines(tmp_path / "best.jsonl")

@@ -1,12 +1,7 @@
 """Columns and cells as other libraries give them, at every place that takes captions, images or references."""
 
-from __future__ import annotations
-
 import asyncio
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,7 +21,7 @@ from tests.toys.json_lines import read_lines
 
 CAPTIONS = ["A red star.", "A star."]
 REFERENCES = [["A red star.", "A red star."], ["A star on grass."]]
-SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+SEQUENCES = {
     "tuple": tuple,
     "column of datasets": lambda values: Dataset.from_dict({"it": values})["it"],
     "series": lambda values: pd.Series(values, index=["read", "columns"][: len(values)]),
@@ -37,7 +32,7 @@ SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)
-def test_a_column_may_be_of_any_library(kind: str) -> None:
+def test_a_column_may_be_of_any_library(kind):
     make, relative = SEQUENCES[kind], LengthReward(1, 1, margin=2, relative=True)
     assert relative(make(["Go."] * 2), make(CAPTIONS), refs=make(REFERENCES)) == [1.0, 0.75]
     assert BatchScorer("length", added_only=True)({"caption": make(CAPTIONS)})["length"][:] == pytest.approx([3, 2])
@@ -58,10 +53,10 @@ def test_a_column_may_be_of_any_library(kind: str) -> None:
         ({"A star."}, "set"),
     ],
 )
-def test_what_is_no_list_is_refused_by_name(given: Any, message: str) -> None:
+def test_what_is_no_list_is_refused_by_name(given, message):
     reward = MetricReward("length")
     for name in ("completions", "prompts", "references", "image"):
-        columns: dict[str, Any] = {"prompts": [None] * 2, "completions": CAPTIONS, name: given}
+        columns = {"prompts": [None] * 2, "completions": CAPTIONS, name: given}
         with pytest.raises(InvalidSampleError, match=rf"{name}'? must be a list, got.*{message}"):
             reward(**columns)
     with pytest.raises(InvalidSampleError, match=f"candidates must be a list, .*{message}"):
@@ -70,7 +65,7 @@ def test_what_is_no_list_is_refused_by_name(given: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("missing", [math.nan, np.float32("nan"), pd.NA, pd.NaT, None])
-def test_what_tables_write_for_a_missing_value_is_none(missing: Any) -> None:
+def test_what_tables_write_for_a_missing_value_is_none(missing):
     assert MetricReward("length")([None] * 2, CAPTIONS, refs=[missing, ["A star.", missing]]) == [3.0, 2.0]
     assert one_image(missing) is None
     assert one_image([missing, "a.png"]) == "a.png"
@@ -89,22 +84,22 @@ TEXTS = ["A red star.", 'It\'s a "star".']
         *map(str, (TEXTS, tuple(TEXTS), list(np.array(TEXTS)), np.array(TEXTS, dtype=object))),
     ],
 )
-def test_a_list_that_a_table_holds_as_text_is_that_list(text: str) -> None:
+def test_a_list_that_a_table_holds_as_text_is_that_list(text):
     assert listed(text) == TEXTS
     assert MetricReward("unigram")([None], TEXTS[:1], refs=[text]) == [1.0]
 
 
-def test_lists_in_a_csv_file_are_lists(tmp_path: Path) -> None:
+def test_lists_in_a_csv_file_are_lists(tmp_path):
     pd.DataFrame({"candidates": [str(TEXTS)], "refs": [str(TEXTS)], "image": ["['a.png']"]}).to_csv(tmp_path / "a.csv")
     rerank_dataset(tmp_path / "a.csv", "length", tmp_path / "out.jsonl")
     assert read_lines(tmp_path / "out.jsonl")[0]["rewards"] == [3.0, 3.0]
 
 
 @pytest.mark.parametrize("text", ["[A red star] on grass", "(see left)", "[inaudible]", "{a}", "[1] A star", "('A.')"])
-def test_other_texts_stay(text: str) -> None:
+def test_other_texts_stay(text):
     assert listed(text) == text
 
 
-def test_a_broken_list_is_no_text() -> None:
+def test_a_broken_list_is_no_text():
     with pytest.raises(InvalidSampleError, match="looks like a list"):
         MetricReward("length", on_error="raise")([None], ["A star."], refs=["['A star.'; 'A star.']"])

@@ -1,7 +1,5 @@
 """Words by one rule, wherever words are counted or compared."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 
@@ -28,13 +26,13 @@ from reward.words import count_words, pieces_of, words_of
         ("❤\ufe0f 👨\u200d👩\u200d👧 x²", ["x²"]),
     ],
 )
-def test_words_are_whole_and_letters_where_there_are_no_blanks(text: str, words: list[str]) -> None:
+def test_words_are_whole_and_letters_where_there_are_no_blanks(text, words):
     assert words_of(text) == words
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(max_codepoint=0x2B0, exclude_characters="İ"), max_size=40))
-def test_words_of_european_texts_are_what_they_were(text: str) -> None:
+def test_words_of_european_texts_are_what_they_were(text):
     assert words_of(text) == re.findall(r"\w+", unicodedata.normalize("NFC", text).lower())
     assert count_words(text) == len(text.split())
     assert "".join(pieces_of(text)) == (text if text.split() else "")
@@ -49,7 +47,7 @@ def test_words_of_european_texts_are_what_they_were(text: str) -> None:
         ("ดาวแดงบนหญ้า", "หมูวิ่งตามเด็กไปที่ใต้ต้น"),
     ],
 )
-def test_a_loop_is_a_loop_in_every_script(looped: str, honest: str) -> None:
+def test_a_loop_is_a_loop_in_every_script(looped, honest):
     texts = [looped * 6, honest]
     loop, told = RepetitionReward(n=3)(["Describe."] * 2, texts)
     assert (loop or 0) < 0.5 < (told or 0)
@@ -58,11 +56,11 @@ def test_a_loop_is_a_loop_in_every_script(looped: str, honest: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("A well-lit — star.", 4), ("红色的星。", 4), ("ดาว แดง", 6)])
-def test_the_length_of_a_caption_is_one_number(text: str, count: int) -> None:
+def test_the_length_of_a_caption_is_one_number(text, count):
     assert load_scorer("length").score([CaptionSample(text)]).column("length").tolist() == [count]
     assert LengthReward(count, count)(["Describe."], [text]) == [1.0]
 
 
 @pytest.mark.parametrize("mark", list("।॥。？！؟۔።។"))
-def test_sentences_of_other_scripts_end_at_their_marks(mark: str) -> None:
+def test_sentences_of_other_scripts_end_at_their_marks(mark):
     assert [body for body, _ in split_sentences(f"लाल तारा{mark} दो कुत्ते{mark}")] == [f"लाल तारा{mark}", f"दो कुत्ते{mark}"]
