@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import http.client
-import itertools
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from reward import CaptionSample, RemoteReward, load_scorer
 from reward.errors import ServiceError
 from reward.http_client import http_library
 from tests.toys.loopback_http import certificate, free_port
-from tests.toys.loopback_service import ROOT, LoopbackService
+from tests.toys.loopback_service import ROOT, LoopbackService, loopback_service
 from tests.toys.pictures import png
 
 CLIENTS, SERVICES = "key-of-the-clients", "key-of-the-services"
@@ -49,17 +48,9 @@ def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
 
 @pytest.fixture(scope="module")
 def services() -> Iterator[list[LoopbackService]]:
-    options, environment = ("--metric", "unigram", "--devices", "cpu"), {"CAPREWARD_TOKEN": SERVICES}
-    both = [LoopbackService(*options, environment=environment) for _ in range(2)]
-    try:
-        for service in both:
-            service.start()
-        for service in both:
-            service.wait(180)
-        yield both
-    finally:
-        for service in both:
-            service.kill()
+    options, key = ("--metric", "unigram", "--devices", "cpu"), {"CAPREWARD_TOKEN": SERVICES}
+    with loopback_service(*options, environment=key) as one, loopback_service(*options, environment=key) as other:
+        yield [one, other]
 
 
 @pytest.fixture(scope="module", params=["nginx", "haproxy"])
@@ -155,29 +146,19 @@ def test_large_bodies(balancer: str) -> None:
     assert connection.getresponse().status == 413
 
 
-def test_services_that_end_and_come_back_cost_no_row(
-    balancer: str, services: list[LoopbackService], caplog: pytest.LogCaptureFixture
-) -> None:
-    reward, stop, failed = RemoteReward(balancer, "unigram"), threading.Event(), [0]
+def test_services_that_end_and_come_back_cost_no_row(balancer: str, services: list[LoopbackService]) -> None:
+    reward, stop = RemoteReward(balancer, "unigram"), threading.Event()
 
-    def client(number: int) -> int:
-        calls = 0
+    def client(number: int) -> None:
         while not stop.is_set():
             call(reward, number)
-            calls += 1
             time.sleep(0.05)
-        return calls
 
     with ThreadPoolExecutor(8) as pool:
         clients = [pool.submit(client, number) for number in range(8)]
         try:
-            for end, ended in (
-                (LoopbackService.stop, services[:1]),
-                (LoopbackService.kill, services[1:]),
-                (LoopbackService.kill, services),
-            ):
+            for end, ended in ((LoopbackService.stop, services[:1]), (LoopbackService.kill, services)):
                 until(lambda: all(answered(service) for service in services))  # since they started
-                time.sleep(2)
                 for service in ended:
                     end(service)
                 time.sleep(3)
@@ -185,10 +166,8 @@ def test_services_that_end_and_come_back_cost_no_row(
                     service.start()
                 for service in ended:
                     service.wait(180)
-                failed.append(sum("trying again" in text for text in caplog.messages))
         finally:
             stop.set()
-        calls = sum(each.result() for each in clients)
+        for each in clients:
+            each.result()
     assert not reward.failures
-    tries = [after - before for before, after in itertools.pairwise(failed)]
-    print(f"{calls} calls; first tries that failed: {tries} as one ended by SIGTERM, one by SIGKILL, both by SIGKILL")
