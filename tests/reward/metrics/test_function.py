@@ -117,7 +117,7 @@ WAYS: list[tuple[Any, str]] = [
     (words, "words"),
     (lambda samples: np.array(words(samples)), "function"),
     (lambda samples: [torch.tensor(value) for value in words(samples)], "function"),
-    (lambda samples, scale=1: (scale * value for value in words(samples)), "function"),
+    (lambda samples, scale=1, **_: (scale * value for value in words(samples)), "function"),
     (Rater, "Rater"),
     (Rater(), "Rater"),
     (Rater().rate, "rate"),

@@ -75,6 +75,8 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written: str,
         assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     assert len(judge.asked) == 3  # the second time it is asked for the word at once
     assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0]  # it is made of them
+    with pytest.raises(JudgeError, match="no function `distribution`"):  # the judge itself
+        JudgeScorer(RecordingJudge(written), prompt="yes").score(RED, "A dog.")
 
 
 def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> None:
