@@ -76,7 +76,7 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written: str,
     assert len(judge.asked) == 3  # the second time it is asked for the word at once
     assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0]  # it is made of them
     with pytest.raises(JudgeError, match="no function `distribution`"):  # the judge itself
-        JudgeScorer(RecordingJudge(written), prompt="yes").score(RED, "A dog.")
+        JudgeScorer(RecordingJudge(written), prompt=True).score(RED, "A dog.")  # as YAML reads prompt=yes
 
 
 def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> No
         ("Rate it: {caption}", {"scale": "1:5", "pattern": "Score:"}, r"pattern must hold \{number\}"),
         ("Rate it: {caption}", {"scale": "1:5", "pattern": "(["}, "no regular expression"),
         ({"ask": "Rate it.", "scale": "1:5"}, {}, r"must hold \{candidate\} exactly once"),
-        ({"ask": "{caption}", "read": "digit", "scale": "0:100"}, {}, "needs a scale of single digits"),
+        ({"ask": "{caption}", "read": "digit", "scale": "0:10"}, {}, "needs a scale of single digits"),
     ],
 )
 def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt: Any, options: Any, message: str) -> None:
