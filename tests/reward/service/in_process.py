@@ -32,12 +32,16 @@ class App:
             time.sleep(0.01)
         self.app = make_app(self.thread)
 
+    def client(self) -> Any:
+        """A client of `httpx`, for a `with` in a coroutine."""
+        httpx = http_library()
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test")
+
     def send(self, method: str, path: str, **options: Any) -> Any:
         """The response; `options` are those of a request of httpx."""
 
         async def run() -> Any:
-            httpx = http_library()
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://test") as client:
+            async with self.client() as client:
                 return await client.request(method, path, **options)
 
         return asyncio.run(run())
