@@ -16,7 +16,6 @@ import torch
 from huggingface_hub import constants
 from torch import nn
 
-from reward import checkpoints
 from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint, unsharded_loading
 from reward.errors import CheckpointError
 from reward.publishing import HUB_ID, push_checkpoint
@@ -40,20 +39,12 @@ def held_value(folder):
     return value
 
 
-def test_folders_and_embedded_checkpoints_are_found(tmp_path, monkeypatch):
-    assert resolve_checkpoint(tmp_path, metric="toy") == resolve_checkpoint(str(tmp_path), metric="toy") == tmp_path
-    monkeypatch.setattr(checkpoints, "_ASSETS", tmp_path)
-    with pytest.raises(CheckpointError, match="no toy checkpoint is shipped"):
-        resolve_checkpoint("embedded", metric="toy")
-    save_toy(tmp_path / "toy")
-    assert resolve_checkpoint("embedded", metric="toy") == tmp_path / "toy"
-
-
 @pytest.mark.parametrize(
     ("source", "revision", "message"),
     [
         *[(path, None, "toy checkpoint folder .* does not exist") for path in ("./absent", "a/b/c", Path("absent"))],
         ("there/absent", None, "does not exist; a folder 'there' is here, so it counts as a path"),
+        ("embedded", None, "no toy checkpoint is shipped"),
         ("./model.safetensors", None, "is a file; give the folder"),
         (".", "v1", "revision='v1' needs a Hub id"),
         ("no such id!", None, "no folder .* here, and it is no valid Hub id"),

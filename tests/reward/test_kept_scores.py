@@ -29,10 +29,6 @@ CAPTIONER = Path(str(files("reward") / "assets" / "captioner"))
 ROWS = [{"image": f"photos/{number}.png", "caption": "a red star"} for number in range(3)]
 
 
-def change_row(folder, scorer):
-    write_lines(folder / "data.jsonl", [*ROWS[:2], {**ROWS[2], "caption": "quite another"}])
-
-
 def change_photo(folder, scorer):
     Image.new("RGB", (9, 9), "green").save(folder / "photos" / "1.png")
 
@@ -41,8 +37,8 @@ def change_scorer(folder, scorer):
     scorer.model = None  # all that a scorer holds counts
 
 
-@pytest.mark.parametrize("change", [change_row, change_photo, change_scorer])
-def test_a_finished_output_is_of_its_rows_photos_and_scorer(change, tmp_path):
+@pytest.mark.parametrize("change", [change_photo, change_scorer])
+def test_a_finished_output_is_of_its_photos_and_scorer(change, tmp_path):
     save_greys(tmp_path / "photos")
     data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
     assert not score_dataset(data, load_scorer("clipscore", device="cpu"), output).already_done
@@ -97,17 +93,6 @@ def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path):
     for use in (lambda: pickle.loads(copy)(batch), lambda: pickle.dumps(old)):
         with pytest.raises(CheckpointError, match="Make a new BatchScorer"):
             use()
-
-
-def test_scores_by_a_hub_name_are_those_of_its_commit(hub, tmp_path):
-    config = {"config.json": b'{"metric": "length"}'}
-    hub.add_repo("somebody/length", config)
-    data, output = write_lines(tmp_path / "rows.jsonl", [{"caption": "a red star"}]), tmp_path / "out.jsonl"
-    score_dataset(data, "length", output, source="somebody/length")
-    assert score_dataset(data, "length", output, source="somebody/length").already_done
-    hub.add_repo("somebody/length", {**config, "n": b"moved"})
-    with pytest.raises(OutputError, match="exists already"):
-        score_dataset(data, "length", output, source="somebody/length")
 
 
 def test_a_judge_is_its_weights_and_dtype_loaded_or_not(tmp_path):

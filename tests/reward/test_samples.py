@@ -11,7 +11,7 @@ import regex
 from reward import CaptionSample
 from reward.aspect_weights import normalise_weights
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
-from reward.samples import check_samples, find_column, is_blank, is_wordless, one_image
+from reward.samples import check_samples, find_column, is_blank, is_wordless
 from reward.score_table import ScoreTable
 
 
@@ -75,13 +75,6 @@ def test_bad_values_are_refused_by_name(fields, message):
 )
 def test_known_names_win_over_synonyms(role, columns, found):
     assert find_column(role, columns, option="option=") == found
-
-
-@pytest.mark.parametrize(("value", "image"), [("a.png", "a.png"), (["a.png"], "a.png"), ([None], None), ([""], None)])
-def test_a_list_of_one_image_is_that_image(value, image):
-    assert one_image(value) == image
-    with pytest.raises(InvalidSampleError, match="the row has 2 images"):
-        one_image([value, "b.png"])
 
 
 @pytest.mark.parametrize(

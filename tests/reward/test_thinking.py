@@ -9,7 +9,7 @@ from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
-from reward.scoring import BatchScorer, rerank_dataset, score_dataset
+from reward.scoring import BatchScorer, score_dataset
 from tests.toys.json_lines import read_lines, write_lines
 
 THOUGHT = "<think>Is it red? It is a big red star, I think.</think>\nA red star."
@@ -81,11 +81,3 @@ def test_files_of_captions_are_cut_on_request(tmp_path):
     assert (summary.thinking_cut, summary.errors) == (3, {"candidate": 1})
     assert score_dataset(data, "length", tmp_path / "raw.jsonl").thinking_cut == 0
     assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
-
-
-def test_the_best_of_a_file_is_written_without(tmp_path):
-    data = write_lines(tmp_path / "data.jsonl", [{"candidates": WRITTEN[:3]}])
-    summary = rerank_dataset(data, "length", tmp_path / "best.jsonl", strip_thinking=True)
-    (row,) = read_lines(tmp_path / "best.jsonl")
-    assert (row["best"], row["candidates"]) == ("A red star.", ["A red star.", "A red star.", ""])
-    assert (summary.thinking_cut, summary.distinct) == (3, 2)

@@ -69,6 +69,8 @@ def test_what_tables_write_for_a_missing_value_is_none(missing):
     assert MetricReward("length")([None] * 2, CAPTIONS, refs=[missing, ["A star.", missing]]) == [3.0, 2.0]
     assert one_image(missing) is None
     assert one_image([missing, "a.png"]) == "a.png"
+    with pytest.raises(InvalidSampleError, match="the row has 2 images"):
+        one_image(["a.png", missing, "b.png"])
     assert asyncio.run(compute_score("", "A star.", missing, {"image": missing}, metric="length"))["score"] == 2
     batch = {"caption": CAPTIONS, "references": [missing, ["A star."]]}
     assert BatchScorer("length")(batch)["error"] == [None, None]
