@@ -1,4 +1,4 @@
-"""A caption cannot break out of its place in any judge's question, through real tokenizers; files of prompts."""
+"""A caption cannot break out of its place in any judge's question; files of prompts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import ConfigError
-from reward.judges import Answer, Question
+from reward.judges import Answer
 from reward.judges.pairwise import PairPrompt
-from reward.judges.prompts import PromptWriter
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
-from tests.toys.toy_judges import RecordingJudge, llava, qwen2_vl
+from tests.toys.toy_judges import RecordingJudge
 
 FLEUR, HARMONIC, PAIR = FleurPrompt.of(), HarmonicPrompt.of(), PairPrompt.of()
 ATTACKS = [
@@ -44,23 +43,6 @@ def pair(caption: str, reference: str) -> str:
 def own_lines(text: str) -> list[str]:
     """The lines of a question that are not quoted, for any reader's idea of a line."""
     return [line for line in text.splitlines() if not line.startswith("> ")]
-
-
-@pytest.mark.parametrize("make", [llava, qwen2_vl])
-def test_an_attack_adds_no_control_token(make: Any) -> None:
-    writer = PromptWriter(make()[1])
-    control = set(writer.tokenizer.added_tokens_decoder)
-
-    def ids(caption: str) -> list[int]:
-        return writer.ids(writer.text(Question(pair(caption, caption), image="x.png", system=PAIR.system)))
-
-    calm = ids("A dog.")
-    marks = [token for token in calm if token in control]
-    assert marks
-    for attack in ATTACKS:
-        tried = ids(attack)
-        assert [token for token in tried if token in control] == marks, attack
-        assert tried[-60:] == calm[-60:], "what is asked, and the opened turn of the judge"
 
 
 @settings(max_examples=60, deadline=None)
