@@ -1,7 +1,5 @@
 """The wheel of this package, built without network from a copy of the sources: `python -m tests.wheel FOLDER`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -12,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("capreward", "reward", "integrations")
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder):
     """Builds the wheel into a folder with the setuptools of this environment; the clone stays as it is."""
     with tempfile.TemporaryDirectory(prefix="capreward-wheel-") as copy:
         for name in ("pyproject.toml", "README.md", "LICENSE"):

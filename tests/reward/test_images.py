@@ -2,7 +2,6 @@
 
 import os
 import struct
-import zlib
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -77,17 +76,12 @@ def test_what_is_read_is_left_as_it_was(photo):
     assert (palette.mode, palette.tobytes()) == before
 
 
-TURN = Image.Transpose
-TURNS = [None, TURN.FLIP_LEFT_RIGHT, TURN.ROTATE_180, TURN.FLIP_TOP_BOTTOM]
-TURNS += [TURN.TRANSPOSE, TURN.ROTATE_270, TURN.TRANSVERSE, TURN.ROTATE_90]
-
-
-@pytest.mark.parametrize(("orientation", "turn"), [*enumerate(TURNS, start=1)])
-def test_exif_orientation_is_applied(photo, orientation, turn):
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_applied(photo, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
-    data = encoded(photo, "PNG", exif=exif)
-    expected = photo if turn is None else photo.transpose(turn)
+    data = encoded(photo, exif=exif)
+    expected = ImageOps.exif_transpose(Image.open(BytesIO(data)))
     for form in (data, Image.open(BytesIO(data))):
         loaded = load_image(form)
         assert (loaded.size, loaded.tobytes()) == (expected.size, expected.tobytes())
@@ -98,7 +92,7 @@ def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo):
     tags = [struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0), struct.pack("<HHI4s", 0x011A, 2, 3, b"72\0\0")]
     exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, len(tags)) + b"".join(tags) + struct.pack("<I", 0)
     data = encoded(photo, "PNG", exif=exif)
-    expected = photo.transpose(TURN.ROTATE_270)
+    expected = photo.transpose(Image.Transpose.ROTATE_270)
     for form in (data, Image.open(BytesIO(data)), load_image(data), plain_image(data)):
         assert load_image(form).tobytes() == expected.tobytes()
     assert ImageOps.exif_transpose(load_image(data)).tobytes() == expected.tobytes()  # the next reader turns no more
@@ -179,16 +173,6 @@ def test_the_pixel_limit_is_the_callers_to_set(photo):
             load_image(form, max_pixels=53)
 
 
-def png_claiming(side):
-    """A tiny PNG whose header promises many pixels."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
-
-
 @pytest.fixture
 def odd_files(photo, tmp_path):
     """A folder of files that are no whole images."""
@@ -214,7 +198,7 @@ def odd_files(photo, tmp_path):
         *[(empty, "is empty") for empty in ("empty.png", BytesIO(), {"bytes": b"", "path": None})],
         *[(empty, "needs 'bytes' or 'path'") for empty in ({"bytes": None, "path": None}, {"url": "a.png"})],
         (encoded(Image.new("RGB", (4, 4)), "EPS"), "not an image of a supported format"),  # decoding it runs a program
-        *[(png_claiming(side), "too many pixels") for side in (9_000, 60_000)],
+        *[(b"P4\n%d %d\n" % (side, side), "too many pixels") for side in (9_000, 60_000)],
         *[(place, "is an address and nothing is downloaded") for place in ("HTTP://a/a.png", "s3://a/a.png")],
         *[({"path": place}, "is an address and nothing is") for place in (Path("gs://a/a.png"), "data:image/png;a")],
     ],
@@ -249,15 +233,10 @@ def test_what_may_be_something_else_has_no_key_either(image, message):
             read(image)
 
 
-def test_files_and_streams_that_are_closed_or_texts(photo, tmp_path):
-    photo.save(tmp_path / "a.png")
-    closed, lazy = (tmp_path / "a.png").open("rb"), Image.open(tmp_path / "a.png")
+def test_streams_that_give_no_bytes_are_refused():
+    closed, (reading, writing) = BytesIO(), os.pipe()
     closed.close()
-    lazy.close()
-    reading, writing = os.pipe()
     with Path(__file__).open() as text, os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
-        images = [closed, lazy, text, pipe]
-        messages = ["closed file", "cannot be decoded", "open it with 'rb'", "give its bytes"]
-        for image, message in zip(images, messages, strict=True):
+        for stream, message in ((closed, "closed file"), (text, "open it with 'rb'"), (pipe, "give its bytes")):
             with pytest.raises(ImageError, match=message):
-                load_image(image)
+                load_image(stream)

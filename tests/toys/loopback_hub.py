@@ -1,21 +1,14 @@
 """A Hub on the loopback interface: enough of the Hub's HTTP API for the real huggingface_hub and datasets clients."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
-from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import pytest
 from huggingface_hub import constants
 
 from tests.toys.loopback_http import send, serving
@@ -24,18 +17,17 @@ _API = re.compile(
     r"^/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|paths-info|preupload|commit|branch)/(.+))?$"
 )
 _RESOLVE = re.compile(r"^/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
-_Answer: TypeAlias = "tuple[int, dict[str, str], bytes]"  # status, headers, body
 
 
-def _oid(content: bytes) -> str:
+def _oid(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def _json(value: Any, status: int = 200) -> _Answer:
+def _json(value, status=200):
     return status, {}, json.dumps(value).encode()
 
 
-def _error(status: int, code: str, message: str) -> _Answer:
+def _error(status, code, message):
     return status, {"X-Error-Message": message, "X-Error-Code": code}, json.dumps({"error": message}).encode()
 
 
@@ -47,7 +39,7 @@ class _Repo:
     refs: dict[str, str] = field(default_factory=dict)
     private: bool = False
 
-    def commit(self, files: dict[str, bytes], branch: str = "main") -> str:
+    def commit(self, files, branch="main"):
         listing = json.dumps([len(self.commits), sorted((path, _oid(data)) for path, data in files.items())])
         sha = hashlib.sha1(listing.encode()).hexdigest()
         self.commits[sha] = files
@@ -70,31 +62,31 @@ class LoopbackHub:
             huggingface_hub.snapshot_download("owner/name", endpoint=hub.endpoint)
     """
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token=None):
         self.token = token
-        self.closed: set[str] = set()
+        self.closed = set()
         self.endpoint = ""
-        self.requests: list[tuple[str, str]] = []
-        self._repos: dict[tuple[str, str], _Repo] = {}
+        self.requests = []
+        self._repos = {}
         self._lock = threading.Lock()
 
-    def add_repo(self, repo_id: str, files: Mapping[str, bytes | Path], *, kind: str = "models") -> str:
+    def add_repo(self, repo_id, files, *, kind="models"):
         """Creates a repository with one commit on `main`, or adds a commit; gives the commit's hash."""
         contents = {path: data if isinstance(data, bytes) else data.read_bytes() for path, data in files.items()}
         with self._lock:
             return self._repos.setdefault((kind, repo_id), _Repo()).commit(contents)
 
-    def add_folder(self, repo_id: str, folder: Path, *, kind: str = "models") -> str:
+    def add_folder(self, repo_id, folder, *, kind="models"):
         """`add_repo` with every file below a folder."""
         files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
         return self.add_repo(repo_id, files, kind=kind)
 
-    def files(self, repo_id: str, *, kind: str = "models") -> dict[str, bytes]:
+    def files(self, repo_id, *, kind="models"):
         """Contents of a repository's main branch."""
         repo = self._repos[(kind, repo_id)]
         return repo.commits[repo.refs["main"]]
 
-    def point_client(self, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    def point_client(self, monkeypatch, cache):
         """Sends the Hub client of this process here until the test ends, with a cache that no other test has filled."""
         import datasets
 
@@ -104,7 +96,7 @@ class LoopbackHub:
         template = self.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
-    def reply(self, handler: BaseHTTPRequestHandler, sent: bytes) -> None:
+    def reply(self, handler, sent):
         url = urlsplit(handler.path)
         path = unquote(url.path)
         with self._lock:
@@ -126,7 +118,7 @@ class LoopbackHub:
         status, headers, body = answer
         send(handler, body, status, **headers)
 
-    def _create(self, payload: dict[str, Any]) -> _Answer:
+    def _create(self, payload):
         repo_id = f"{payload.get('organization') or 'tester'}/{payload['name']}"
         facts = {"url": f"{self.endpoint}/{repo_id}", "name": repo_id, "id": repo_id}
         if repo_id.partition("/")[0] in self.closed:
@@ -138,7 +130,7 @@ class LoopbackHub:
         self._repos[("models", repo_id)].commit({".gitattributes": b""})
         return _json(facts)
 
-    def _call(self, match: re.Match[str], body: bytes, *, recursive: bool) -> _Answer:
+    def _call(self, match, body, *, recursive):
         repo, call, rest = self._repos.get((match[1], match[2])), match[3], match[4] or "main"
         if repo is None:
             return _error(404, "RepoNotFound", "Repository not found")
@@ -166,7 +158,7 @@ class LoopbackHub:
         siblings = [{"rfilename": path} for path in sorted(files)]
         return _json({"id": match[2], "sha": sha, "siblings": siblings, "private": repo.private, "gated": False})
 
-    def _resolve(self, match: re.Match[str], span: str | None) -> _Answer:
+    def _resolve(self, match, span):
         repo = self._repos.get(("datasets" if match[1] else "models", match[2]))
         if repo is None:
             return _error(404, "RepoNotFound", "Repository not found")
@@ -185,7 +177,7 @@ class LoopbackHub:
         return 200, headers, content
 
 
-def _entries(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
+def _entries(files, path):
     """What is at a path: a file, a folder or nothing."""
     if path in files:
         return [{"type": "file", "path": path, "size": len(files[path]), "oid": _oid(files[path])}]
@@ -193,7 +185,7 @@ def _entries(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
     return [{"type": "directory", "path": path, "oid": _oid(path.encode())}] if is_folder else []
 
 
-def _tree(files: Mapping[str, bytes], folder: str, *, recursive: bool) -> _Answer:
+def _tree(files, folder, *, recursive):
     prefix = folder.rstrip("/") + "/" if folder else ""
     below = [path.removeprefix(prefix).split("/") for path in sorted(files) if path.startswith(prefix)]
     if prefix and not below:
@@ -204,7 +196,7 @@ def _tree(files: Mapping[str, bytes], folder: str, *, recursive: bool) -> _Answe
 
 
 @contextmanager
-def loopback_hub(token: str | None = None) -> Iterator[LoopbackHub]:
+def loopback_hub(token=None):
     """Runs a LoopbackHub on a free port of 127.0.0.1 in a thread of this process, until the block ends."""
     hub = LoopbackHub(token)
     with serving(hub.reply) as hub.endpoint:
