@@ -35,8 +35,8 @@ def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folde
         {"id": 9, "image": "grey/1.png", "candidate": "line one\nline two, with a comma", "references": ["x"]},
         {"id": 10, "image": "grey/2.png", "candidate": "word " * 200, "references": ["y"]},
     ]
-    scorer = PictureScorer()
-    got, summary = scored(rows, folder / "out.jsonl", scorer, weights={"bright": 3, "words": 1}, batch_size=5)
+    scorer, options = PictureScorer(), {"weights": {"bright": 3, "words": 1}, "batch_size": 5, "part_rows": 2}
+    got, summary = scored(rows, folder / "out.jsonl", scorer, **options)
     samples = [CaptionSample(row["candidate"], folder / row["image"], row["references"]) for row in rows]
     scores = PictureScorer().score(samples).scores
     assert [row.pop("reward") for row in got] == pytest.approx(scores @ [0.75, 0.25], rel=1e-12)
@@ -45,7 +45,7 @@ def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folde
         for row, (brightness, words) in zip(rows, scores, strict=True)
     ]
     assert (summary.rows, summary.scored, summary.truncated, summary.errors) == (4, 4, 1, {})
-    assert (summary.images_decoded, scorer.batch_sizes) == (3, [5])  # the first two rows share an image
+    assert (summary.images_decoded, scorer.batch_sizes) == (3, [5, 5])  # the first two rows share an image
     spread = summary.distributions["words"]
     assert (spread.mean, spread.std) == pytest.approx((scores[:, 1].mean(), np.std(scores[:, 1])))
     assert (spread.min, spread.max) == (scores[:, 1].min(), scores[:, 1].max())
