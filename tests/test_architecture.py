@@ -39,3 +39,10 @@ def test_the_drawing_of_the_house_has_every_package_in_the_layer_of_the_contract
     by_contract = [drawn[name] for name in sorted(contract, key=lambda name: (contract[name], drawn[name]))]
     assert by_contract == sorted(by_contract)
     assert {*drawn.values()} == set(range(7))
+
+
+def test_every_metric_is_in_the_contract_that_none_imports_another() -> None:
+    folders = {f"reward.metrics.{path.parent.name}" for path in (ROOT / "reward" / "metrics").glob("*/__init__.py")}
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition('type = "independence"')[2]
+    listed = set(re.findall(r'"(reward\.metrics\.\w+)"', text.partition("]")[0]))
+    assert listed == folders - {"reward.metrics.judge_metric"}  # on which the judged ones are built

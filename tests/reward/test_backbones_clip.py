@@ -6,16 +6,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import open_clip
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from torchvision import transforms
+from torchvision.transforms import functional
 
 from reward.backbones import load_clip
 from reward.backbones.clip import normalized
 from reward.errors import CheckpointError, ConfigError, ImageError
-from tests.reward.metrics.tiny_vela import clip_architecture, make_tokenizer
+from reward.images import Scaling
+from tests.reward.metrics.tiny_vela import clip_architecture
 from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.small_clip import small_clip
 from tests.toys.toy_clips import toy_clip
@@ -164,22 +170,6 @@ def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling: dict[
         assert torch.allclose(towers.encode_text(ids), towers.clip.encode_text(ids), atol=1e-6)
 
 
-def test_other_tokenizers_and_text_towers(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer()
-    tokenizer.save_pretrained(tmp_path)
-    model_cfg = clip_architecture()["model_cfg"]
-    model_cfg["custom_text"] = True
-    model_cfg["text_cfg"].update(hf_tokenizer_name="owner/tokenizer", no_causal_mask=True, pool_type="first")
-    clip = save_clip(tmp_path, model_cfg, open_clip.CustomTextCLIP)
-    towers = load_clip(tmp_path)
-    ids, cut = towers.tokenize(["The red <end> star.", "The red star. " * 20])
-    assert ids.shape == (2, 40)
-    assert cut == [False, True]
-    assert len(tokenizer) - 1 not in ids
-    with torch.inference_mode():
-        assert torch.allclose(towers.encode_text(ids), clip.encode_text(ids), atol=1e-6)
-
-
 @pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
 def test_the_activation_is_told_or_asked_for_and_never_guessed(activation: str, tmp_path: Path) -> None:
     """Weights of both activations have the same names, and with the wrong one every score is wrong."""
@@ -234,3 +224,28 @@ def test_a_vision_tower_of_another_repository_is_refused(
     with pytest.raises(CheckpointError, match=message):
         load_clip(path.parent)
     assert hub.requests == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    width=st.integers(1, 40),
+    height=st.integers(1, 40),
+    size=st.integers(1, 30),
+    crops=st.booleans(),
+    mean=st.tuples(*[st.floats(0, 1)] * 3),
+    std=st.tuples(*[st.floats(0.1, 1)] * 3),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_pixels_are_those_of_torchvision(
+    width: int, height: int, size: int, crops: bool, mean: tuple[float, ...], std: tuple[float, ...], seed: int
+) -> None:
+    values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    image = Image.fromarray(values)
+    mode = transforms.InterpolationMode.BICUBIC
+    steps = [transforms.Resize(size if crops else (size, size), mode), transforms.CenterCrop(size)]
+    scaled = transforms.Compose(steps)(image)
+    expected = functional.normalize(functional.to_tensor(scaled), list(mean), list(std))
+    found = normalized(torch.as_tensor(Scaling(size, crops)(image)), mean, std)
+    assert found.dtype == torch.float32
+    assert found.is_contiguous()
+    assert torch.equal(found, expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import open_clip
@@ -45,29 +46,16 @@ from tests.toys import toy_captioners, toy_judges
 from tests.toys.fake_cuda import FakeDevice
 from tests.toys.toy_clips import gemma_tokenizer
 
-QWEN_3B = {
-    "model_type": "qwen2",
-    "vocab_size": 151_936,
-    "hidden_size": 2048,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32_768,
-}
-QWEN_7B = {
-    **QWEN_3B,
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-}
+_HEADS_3B = {"num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
+QWEN_3B = {"vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 11_008, **_HEADS_3B}
+_HEADS_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28}
+QWEN_7B = {"vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, **_HEADS_7B}
+LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 # One token a word, about as many as the models' own tokenizers give.
 _WORDS = toy_captioners.tokenizer("<|im_start|>", "<|im_end|>")
 _WORDS.chat_template = CHAT_TEMPLATE
 _START, _END = _WORDS.bos_token_id, _WORDS.eos_token_id
+_words_of = partial(_WORDS.encode, add_special_tokens=False)
 _TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "pool_type": "eos", "eos_id": _END}
 _IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
 
@@ -92,7 +80,7 @@ def vela(
     prompts = PRESETS[preset]["model"]["text"].get("prompts")
     text = TextConfig(
         backbone=None,
-        architecture={**QWEN_3B, "num_hidden_layers": layers},
+        architecture={"model_type": "qwen2", **QWEN_3B, "num_hidden_layers": layers, "max_position_embeddings": 32_768},
         lora=LoraSettings() if lora else None,
         **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
@@ -132,13 +120,8 @@ def clip_towers(
     config = open_clip.get_model_config(name)
     # by default the text ends at the largest id, which the toy tokenizer's end is not
     config["text_cfg"] |= {"context_length": context_length, "pool_type": "eos", "eos_id": _END}
-    tokenizer = ClipTokenizer(
-        lambda text: _WORDS.encode(text, add_special_tokens=False),
-        start=_START,
-        end=_END,
-        pad=0,
-        context_length=context_length,
-    )
+    marks = {"start": _START, "end": _END, "pad": 0}
+    tokenizer = ClipTokenizer(_words_of, **marks, context_length=context_length)
     return device.build(lambda: OpenClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
 
 
@@ -154,15 +137,7 @@ def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> Tr
 
 def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
     """RoBERTa large, up to the layer that BERTScore compares."""
-    config = RobertaConfig(
-        vocab_size=50_265,
-        hidden_size=1024,
-        num_hidden_layers=24,
-        num_attention_heads=16,
-        intermediate_size=4096,
-        max_position_embeddings=514,
-        type_vocab_size=1,
-    )
+    config = RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
     tokenizer = toy_captioners.tokenizer()
     tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
     made = device.build(lambda: RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
@@ -172,23 +147,14 @@ def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
 def qwen_vl(size: str) -> Qwen2_5_VLConfig:
     """Qwen2.5-VL of "3B" or "7B"."""
     text = QWEN_3B if size == "3B" else QWEN_7B
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
+    vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
+    marks = {"vision_start": 151_652, "vision_end": 151_653, "image": 151_655, "video": 151_656}
     return Qwen2_5_VLConfig(
-        text_config={
-            **{name: value for name, value in text.items() if name != "model_type"},
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
-        },
-        vision_config={
-            "depth": 32,
-            "hidden_size": 1280,
-            "intermediate_size": 3420,
-            "num_heads": 16,
-            "out_hidden_size": text["hidden_size"],
-        },
+        text_config={**text, "max_position_embeddings": 32_768, "rope_parameters": rope},
+        vision_config={**vision, "out_hidden_size": text["hidden_size"]},
         tie_word_embeddings=size == "3B",
-        image_token_id=151_655,
-        video_token_id=151_656,
-        vision_start_token_id=151_652,
-        vision_end_token_id=151_653,
+        **{f"{name}_token_id": token for name, token in marks.items()},
     )
 
 
@@ -213,24 +179,10 @@ def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> 
         chat_template=toy_judges.TEMPLATE.replace("IMAGE", "<image>\n"),
     )
     special = {name: getattr(tokens, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    sizes = {"vocab_size": 32_064, "hidden_size": 5120, "intermediate_size": 13_824, "max_position_embeddings": 4096}
     config = LlavaConfig(
-        vision_config=CLIPVisionConfig(
-            hidden_size=1024,
-            intermediate_size=4096,
-            num_hidden_layers=24,
-            num_attention_heads=16,
-            image_size=336,
-            patch_size=14,
-        ),
-        text_config=LlamaConfig(
-            vocab_size=32_064,
-            hidden_size=5120,
-            intermediate_size=13_824,
-            num_hidden_layers=layers,
-            num_attention_heads=40,
-            max_position_embeddings=4096,
-            **special,
-        ),
+        vision_config=CLIPVisionConfig(image_size=336, patch_size=14, **LARGE),
+        text_config=LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=40, **special),
         image_token_index=tokens.convert_tokens_to_ids("<image>"),
     )
 

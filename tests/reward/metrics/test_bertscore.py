@@ -70,6 +70,8 @@ def test_bertscore_is_that_of_the_authors_package(kind: str, models: dict[str, P
     table = load_scorer("bertscore", models[kind], layer=2, device="cpu").score([*samples, long])
     assert table.scores[:3] == pytest.approx(np.array(PUBLISHED[kind]), abs=2e-5)
     assert table.truncated.tolist() == [False] * 3 + [True]
+    for dtype, expected in (("auto", torch.float32), ("bfloat16", torch.bfloat16)):
+        assert load_scorer("bertscore", models[kind], layer=2, dtype=dtype).model.dtype == expected  # type: ignore
 
 
 @pytest.mark.parametrize(

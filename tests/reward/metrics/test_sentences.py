@@ -49,7 +49,8 @@ class PickyScorer(LengthScorer):
         lengths = [float("nan") if "bad" in s.candidate else min(2.0, len(s.candidate.split())) for s in samples]
         errors = {row: "bad word" for row, length in enumerate(lengths) if np.isnan(length)}
         cut = np.array([len(sample.candidate.split()) > 2 for sample in samples], dtype=bool)
-        return ScoreTable(np.array(lengths).reshape(-1, 1), ("length",), errors, cut)
+        texts = {"why": [sample.candidate if cut[row] else None for row, sample in enumerate(samples)]}
+        return ScoreTable(np.array(lengths).reshape(-1, 1), ("length",), errors, cut, texts=texts)
 
 
 def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
@@ -63,6 +64,7 @@ def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
     assert table.scores[:, 0] == pytest.approx([2.0, 1.0, np.nan, 1.0], nan_ok=True)
     assert table.errors == {2: "bad word"}
     assert table.truncated.tolist() == [True, False, True, False]
+    assert table.texts["why"] == ["A red star shines.\nDr. Who waves!", None, "A bad one.", None]
 
 
 def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat() -> None:

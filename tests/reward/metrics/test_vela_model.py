@@ -68,22 +68,13 @@ def by_definition(model: VelaModel, sample: CaptionSample, aspect: str) -> float
         image = towers.encode_image(towers.preprocess(sample.image)[None])[0]
         caption = towers.clip.encode_text(towers.tokenize([sample.candidate])[0])[0]
         parts += [(image - caption).abs(), image * caption]
-    fused = torch.cat(parts) if model.config.fusion is None else by_attention(model.fusion, parts)
+    if model.config.fusion is None:
+        fused = torch.cat(parts)
+    else:  # each vector is a token, and what comes out is averaged
+        vectors = [project(part) for project, part in zip(model.fusion.inputs, parts, strict=True)]  # type: ignore
+        fused = model.fusion.encoder(torch.stack(vectors)[None])[0].mean(0)  # type: ignore
     row = ASPECTS.index(aspect)
     return float(torch.sigmoid(model.weight[row] @ fused + model.bias[row]))
-
-
-def by_attention(fusion: Any, parts: list[torch.Tensor]) -> torch.Tensor:
-    """One block of two heads: a token a vector, each attends to all, and the mean of what comes out."""
-    block = fusion.encoder.layers[0]
-    tokens = torch.stack([project(part) for project, part in zip(fusion.inputs, parts, strict=True)])
-    attention = block.self_attn
-    whole = block.norm1(tokens) @ attention.in_proj_weight.T + attention.in_proj_bias
-    heads = zip(*(part.chunk(2, dim=1) for part in whole.chunk(3, dim=1)), strict=True)
-    seen = [torch.softmax(q @ k.T / q.shape[1] ** 0.5, dim=1) @ v for q, k, v in heads]
-    tokens = tokens + attention.out_proj(torch.cat(seen, dim=1))
-    tokens = tokens + block.linear2(torch.nn.functional.gelu(block.linear1(block.norm2(tokens))))
-    return fusion.encoder.norm(tokens).mean(0)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -171,6 +171,9 @@ def test_siglip_of_timm_by_open_clip(tmp_path: Path) -> None:
     transform, tokenize = open_clip.create_model_from_pretrained(source)[1], open_clip.get_tokenizer(source)
     with torch.inference_mode():
         logits, _ = model.get_logits(torch.stack([transform(image) for image in IMAGES]), tokenize(CAPTIONS))
-    table = load_scorer("siglipscore", tmp_path, device="cpu").score(SAMPLES)
+    scorer: Any = load_scorer("siglipscore", tmp_path, device="cpu")
+    table = scorer.score(SAMPLES)
     assert table.scores[:, 0] == pytest.approx(torch.sigmoid(logits).flatten().numpy(), abs=1e-5)
     assert table.truncated.tolist() == [False, True, False, True] * 3
+    ids, _ = scorer.model.tokenize(["a <eos> b", "a b"])
+    assert (ids == 1).sum(1).tolist() == [1, 1]  # the end token alone, not the one that the caption writes

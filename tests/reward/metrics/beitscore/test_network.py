@@ -1,24 +1,34 @@
-"""The BEiT-3 encoder against the reference implementation's recorded outputs, and what training changes in it."""
+"""BEiT-3: its encoder beside the reference's recorded outputs, its scores, its two towers, what training changes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from PIL import Image
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
+from reward import CaptionSample
+from reward.backbones.clip import normalized
 from reward.backbones.fit import on_meta
+from reward.errors import CheckpointError
 from reward.metrics.beitscore import BeitScoreModel, load_beit3
 from reward.metrics.beitscore.config import PRESETS
+from reward.metrics.beitscore.retrieval import load_beit3_towers
+from reward.metrics.beitscore.scorer import BeitScoreScorer
+from reward.training.corruptions.retrieval import clip_embeddings
 from tests.contract import TOLERANCE
-from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model
+from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model, make_scorer, train_spm
+from tests.reward.metrics.tiny_vela import WORDS, picture
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 WEIGHTS = GOLDEN / "beit3_tiny_weights.safetensors"
+CAPTIONS = ["a red star", "a red star on a long green beach", "a ring"]
 
 
 def inputs(batch: int = 3, length: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,3 +102,63 @@ def test_layers_are_dropped_in_training_only() -> None:
         assert torch.allclose(without(*inputs()).logits, whole)
         model.train()
         assert not torch.equal(model(*inputs()).logits, model(*inputs()).logits)
+
+
+def test_scores_are_those_of_the_network() -> None:
+    scorer = make_scorer()
+    ids, padding, _ = scorer.tokenizer(WORDS)
+    pixels = scorer.model.preprocess(picture(0))[None].expand(len(WORDS), -1, -1, -1)
+    with torch.no_grad():
+        expected = scorer.model(pixels, ids, padding).scores.numpy()
+    found = scorer.score([CaptionSample(text, picture(0)) for text in WORDS]).scores[:, 0]
+    assert found == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_images_are_squeezed_to_the_square_and_normalised() -> None:
+    config = make_config(image_mean=(0.5, 0.25, 0.0), image_std=(0.5, 0.5, 1.0))
+    image = Image.new("RGB", (60, 20), "white")
+    image.paste("black", (30, 0, 60, 20))
+    pixels = normalized(make_model(config).preprocess(image)[None], config.image_mean, config.image_std)[0]
+    assert pixels.shape == (3, 32, 32)
+    assert pixels[:, 16, 2].tolist() == [1.0, 1.5, 1.0]
+    assert pixels[:, 16, -3].tolist() == [-1.0, -0.5, 0.0]
+    assert torch.equal(pixels[:, 0], pixels[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"text_positions": 20}, r"rows of up to 64, but the model has .* room for 18"),
+        ({"vocab_size": 50}, "but the model has 50 tokens"),
+    ],
+)
+def test_a_tokenizer_that_does_not_fit_is_refused(sizes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BeitScoreScorer(make_model(make_config(**sizes)), make_scorer().tokenizer)
+
+
+@pytest.fixture
+def spm(tmp_path: Path) -> Path:
+    (tmp_path / "beit3.spm").write_bytes(train_spm())
+    return tmp_path / "beit3.spm"
+
+
+def test_a_caption_and_an_image_are_embedded_alone(spm: Path, tmp_path: Path) -> None:
+    heads = {f"{name}_head.weight": torch.randn(32, 32) for name in ("vision", "language")}
+    save_file({**load_file(WEIGHTS), **heads}, tmp_path / "itc.safetensors", metadata={"heads": "4"})
+    towers = load_beit3_towers(tmp_path / "itc.safetensors", spm, device="cpu")
+    images = [Image.new("RGB", (32, 32), colour) for colour in ("red", "blue")]
+    texts, pictures = clip_embeddings(towers, CAPTIONS, images)
+    for row, caption in enumerate(CAPTIONS):  # padding changes nothing
+        np.testing.assert_allclose(clip_embeddings(towers, [caption])[0][0], texts[row], atol=1e-5)
+    ids, cut = towers.tokenize(["star " * 100])
+    assert (ids.shape[1] <= 64, cut) == (True, [True])
+    # the same states as in the encoder's own pass over an empty other stream
+    pixels = torch.stack([towers.preprocess(image) for image in images])
+    states = towers.beit3(pixels, torch.zeros(2, 0, dtype=torch.long))[0][:, 0]
+    np.testing.assert_allclose((states @ heads["vision_head.weight"].T).detach().numpy(), pictures, atol=1e-5)
+
+
+def test_a_checkpoint_without_heads_is_refused(spm: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no vision_head: give a checkpoint of BEiT-3 for retrieval"):
+        load_beit3_towers(WEIGHTS, spm)
