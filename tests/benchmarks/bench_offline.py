@@ -19,21 +19,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from rich.console import Console
 
 from reward import CaptionSample, load_scorer
 from reward.images import load_image
 from reward.scenes import make_dataset
 from reward.scoring.parts import rows_of
-from tests.benchmarks.measuring import DEVICE, make_table, synchronize, write_csv
+from tests.benchmarks.measuring import DEVICE, measure_seconds, show
 
 DRAWINGS = 200  # different ones, which come back in turns
+GROUP = 8  # captions of a picture
+BARE = 1000  # rows that the bare scorer is given
 MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
 COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ")
 
 
-def write_rows(file: Path, *, rows: int, group: int, size: tuple[int, int] = (640, 480)) -> None:
+def write_rows(file: Path, *, rows: int, group: int = GROUP, size: tuple[int, int] = (640, 480)) -> None:
     """A Parquet file whose rows hold encoded pictures, `group` captions of a picture one after another."""
     drawn: list[dict[str, Any]] = []
     for row in make_dataset(DRAWINGS, seed=1):
@@ -68,15 +68,14 @@ def memory(process: int) -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def run(metric: str, data: Path, output: Path, options: argparse.Namespace) -> tuple[float, float, list[float]]:
+def run(metric: str, data: Path, output: Path, device: str) -> tuple[float, float, list[float]]:
     """Scores a file in a process of its own.
 
     Returns:
         Seconds until the first part was there, rows a second after it, and MiB each second of that time.
     """
     parts, mebibytes, saved, began = output.with_name(output.name + ".partial"), list[float](), 0, time.perf_counter()
-    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", options.device, "--quiet", "--overwrite"]
-    words += ["--dtype", options.dtype] if options.dtype else []
+    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", device, "--quiet"]
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
         while process.poll() is None and not saved:
             time.sleep(0.005)
@@ -92,38 +91,23 @@ def run(metric: str, data: Path, output: Path, options: argparse.Namespace) -> t
     return first - began, (rows - saved) / (time.perf_counter() - first), mebibytes
 
 
-def compare(metric: str, folder: Path, options: argparse.Namespace) -> dict[str, str]:
-    """A row of the table; the metric may be `NAME=CHECKPOINT`."""
-    given, (metric, _, source) = metric, metric.partition("=")
+def compare(metric: str, folder: Path, device: str) -> list[str]:
+    """A row of the table."""
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
-    more = {"dtype": options.dtype} if options.dtype else {}
-    scorer = load_scorer(metric, source or "embedded", device=options.device, **more)
-    samples = samples_of(data, options.bare)
-
-    def bare() -> float:
-        began = time.perf_counter()
-        scorer.score(samples)
-        synchronize(options.device)
-        return len(samples) / (time.perf_counter() - began)
-
+    scorer, samples = load_scorer(metric, device=device), samples_of(data, BARE)
+    bare = {"bare": lambda: scorer.score(samples)}
     scores = scorer.score(samples).scores
-    first_rows, _, _ = run(given, folder / "first.parquet", folder / f"{metric}.first.parquet", options)
-    before = bare()
-    _, rate, mebibytes = run(given, data, output, options)
-    alone = (before + bare()) / 2
-    aspects = scorer.spec.aspects
-    written = np.array([pq.read_table(output).column(aspect)[: len(samples)] for aspect in aspects]).T
-    differ = np.abs(written - scores).max()
+    start, _, _ = run(metric, folder / "first.parquet", folder / f"{metric}.first.parquet", device)
+    [before] = measure_seconds(bare, 1, device)["bare"]
+    _, rate, mebibytes = run(metric, data, output, device)
+    [after] = measure_seconds(bare, 1, device)["bare"]
+    alone = len(samples) * (1 / before + 1 / after) / 2
+    table = pq.read_table(output)
+    written = np.array([table.column(aspect)[: len(samples)] for aspect in scorer.spec.aspects]).T
     places = (len(mebibytes) // 10, 9 * len(mebibytes) // 10, max(0, len(mebibytes) - 2))
-    figures = (
-        f"{options.rows}",
-        f"{rate:.1f}",
-        f"{100 * rate / alone:.1f}",
-        f"{first_rows:.1f}",
-        *(f"{mebibytes[place]:.0f}" for place in places),
-        f"{differ:.0e}",
-    )
-    return dict(zip(COLUMNS, (metric, *figures), strict=True))
+    held = [f"{mebibytes[place]:.0f}" for place in places]
+    rates = [f"{rate:.1f}", f"{100 * rate / alone:.1f}", f"{start:.1f}"]
+    return [metric, str(len(table)), *rates, *held, f"{np.abs(written - scores).max():.0e}"]
 
 
 def main() -> None:
@@ -131,25 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--metrics", nargs="+", default=["vela", "beitscore", "clipscore"])
-    parser.add_argument("--dtype", help="as of capreward score")
     parser.add_argument("--rows", type=int, default=4000)
-    parser.add_argument("--group", type=int, default=8, help="captions of a picture")
-    parser.add_argument("--bare", type=int, default=1000, help="rows that the bare scorer is given; at most 1000")
-    parser.add_argument("--size", type=int, nargs=2, default=[640, 480], help="width and height of the pictures")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
-    table = make_table(f"JPEG of {options.size[0]} x {options.size[1]}, {torch.get_num_threads()} threads", COLUMNS)
-    rows = []
     with tempfile.TemporaryDirectory() as name:
-        write_rows(Path(name) / "data.parquet", rows=options.rows, group=options.group, size=options.size)
-        write_rows(Path(name) / "first.parquet", rows=64, group=options.group, size=options.size)
-        for metric in options.metrics:
-            rows.append(compare(metric, Path(name), options))
-            print(*rows[-1].values(), sep=" | ", flush=True)
-            table.add_row(*rows[-1].values())
-    Console(width=130).print(table)
-    if options.csv:
-        write_csv(options.csv, table)
+        write_rows(Path(name) / "data.parquet", rows=options.rows)
+        write_rows(Path(name) / "first.parquet", rows=64)
+        rows = (compare(metric, Path(name), options.device) for metric in options.metrics)
+        show("JPEG of 640 x 480", COLUMNS, rows, options.csv)
 
 
 if __name__ == "__main__":

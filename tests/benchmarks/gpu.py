@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tests.benchmarks import gpu_scoring, gpu_training
 from tests.benchmarks.gpu_scoring import Row
 from tests.benchmarks.measuring import make_table, write_csv
 
+OUTPUT, PAGE = Path("runs/gpu"), Path("runs/gpu.md")
 # Each section with the seconds that it may take.
 SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
     "files": (gpu_scoring.files, 150),
@@ -39,71 +40,60 @@ SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
     "large_files": (gpu_scoring.large_files, 100),
     "libraries": (gpu_scoring.libraries, 50),
     "best_of_n": (gpu_training.best_of_n, 60),
-    "py_spy": (gpu_scoring.py_spy, 40),
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Runs the sections; exit code 1 if one did not end as it should, 2 without a card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="small networks on the CPU")
-    parser.add_argument(
-        "--only", nargs="+", choices=list(SECTIONS), metavar="SECTION", help=f"of {', '.join(SECTIONS)}"
-    )
-    parser.add_argument("--output", type=Path, default=Path("runs/gpu"), help="folder; default: %(default)s")
-    options = parser.parse_args(argv)
+    parser.add_argument("--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), metavar="SECTION")
+    options = parser.parse_args()
     if not options.small and not torch.cuda.is_available():
         print(f'torch {torch.__version__} finds no card: try the script by `make gpu GPU="--small"`', file=sys.stderr)
         return 2
-    options.output.mkdir(parents=True, exist_ok=True)
     card = "no card, --small" if options.small else torch.cuda.get_device_properties(0).name
-    page = options.output.with_suffix(".md")
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, TRL {trl.__version__}"
-    page.write_text(f"# capreward on {card}\n\n{versions}\n", encoding="utf-8")
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(f"# capreward on {card}\n\n{versions}\n", encoding="utf-8")
     signal.signal(signal.SIGALRM, _too_long)
-    failed = []
-    for name in options.only or SECTIONS:
-        begin, note = time.monotonic(), ""
-        section, limit = SECTIONS[name]
-        with tempfile.TemporaryDirectory() as folder:
-            rows: list[Row] = []
-            try:
-                signal.alarm(limit)
-                for row in section(options.small, Path(folder)):
-                    print(name, *(f"{key}: {value}" for key, value in row.items()), sep=" | ", flush=True)
-                    rows.append(row)
-                    write_csv(options.output / f"{name}.csv", _table(name, rows))
-            except Exception as error:  # the other sections go on, and the page says why this one did not
-                traceback.print_exc()
-                failed.append(name)
-                note = f"**{type(error).__name__}**: {str(error).partition(chr(10))[0]:.300}\n"
-            finally:
-                signal.alarm(0)
-        with page.open("a", encoding="utf-8") as file:
-            file.write(f"\n## {name}, {time.monotonic() - begin:.0f} s\n\n{_markdown(_table(name, rows))}\n{note}")
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-    print(f"-> {page}" + (f"; not as they should be: {', '.join(failed)}" if failed else ""))
+    failed = [name for name in options.only if not _run(name, small=options.small)]
+    print(f"-> {PAGE}" + (f"; not as they should be: {', '.join(failed)}" if failed else ""))
     return int(bool(failed))
+
+
+def _run(name: str, *, small: bool) -> bool:
+    """Runs a section and adds it to the page; tells whether it ended as it should."""
+    begin, rows, note = time.monotonic(), list[Row](), ""
+    section, limit = SECTIONS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            signal.alarm(limit)
+            for row in section(small, Path(folder)):
+                print(name, *(f"{key}: {value}" for key, value in row.items()), sep=" | ", flush=True)
+                rows.append(row)
+        except Exception as error:  # the other sections go on, and the page says why this one did not
+            traceback.print_exc()
+            note = f"**{type(error).__name__}**: {str(error).partition(chr(10))[0]:.300}\n"
+        finally:
+            signal.alarm(0)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [[str(row.get(column, "")) for column in columns] for row in rows]
+    table = make_table(name, columns)
+    for line in lines:
+        table.add_row(*line)
+    write_csv(OUTPUT / f"{name}.csv", table)
+    shown = "".join(f"| {' | '.join(line)} |\n" for line in (columns, ["---"] * len(columns), *lines))
+    with PAGE.open("a", encoding="utf-8") as file:
+        file.write(f"\n## {name}, {time.monotonic() - begin:.0f} s\n\n{shown}\n{note}")
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return not note
 
 
 def _too_long(*_: Any) -> None:
     raise TimeoutError("its time is up; the rows before are written")
-
-
-def _table(title: str, rows: Sequence[Row]) -> Any:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = make_table(title, columns)
-    for row in rows:
-        table.add_row(*(str(row.get(name, "")) for name in columns))
-    return table
-
-
-def _markdown(table: Any) -> str:
-    heads = [str(column.header) for column in table.columns]
-    rows = zip(*(column.cells for column in table.columns), strict=True)
-    return "".join(f"| {' | '.join(map(str, line))} |\n" for line in (heads, ["---"] * len(heads), *rows))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
-from os import getpid
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,13 +110,12 @@ def files(small: bool, folder: Path) -> Iterator[Row]:
 def large_files(small: bool, folder: Path) -> Iterator[Row]:
     """The same with pictures of a camera, in files of their own."""
     size, count = ((400, 300), 16) if small else ((4000, 3000), 128)
-    drawn, jpegs = list(make_dataset(8, seed=1)), []
-    for row in drawn:
-        file = BytesIO()
-        row["image"].convert("RGB").resize(size).save(file, "JPEG", quality=90)
-        jpegs.append(file.getvalue())
-    for number in range(count):  # each with bytes of its own at the end, which no decoder reads
-        (folder / f"{number}.jpg").write_bytes(jpegs[number % 8] + number.to_bytes(4, "big"))
+    drawn = [{**row, "image": row["image"].convert("RGB").resize(size)} for row in make_dataset(8, seed=1)]
+    for number in range(count):
+        file = folder / f"{number}.jpg"
+        drawn[number % 8]["image"].save(file, quality=90)
+        with file.open("ab") as end:
+            end.write(number.to_bytes(4, "big"))  # bytes of its own, which no decoder reads
     rows = [{"image": f"{row // 8}.jpg", "candidate": f"{drawn[row % 8]['cand']} {row}"} for row in range(8 * count)]
     write_lines(folder / "data.jsonl", rows)
     few = [CaptionSample(row["candidate"], load_image(folder / row["image"])) for row in rows[: 64 if small else 128]]
@@ -206,34 +200,3 @@ def _beside(name: str, scorer: Any, by_hand: Callable[[CaptionSample], float], r
     ours = fastest(lambda: scorer.score(rows))["seconds"]
     cells = {"metric": name, "captions/s": f"{len(rows) / ours:.1f}", "one by one": f"{len(rows) / theirs:.1f}"}
     return cells | {"times": f"{theirs / ours:.1f}", "largest difference": f"{difference:.1e}"}
-
-
-def py_spy(small: bool, folder: Path) -> Iterator[Row]:
-    """Where the process is while BEiTScore scores a file: functions by their share of samples, with py-spy."""
-    if shutil.which("py-spy") is None:
-        raise RuntimeError("py-spy is not installed")
-    scorer, data, found = scorers(small)["beitscore"](), folder / "data.parquet", folder / "stacks"
-    bench_offline.write_rows(data, rows=256 if small else 6144, group=8)
-    words = [
-        "py-spy",
-        "record",
-        "-p",
-        str(getpid()),
-        "-d",
-        "8",
-        "-f",
-        "raw",
-        "-o",
-        str(found),
-        "--threads",
-        "--nonblocking",
-    ]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL):
-        score_dataset(data, scorer, folder / "out.parquet", overwrite=True)
-    counts = Counter[str]()
-    for line in found.read_text(encoding="utf-8").splitlines():
-        stack, _, count = line.rpartition(" ")
-        calls = stack.split(";")
-        counts[f"{calls[0]} | {calls[-1]}"] += int(count)
-    for place, count in counts.most_common(25):
-        yield {"thread | function": place, "samples, %": f"{100 * count / counts.total():.1f}"}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from rich.table import Table
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -38,6 +39,17 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], file: Path | None) -> None:
+    """Prints rows as they come, and then as a table, which is also written to a CSV file if one is named."""
+    table = make_table(title, columns)
+    for row in rows:
+        print(*row, sep=" | ", flush=True)
+        table.add_row(*map(str, row))
+    Console(width=130).print(table)
+    if file is not None:
+        write_csv(file, table)
+
+
 def write_csv(file: Path, table: Table) -> None:
     """Writes what a table shows."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,8 +59,8 @@ def write_csv(file: Path, table: Table) -> None:
 
 
 def make_table(title: str, columns: Sequence[str]) -> Table:
-    """A table of numbers; a column without a title holds names."""
+    """A table of numbers."""
     table = Table(title=title)
     for column in columns:
-        table.add_column(column, justify="right" if column else "left")
+        table.add_column(column, justify="right")
     return table

@@ -12,6 +12,7 @@ import torch
 from reward import CaptionSample
 
 Scores = Callable[[], Any]
+BATCH = 32  # captions of a batch of theirs that has no default
 
 
 def ngrams(samples: Sequence[CaptionSample]) -> tuple[Callable[[], None], dict[str, Scores]]:
@@ -82,7 +83,7 @@ def clip_folder(folder: Path) -> Path:
     return folder
 
 
-def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample], *, batch: int) -> Scores:
+def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample]) -> Scores:
     """CLIPScore of torchmetrics, as it gives it for one image and one caption each; `folder` is of `clip_folder`."""
     from torchmetrics.functional.multimodal.clip_score import _clip_score_update
     from transformers import CLIPModel, CLIPProcessor
@@ -101,8 +102,8 @@ def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample], *, batch: 
 
     def score() -> np.ndarray:
         found = []
-        for start in range(0, len(samples), batch):
-            part = samples[start : start + batch]
+        for start in range(0, len(samples), BATCH):
+            part = samples[start : start + BATCH]
             pixels = [images[id(sample.image)] for sample in part]
             with torch.no_grad():
                 found.append(_clip_score_update(pixels, [sample.candidate for sample in part], model, processor)[0])
@@ -111,7 +112,7 @@ def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample], *, batch: 
     return score
 
 
-def padded_vela(scorer: Any, samples: Sequence[CaptionSample], *, batch: int) -> Scores:
+def padded_vela(scorer: Any, samples: Sequence[CaptionSample]) -> Scores:
     """A VELA in batches of whole prompts, padded, in the order of the data, as COMET's `predict` runs its models."""
     from reward.metrics.vela.training import VelaCollator
 
@@ -124,8 +125,8 @@ def padded_vela(scorer: Any, samples: Sequence[CaptionSample], *, batch: int) ->
 
     def score() -> np.ndarray:
         found = []
-        for start in range(0, len(rows), batch):
-            inputs = collate(rows[start : start + batch])
+        for start in range(0, len(rows), BATCH):
+            inputs = collate(rows[start : start + BATCH])
             inputs.pop("labels")
             with torch.inference_mode():
                 found.append(model(**inputs).scores.flatten())
