@@ -43,18 +43,16 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
 
 
 def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:
-    rows = EpochOrder(None, 50, 4, seed=1)
-    pairs = EpochOrder(list(range(10)), 10, 2, seed=0, draw=lambda seed: balanced_draw([0] * 9 + [1], seed), step=2)
-    for order, count in ((rows, 50), (pairs, 20)):
-        first = list(order)
-        assert len(first) == len(order) == count
-        order.epoch = 1
-        assert first != list(order)
-        order.epoch = 0
-        assert first == list(order)
-    assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
+    order = EpochOrder(list(range(10)), 10, 2, seed=0, draw=lambda seed: balanced_draw([0] * 9 + [1], seed), step=2)
+    first = list(order)
+    order.epoch = 1
+    assert list(order) != first
+    order.epoch = 0
+    assert list(order) == first
+    assert len(first) == len(order) == 20
     assert first.count(18) == 5  # the pair of the rare kind
-    assert list(EpochOrder(None, 50, 4, seed=2)) != list(rows)
+    assert all(right + 1 == wrong and right % 2 == 0 for right, wrong in zip(first[::2], first[1::2], strict=True))
+    assert list(EpochOrder(None, 50, 4, seed=2)) != list(EpochOrder(None, 50, 4, seed=1))
 
 
 def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
@@ -78,10 +76,9 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
     assert found == {"accuracy": np.mean(shares), "accuracy_count": shares[0], "accuracy_noun": shares[1], "auc": auc}
 
 
-def test_the_loss_is_in_float32_and_on_pairs_finite_where_a_score_is_exactly_1() -> None:
+def test_the_loss_on_pairs_is_finite_where_a_score_is_exactly_1() -> None:
     expected = (np.log1p(np.exp(-3.0)) + np.log1p(np.exp(-0.5)) + 200) / 3
     logits, labels = torch.tensor([-3.0, 0.5, 200.0]), torch.tensor([0.0, 1.0, 0.0])
     assert mean_loss("bce", logits, labels).item() == pytest.approx(expected, rel=1e-6)
-    assert mean_loss("l1", torch.tensor([0.5], dtype=torch.bfloat16), torch.tensor([0.1])).item() == pytest.approx(0.4)
     with pytest.raises(ValueError, match="shape"):
         mean_loss("mse", torch.zeros(2, 1), torch.zeros(2))

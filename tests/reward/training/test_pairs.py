@@ -63,13 +63,10 @@ def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
 
 
 def test_word_level_corruptions_are_made_on_demand_and_repeatably() -> None:
-    pairs, again = (table(pair_rows(), "shuffle", "repeat") for _ in range(2))
-    drawn = [pairs.draw(number, 1) for number in range(8)]
-    assert drawn == [again.draw(number, 1) for number in range(8)]
-    assert drawn != [pairs.draw(number, 2) for number in range(8)]
-    for number, pair in enumerate(drawn):
-        wrong, right = (Counter(text.lower().replace(".", "").split()) for text in (pair.incorrect, pair.correct))
-        assert (wrong == right) if pairs.kinds[number] == 0 else (wrong > right)
+    one, other = (table(pair_rows(), "shuffle", "repeat") for _ in range(2))
+    drawn = [one.draw(number, 1) for number in range(8)]
+    assert drawn == [other.draw(number, 1) for number in range(8)]
+    assert drawn != [one.draw(number, 2) for number in range(8)]
 
 
 def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None:
@@ -96,7 +93,6 @@ def test_what_is_left_out_is_told() -> None:
         ({"caption": None}, "'train' lacks the columns caption"),
         ({"category": None}, r"lacks the columns category \(of the column incorrect\)"),
         ({"caption": ["a", " ", "c", "d"]}, "row 1: candidate is empty"),
-        ({"incorrect": ["a", "b", "", "d"]}, "row 2: text of a negative must be a string"),
         ({"category": ["a", "b", "c", None]}, "row 3: category of a negative must be a string"),
         ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
     ],
@@ -106,26 +102,21 @@ def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -
         table(pair_rows(**columns))
 
 
-def test_parts_are_found_and_a_missing_one_is_named(tmp_path: Path) -> None:
-    DatasetDict({"train": pair_rows(), "val.pairs": pair_rows(2), "test": pair_rows(1)}).save_to_disk(tmp_path / "a")
-    parts = load_pairs(tmp_path / "a", categories=["count"])
-    assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 2}
-    DatasetDict({"train": pair_rows()}).save_to_disk(tmp_path / "b")
-    with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
-        load_pairs(tmp_path / "b")
-
-
 def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path: Path) -> None:
     one, other = pair_rows(2), pair_rows(3, incorrect=None, category=None, incorrect_action=[["A."], [], ["B.", "C."]])
-    for name, rows in (("one", one), ("other", other)):
-        DatasetDict({"train": rows, "val": rows}).save_to_disk(tmp_path / name)
-    pairs = load_pairs(tmp_path / "one", tmp_path / "other", categories=["count", "action"])["train"]
+    DatasetDict({"train": one, "val.pairs": one, "test": one}).save_to_disk(tmp_path / "one")
+    DatasetDict({"train": other}).save_to_disk(tmp_path / "other")
+    parts = load_pairs(tmp_path / "one", tmp_path / "other", categories=["count", "action"])
+    assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 4}
+    pairs = parts["train"]
     assert pairs.counts() == {"count": 2, "action": 2}
     stars = "There are {} red stars. A cat looks at them."
     assert captions(pairs)[1:6:2] == [stars.format(1), stars.format(2), "A."]
     assert load_image(pairs[6]["sample"].image).getpixel((0, 0)) == (80, 0, 90)
     with pytest.raises(DataError, match="pairs of the scenes are drawn anew each epoch"):
         load_pairs("scenes", tmp_path / "one")
+    with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
+        load_pairs(tmp_path / "other")
 
 
 def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> None:

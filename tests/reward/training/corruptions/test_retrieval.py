@@ -8,6 +8,7 @@ from reward.backbones import load_clip
 from reward.errors import DataError
 from reward.training.corruptions import retrieval
 from reward.training.corruptions.retrieval import clip_embeddings, retrieve_negatives
+from reward.training.corruptions.sampler import Negative
 from tests.toys.small_clip import small_clip
 
 COUNT = 200
@@ -59,13 +60,8 @@ def test_the_same_words_are_never_wrong_and_found_once(monkeypatch: pytest.Monke
     found = retrieve_negatives(captions, [1, 2, 3, 4, 5], vectors, vectors)
     names = [sorted(negative.text for negative in found[row]) for row in range(3)]
     assert names == [["A cat.", "A cow."], ["A cat.", "A cow."], ["A cow.", "A dog."]]
-
-
-def test_a_similarity_of_one_is_hard() -> None:
-    alike = [[0.1, 0.7], [0.1, 0.7]]
-    assert [negative.category for negative in retrieve_negatives(["a", "b"], [1, 2], alike, alike)[0]] == [
-        "retrieved_hard"
-    ]
+    alike = [[0.1, 0.7], [0.1, 0.7]]  # a similarity of one is within hard
+    assert retrieve_negatives(["a", "b"], [1, 2], alike, alike)[0] == [Negative("b", "retrieved_hard")]
 
 
 def test_clip_towers_embed_captions_and_images(tmp_path) -> None:

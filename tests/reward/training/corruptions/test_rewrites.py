@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from reward.errors import ConfigError, InvalidSampleError, JudgeError, OutputError
+from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
 from reward.training.corruptions.prompts import load_prompts
@@ -40,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "answers.sqlite"
 
 
-def test_a_judge_is_asked_for_each_category_and_its_rewrites_are_negatives(path: Path) -> None:
+def test_a_judge_is_asked_once_for_each_category_and_its_rewrites_are_negatives(path: Path) -> None:
     prompts, judge = load_prompts(), RecordingJudge(in_blue)
     found = rewrite_captions(["A red star.", "A ring."], judge, path, categories=["attribute", "noun"])
     assert found.negatives == [[Negative("A blue star.", "attribute"), Negative("A blue star.", "noun")], []]
@@ -49,15 +50,9 @@ def test_a_judge_is_asked_for_each_category_and_its_rewrites_are_negatives(path:
     for question, name in zip(judge.asked, ("attribute", "attribute", "noun", "noun"), strict=True):
         assert question.text.startswith(prompts.changes[name])
     assert set(prompts.changes) == {*CATEGORIES, "noun_attribute"}  # the paper's own has both in one
-
-
-def test_captions_and_categories_can_be_added(path: Path) -> None:
-    asked = []
-    for captions, categories in ((CAPTIONS, ["noun"]), ([*CAPTIONS, "A new red star."], ["noun", "count"])):
-        judge = RecordingJudge(in_blue)
-        rewrite_captions(captions, judge, path, categories=categories)
-        asked.append(len(judge.asked))
-    assert asked == [40, 1 + 41]
+    more = RecordingJudge(in_blue)
+    rewrite_captions(["A red star.", "A red box."], more, path, categories=["noun", "count"])
+    assert len(more.asked) == 1 + 2
 
 
 def test_answers_of_other_prompts_or_judge_are_refused(path: Path, tmp_path: Path) -> None:
@@ -99,27 +94,22 @@ def test_a_judge_that_fails_on_everything_stops_the_run(path: Path) -> None:
     assert not path.exists()
 
 
-def test_length_limit_grows_with_the_caption(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limits = []
-    judge = ScriptedJudge(lambda question: Answer("", truncated=True))
-    generate = judge.generate
-    monkeypatch.setattr(judge, "generate", lambda asked, **how: [limits.append(how), generate(asked, **how)][1])
+def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path: Path) -> None:
+    class Cut(ScriptedJudge):
+        def generate(self, questions: Any, **how: Any) -> Any:
+            limits.append(how["max_new_tokens"])
+            return [Answer("", truncated=True)] * len(questions)
+
+    limits: list[int] = []
     for caption in ("A star.", "star " * 500):
-        found = rewrite_captions([caption], judge, path, categories=["noun"])
+        found = rewrite_captions([caption], Cut(), path, categories=["noun"])
         assert found.counts["noun"] == {"cut": 1}
-    assert [how["max_new_tokens"] for how in limits] == [67, 1314]
+    assert limits == [67, 1314]
 
 
-@pytest.mark.parametrize(
-    ("captions", "categories", "error", "message"),
-    [
-        (["A star.", "half \ud83d"], None, InvalidSampleError, "candidate"),
-        (["A star."], ["nouns"], ConfigError, "unknown categories nouns; known: spatial"),
-    ],
-)
-def test_bad_captions_and_unknown_categories_are_named(path, captions, categories, error, message) -> None:
-    with pytest.raises(error, match=message):
-        rewrite_captions(captions, ScriptedJudge(in_blue), path, categories=categories)
+def test_an_unknown_category_is_named(path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown categories nouns; known: spatial"):
+        rewrite_captions(["A star."], ScriptedJudge(in_blue), path, categories=["nouns"])
 
 
 @given(st.text(min_size=1).filter(str.strip))
@@ -179,17 +169,10 @@ def test_answers_that_are_no_negatives(answer: str, reason: str) -> None:
     assert read_answer(CAPTION, answer) == (None, reason)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"request": "{change}"}, "{caption} exactly once"),
-        ({"changes": {}}, "changes"),
-        ({"changes": {"noun": None}}, "changes.noun"),
-    ],
-)
-def test_broken_prompt_files_are_refused(content: dict[str, object], message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_prompts(write_prompts(tmp_path / "mine.yaml", **content))
+@pytest.mark.parametrize("changes", [{}, {"noun": None}])
+def test_a_prompt_file_says_what_to_change(changes: dict[str, None], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="changes"):
+        load_prompts(write_prompts(tmp_path / "mine.yaml", changes=changes))
 
 
 # As text-only chat models have it: contents are strings, thinking can be switched off.
