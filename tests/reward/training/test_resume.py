@@ -33,8 +33,8 @@ pytestmark = pytest.mark.slow
 
 # Every source of chance at once: dropout, references left out and chosen, a schedule, and states between epochs.
 CHANCY = small_config(
-    **{"scenes_train": 6, "epochs": 2, "eval_steps": 2, "accumulation": 2, "batch_size": 3, "schedule": "linear"},
-    **{"reference_free_rate": 0.5, "max_references": 1},
+    **{"scenes_train": 6, "epochs": 2, "eval_steps": 1, "accumulation": 2, "batch_size": 3, "schedule": "linear"},
+    **{"warmup_ratio": 0.0, "reference_free_rate": 0.5, "max_references": 1},
     model={"text": {"architecture": {"attention_dropout": 0.3}}},
 )  # three steps an epoch
 STAGED = small_beitscore(
@@ -54,8 +54,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainingResult]
 @pytest.mark.parametrize(
     ("metric", "batches", "left"),
     [
-        pytest.param("vela", 9, "checkpoints/checkpoint-2", id="in the middle of an epoch"),
-        pytest.param("vela", 14, "checkpoints/checkpoint-4", id="in a later epoch"),
+        pytest.param("vela", 7, "checkpoints/checkpoint-2", id="in the middle of an epoch"),
+        pytest.param("vela", 10, "checkpoints/checkpoint-3", id="between epochs"),
         pytest.param("beitscore", 5, "stages/1a/checkpoints/checkpoint-2", id="in the middle of a stage"),
         pytest.param("beitscore", 9, "stages/2/training.json", id="in the last stage, before its first state"),
     ],
@@ -76,8 +76,8 @@ def test_a_killed_run_ends_as_an_unbroken_one(
     assert same_weights(whole[metric].folder, tmp_path)
     assert (resumed.figures, resumed.steps) == (whole[metric].figures, whole[metric].steps)
     assert not list(tmp_path.rglob("checkpoints"))
-    last = tmp_path / "stages" / "2" if resumed.stages else tmp_path
-    assert record(last)["resumed"] == left.startswith("checkpoints")
+    if metric == "vela":
+        assert record(tmp_path)["resumed"]
 
 
 def killed(*_: Any) -> None:
