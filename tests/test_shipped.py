@@ -1,37 +1,19 @@
-"""The checkpoints that ship with the package: what they are good for, and that their cards say how they were made."""
+"""The checkpoints that ship with the package, which are final: what they are good for."""
 
 import random
-import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
 
-import reward
 from integrations.demo.agreement import BASELINES, measure_agreement
 from integrations.demo.captioner import write_captions
 from integrations.trl import load_policy
-from reward import CaptionSample, load_scorer
+from reward import load_scorer
 from reward.decoding.captioners import EMBEDDED_PROMPT, EMBEDDED_SHORT_PROMPT
-from reward.scenes import ASPECTS, CATEGORIES, Oracle, describe, make_pair_dataset, render, sample_scene
+from reward.scenes import ASPECTS, CATEGORIES, Oracle, make_pair_dataset, render, sample_scene
 
 pytestmark = pytest.mark.slow
-
-ASSETS = Path(reward.__file__).parent / "assets"
-
-
-def test_assets_stay_small():
-    assert sum(path.stat().st_size for path in ASSETS.rglob("*") if path.is_file()) < 20e6
-
-
-@pytest.mark.parametrize("name", ["vela", "captioner", "beitscore"])
-def test_cards_are_complete(name):
-    card = (ASSETS / name / "README.md").read_text()
-    assert re.search(r"\d\.\d+ \[", card), "held-out figures with intervals"
-    assert re.search(r"\d+ (min|h)\b", card), "time"
-    assert "`examples/research/embedded` of commit 65181f8" in card
 
 
 def test_vela_agrees_with_raters_better_than_every_baseline():
@@ -58,27 +40,6 @@ def test_beitscore_sees_every_kind_of_error_in_the_picture_and_not_in_the_words(
     assert all(seen[np.array(rows["category"]) == category].mean() > 0.5 for category in CATEGORIES)
     assert seen.mean() > 0.8
     assert 0.4 < unseen.mean() < 0.6
-
-
-def test_beitscore_tells_whole_true_captions_apart_and_sees_a_lost_verb():
-    rng, whole, spoilt = random.Random("a lost verb"), [], []
-    while len(whole) < 30:
-        scene = sample_scene(rng)
-        text = describe(scene, rng).text
-        broken = re.sub(r" (is|are|holds|stands|lies) ", " ", text, count=1)
-        if broken != text:
-            whole.append(CaptionSample(text, render(scene)))
-            spoilt.append(CaptionSample(broken, render(scene)))
-    scorer = load_scorer("beitscore", device="cpu")
-    good, bad = scorer.score(whole).scores[:, 0], scorer.score(spoilt).scores[:, 0]
-    assert len(set(good.tolist())) == len(good), "GRPO learns nothing from captions that all score 1"
-    assert (bad < good).mean() > 0.8
-
-
-def test_the_captioner_has_the_key_names_that_every_transformers_5_reads():
-    tower = [key for key in load_file(ASSETS / "captioner" / "model.safetensors") if "vision" in key]
-    assert tower
-    assert all(key.startswith("vision_tower.vision_model.") for key in tower)
 
 
 ALWAYS = {"object", "count", "colour", "action"}

@@ -45,23 +45,15 @@ def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "longclip-L.pt"])
-def test_weights_changed_in_place_are_others(tmp_path, name):
+def test_weights_changed_in_place_are_others_and_a_card_is_nothing(tmp_path, name):
     file = tmp_path / name
     for source in (str(tmp_path), str(file), f"local-dir:{file}"):
         file.write_text("one")
         before = fingerprint_source(source)
+        (tmp_path / "README.md").write_text(f"a card of {source}")
         assert fingerprint_source(source) == before
         file.write_text("two")
         assert fingerprint_source(source) != before
-
-
-def test_a_copy_is_the_same_without_its_card_and_other_names_stand_for_themselves(tmp_path):
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        folder.mkdir()
-        (folder / "model.safetensors").write_text("weights")
-    (tmp_path / "b" / "README.md").write_text("a card")
-    assert fingerprint_source(tmp_path / "a") == fingerprint_source(str(tmp_path / "b"))
-    assert [fingerprint_source(name) for name in ("name/repo", "embedded")] == ["name/repo", "embedded"]
 
 
 @pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
