@@ -22,7 +22,7 @@ def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name:
         )
 
 
-def check_text(value: Any, what: str, *, blank: bool) -> None:
+def check_string(value: Any, what: str, *, blank: bool) -> None:
     """Refuses what is not text; `blank` says whether text without a visible character is allowed."""
     if not isinstance(value, str):
         raise DataError(f"{what} must be a text, got {type(value).__name__}: {value!r:.80}")

@@ -29,7 +29,7 @@ from reward.metrics.base import MetricSpec, Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 from reward.metrics.function_places import load_function, names_function
 from reward.metrics.options import check_options, split_options
-from reward.metrics.sentences import SUFFIX, SentenceMean, sentence_mean_spec
+from reward.metrics.sentence_mean import SUFFIX, SentenceMean, sentence_mean_spec
 from reward.remote import REMOTE
 
 COLUMN = "column:"  # prefix of a score column where a metric may be named
@@ -206,7 +206,7 @@ def metric_spec(name: str) -> MetricSpec:
     """Facts of a metric.
 
     Args:
-        name: one of `list_metrics()`, or one with `_avg` appended, see `reward.metrics.sentences.SentenceMean`.
+        name: one of `list_metrics()`, or one with `_avg` appended, see `reward.metrics.sentence_mean.SentenceMean`.
             Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
 
     Raises:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from integrations.ray_data.fragments import Fragment
-from integrations.ray_data.parts import Job, PartScorer
+from integrations.ray_data.parts import PartJob, PartScorer
 from reward.errors import ConfigError, WorkerError, first_line
 
 
 def records_of(
-    job: Job, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
+    job: PartJob, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
 ) -> Generator[dict[str, Any], None, None]:
     """The records of the fragments, in the order in which they are done; the arguments are those of `score_files`.
 

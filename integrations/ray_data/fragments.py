@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.stores import explained, explaining
 from reward.errors import DataError, MissingExtraError
-from reward.scoring.readers import is_address
+from reward.scoring.readers import is_remote_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,7 @@ def file_system(address: str) -> tuple[Any, str]:
     import fsspec
 
     try:
-        return fsspec.core.url_to_fs(address if is_address(address) else os.path.abspath(address))
+        return fsspec.core.url_to_fs(address if is_remote_path(address) else os.path.abspath(address))
     except ImportError as error:
         raise MissingExtraError(f"{address}: {error}") from error
     except ValueError as error:
@@ -122,7 +122,7 @@ def _find(address: str) -> Iterator[Fragment]:
         kind = next((KINDS[end] for end in KINDS if name.lower().endswith(end)), None)
         if kind and info.get("type") == "file" and not is_hidden:
             version = next((info[key] for key in ("ETag", "etag", "LastModified", "mtime") if info.get(key)), "")
-            place = system.unstrip_protocol(name) if is_address(address) else name
+            place = system.unstrip_protocol(name) if is_remote_path(address) else name
             yield Fragment(place, kind, int(info.get("size") or 0), str(version))
 
 

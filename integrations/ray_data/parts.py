@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
+class PartJob:
     """What all actors of a run are told.
 
     Args:
@@ -59,7 +59,7 @@ class PartScorer:
         job: see there.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: PartJob) -> None:
         self.job = job
         self.fatal: str | None = None
         try:

@@ -17,7 +17,7 @@ from integrations.ray_data.fragments import Fragment, file_system
 from integrations.ray_data.stores import explaining
 from reward.errors import DataError
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.readers import is_address
+from reward.scoring.readers import is_remote_path
 from reward.scoring.row_sources import JsonLinesSource, json_rows
 from reward.scoring.schemas import infer_schema
 from reward.scoring.sources import BadRow, Source
@@ -55,7 +55,7 @@ def _source(fragment: Fragment, folder: Path, kept: Sequence[str] | None) -> Sou
         raise DataError(
             f"{fragment.path} has {size} bytes, and had {fragment.size} when the run began; run the same again"
         )
-    is_remote = is_address(fragment.path)
+    is_remote = is_remote_path(fragment.path)
     if fragment.kind == "parquet":
         groups, there = range(fragment.first, fragment.last), system if is_remote else None
         return ParquetSource([path], name=fragment.path, folder=folder, groups=groups, system=there, kept=kept)

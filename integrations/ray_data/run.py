@@ -17,7 +17,7 @@ import reward
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_parquet
 from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.parts import Job
+from integrations.ray_data.parts import PartJob
 from integrations.ray_data.reading import sample_types
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
@@ -140,7 +140,7 @@ class _Work:
     """What is to be done: {part: fragment} of all, {part: record} of those that are there, and the input's types."""
 
     folder: OutputFolder
-    job: Job
+    job: PartJob
     types: pa.Schema
     fragments: dict[str, Fragment]
     records: dict[str, dict[str, Any]]
@@ -177,7 +177,7 @@ def _plan(
 
     schema = without_images(types.empty_table().select(kept)).schema
     facts = (types.names, schema, folder.address, name, run["source"])
-    job = Job(scoring, run["image_root"], *facts)
+    job = PartJob(scoring, run["image_root"], *facts)
     fragments = {fragment.part(name): fragment for fragment in files}
     sound = [part for part in fragments if part in there] if before is not None else []
     with ThreadPoolExecutor(THREADS) as pool:

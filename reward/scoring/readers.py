@@ -25,12 +25,12 @@ _HUB_NAME = re.compile(
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
 
-def is_address(path: str | os.PathLike[str]) -> bool:
+def is_remote_path(path: str | os.PathLike[str]) -> bool:
     """Whether a path is an address such as `https://...` or `s3://...`; `Path` leaves one slash of the two.
 
     Example:
-        >>> is_address("s3://bucket/x.jsonl"), is_address(Path("https://a.org/x")), is_address("photos/x.jsonl")
-        (True, True, False)
+        >>> is_remote_path("s3://bucket/x.jsonl"), is_remote_path("photos/x.jsonl")
+        (True, False)
     """
     return _ADDRESS.match(os.fsdecode(path)) is not None
 
@@ -84,7 +84,7 @@ def _open(data: Any, split: str | None) -> Source:
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
     path, hub = Path(data), _HUB_NAME.fullmatch(written(data))
-    if is_address(path) and not hub:
+    if is_remote_path(path) and not hub:
         raise DataError(
             f"{written(data)} is an address; nothing is fetched from there. Copy it to this disk: only `capreward "
             "score --engine ray` (score_files) reads addresses, with --workers 0 also without a cluster"

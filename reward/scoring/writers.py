@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.errors import OutputError
 from reward.fingerprints import hash_file
-from reward.scoring.readers import is_address, written
+from reward.scoring.readers import is_remote_path, written
 from reward.scoring.sources import BadRow, Source
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def check_output_name(path: Path, *suffixes: str) -> None:
 
 def refuse_address(path: Path) -> None:
     """Refuses an output such as `s3://bucket/x`, of which a path would make a folder `s3:`."""
-    if is_address(path):
+    if is_remote_path(path):
         raise OutputError(f"output {written(path)} is an address; nothing is sent there. Give a path on this disk")
 
 

@@ -40,7 +40,7 @@ class MetricTraining(Protocol):
         """A new network from the table `model` of a configuration; `texts` returns captions for a new tokenizer."""
         ...
 
-    def load_model(self, folder: Path, settings: Mapping[str, Any], *, precision: str) -> nn.Module:
+    def load_for_training(self, folder: Path, settings: Mapping[str, Any], *, precision: str) -> nn.Module:
         """The network of a checkpoint folder, to be trained on; what `settings` say of its architecture is ignored."""
         ...
 
@@ -164,7 +164,7 @@ def _make_network(training: MetricTraining, config: TrainingConfig, rows: Rows, 
     if start is None:
         model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
     else:
-        model = training.load_model(start, config.model, precision=config.precision)
+        model = training.load_for_training(start, config.model, precision=config.precision)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
     return model

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from reward.errors import DataError, InvalidSampleError
-from reward.json_files import check_same_images, check_text, read_json
+from reward.json_files import check_same_images, check_string, read_json
 from reward.judges.opinions import Winner
 from reward.samples import find_column, one_image
 from reward.scoring.readers import open_source
@@ -63,12 +63,12 @@ def check_battle(entry: Any, where: str) -> Battle:
     for name in ("img", "source1", "source2", "caption1", "caption2"):
         if name not in entry:
             raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
-        check_text(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
+        check_string(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
     if entry["source1"] == entry["source2"]:
         raise DataError(f"{where} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
     battle = dict(entry)
     if battle.get("ref") is not None:
-        check_text(battle["ref"], f"{where}: field 'ref'", blank=True)
+        check_string(battle["ref"], f"{where}: field 'ref'", blank=True)
     if not (battle.get("ref") or "").strip():
         battle.pop("ref", None)
     return battle
@@ -114,8 +114,8 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
             name = one_image(row.get(image))
         except InvalidSampleError as error:
             raise DataError(f"{path}: row {number}: {error}") from None
-        check_text(name, f"{path}: the image of row {number}", blank=False)
-        check_text(row.get(caption), f"{path}: the caption of {name!r}", blank=True)
+        check_string(name, f"{path}: the image of row {number}", blank=False)
+        check_string(row.get(caption), f"{path}: the caption of {name!r}", blank=True)
         if name in captions:
             raise DataError(f"{path}: {name!r} is there twice; which one is meant?")
         captions[name] = row[caption]

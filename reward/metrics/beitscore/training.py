@@ -237,7 +237,7 @@ def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfi
         raise ConfigError(f"model settings: config: {error}") from error
 
 
-def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
+def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     model, tokenizer = checkpoint.load_model(folder, device="cpu")
     model.beit3.gradient_checkpointing = bool(settings.get("gradient_checkpointing"))

@@ -63,7 +63,7 @@ def make_model(
     return _ready(VelaModel.from_config(config, tokenizer=tokenizer), settings, precision)
 
 
-def load_model(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
+def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
     return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
 

@@ -13,7 +13,7 @@ import pytest
 from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
 from reward.errors import CheckpointError, UnknownMetricError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.metrics.sentences import SentenceMean
+from reward.metrics.sentence_mean import SentenceMean
 from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
 
