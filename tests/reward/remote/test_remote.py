@@ -96,7 +96,12 @@ def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> N
     ("status", "body", "reason"),
     [
         (422, '{"error": "too many \\u001b[2Jpixels"}', "the service refuses"),
-        (200, '{"identity": "first", "samples": [{"scores": [[1]], "errors": [], "truncated": []}]}', "cannot be read"),
+        (200, '{"identity": "first", "samples": [{"scores": [[1, 5]], "errors": [], "truncated": []}]}', "be read"),
+        (
+            200,
+            '{"identity": "first", "samples": [{"scores": [[1]], "errors": [null], "truncated": [false]}]}',
+            "be read",
+        ),
     ],
 )
 def test_a_refusal_is_not_tried_again(service: FakeService, status: int, body: str, reason: str) -> None:
@@ -221,7 +226,7 @@ def test_the_metric_is_found_or_named(service: FakeService) -> None:
         load_scorer("vela", service.url)
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8123", "ftp://x", "http://user:word@x", "http://x?token=1", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1:8123", "ftp://x", "http://user@x", "http://x?token=1", ""])
 def test_addresses_that_cannot_be(url: str) -> None:
     with pytest.raises(ConfigError):
         RemoteScorer(url)
