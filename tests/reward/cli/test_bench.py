@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from reward.cli.terminal import print_table
 from reward.metaeval.published import Figure
 from tests.reward.cli.conftest import Run
-from tests.reward.metaeval.benchmarks.published_layouts import scores_of_fleur, write_layout
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.picture_scorer import PictureScorer
 
@@ -158,14 +157,6 @@ def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
     assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]
 
 
-def test_published_scores_are_a_column_of_files(run: Run, tmp_path: Path) -> None:
-    pascal = write_layout(tmp_path / "pascal", "pascal-50s")
-    (tmp_path / "HC.txt").write_text("\n".join(scores_of_fleur(number, 0.1, 0.9) for number in range(4)))
-    line = ("bench", "-b", f"pascal-50s={pascal}", "--resamples", 10, "--score-column")
-    assert row_names(run(*line, f"our score={tmp_path}/*.txt")[0]) == ["column:our score"]
-    assert f"there is no file {tmp_path}/no*.txt" in run(*line, f"our score={tmp_path}/no*.txt", code=2)[1]
-
-
 def test_published_figures_are_reproduced(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = ("formula", False, "polaris", "test", "overall")
     figures = [Figure(50.0, ("PAPER table 1",), "LEN", "length", *place, each) for each in ("tau-c", "tau-b")]
@@ -187,6 +178,7 @@ def test_published_figures_are_reproduced(run: Run, tmp_path: Path, monkeypatch:
         (("--download", "-b", "scenes"), "goes with --reproduce"),
         (("a.csv", "b.csv"), "one file of ratings at a time"),
         (("--benchmark", "scenes", "--rating-column", "anna"), "is for RATINGS of your own"),
+        (("--benchmark", "scenes", "--limit", 2, "-s", "a=absent*.txt"), "there is no file absent*.txt"),
     ],
 )
 def test_options_that_do_not_go_together_end_in_2(run: Run, line: tuple[Any, ...], message: str) -> None:

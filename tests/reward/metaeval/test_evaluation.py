@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.metaeval import average_precision, compare, evaluate, roc_auc
-from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
+from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from tests.reward.metaeval.small_benchmarks import CORRELATIONS, correlation, pairs, quadruples, rated
 
 
@@ -159,21 +159,6 @@ def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(
         assert (found.counts[name], found.ties[name] * len(own)) == (len(own), pytest.approx(right.count(0.5)))
 
 
-@pytest.mark.slow
-def test_intervals_cover_where_images_occur_in_any_mixture_of_categories() -> None:
-    rng = np.random.default_rng(0)
-    truth, covered = 0.7, {"mean": 0, "overall": 0}
-    for trial in range(30):
-        image, category = np.nonzero(rng.random((40, 6)) < 0.5)  # 64 mixtures: hardly two images have the same one
-        easy = rng.beta(1.4, 0.6, 40)  # an image is as easy in all its categories; 0.7 on average
-        right = rng.random(len(image)) < easy[image]
-        benchmark = pairs([0] * len(image), [f"kind {k}" for k in category], [str(k) for k in image])
-        found = evaluate(benchmark, np.stack([right, ~right], axis=1), resamples=80, seed=trial)
-        for name in covered:
-            covered[name] += found.estimates[name].low <= truth <= found.estimates[name].high
-    assert min(covered.values()) >= 25
-
-
 @pytest.mark.parametrize(
     ("ties", "value", "rule"),
     [("half", 0.5, "equal scores count half"), ("wrong", 0.25, "equal scores are wrong")],
@@ -211,8 +196,6 @@ def test_the_headline_is_what_papers_give_as_the_one_figure() -> None:
     found = evaluate(pairs([0] * 6, ["a"] * 4 + ["b"] * 2, headline="overall"), right, resamples=5)
     assert (found.headline, found.estimates["overall"].value) == ("overall", pytest.approx(4 / 6))
     assert found.estimates["mean"].value == 0.5
-    overall = {name for name in list_benchmarks() if benchmark_spec(name).headline == "overall"}
-    assert overall == {"nocaps-foil", "longcapvlcp"}
 
 
 def test_quadruples_have_three_columns() -> None:
@@ -232,7 +215,6 @@ def test_quadruples_have_three_columns() -> None:
         (rated([[1], [2]]), np.array([1, np.inf]), "hold 1 infinite numbers; use NaN for no score"),
         (rated([[1], [2]]), np.array([1, np.nan]), "1 captions of Made have a score and a rating of 'overall'"),
         (rated([{"mean": (1,), "b": (2,)}] * 2), np.ones(2), "no aspect may be named 'mean'"),
-        (pairs([None, None]), np.ones((2, 2)), "no pair of Made that counts"),
         (pairs([0, 1], ["mean", "b"]), np.ones((2, 2)), "no category may be named 'mean'"),
         (pairs([0, 1], ["a", "b"]), np.array([[1, 0], [1, np.nan]]), "no pair of the category 'b' of Made has both"),
         (quadruples(2), np.full((2, 4), np.nan), "no quadruple of Made has all four scores"),
@@ -263,14 +245,10 @@ def test_differences_are_those_of_the_same_resamples() -> None:
     assert found.headline == "mean"
 
 
-def test_a_metric_does_not_differ_from_itself_in_other_units_and_one_image_says_nothing() -> None:
-    rng = np.random.default_rng(0)
-    scores, ratings = rng.normal(size=40), rng.integers(1, 5, (40, 1)).tolist()
-    found = compare(rated(ratings), scores, np.exp(3 * scores), resamples=50)
-    assert vars(found.differences["overall"]) == {"value": 0, "low": 0, "high": 0}
-    assert found.p_values["overall"] == 1
-    one_image = compare(rated(ratings, ["one"] * 40), scores, -scores, resamples=9)
-    assert np.isnan(one_image.p_values["overall"])
+def test_a_metric_does_not_differ_from_itself_and_one_image_says_nothing() -> None:
+    scores, ratings = np.arange(9.0), [[n % 4] for n in range(9)]
+    assert compare(rated(ratings), scores, np.exp(scores), resamples=20).p_values["overall"] == 1
+    assert np.isnan(compare(rated(ratings, ["one"] * 9), scores, -scores, resamples=9).p_values["overall"])
 
 
 def test_of_two_metrics_items_count_that_both_have_scored() -> None:

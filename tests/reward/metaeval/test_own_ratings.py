@@ -40,7 +40,6 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
     [
         ({"human_score": RATINGS}, {}),
         ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
-        ({"anna": RATINGS, "ben": [*RATINGS[:7], None]}, {"rating_columns": ["anna", "ben"]}),
         ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
         ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from PIL import Image
 
 from reward import ScoreTable
 from reward.errors import DataError
+from reward.judges import ScriptedJudge
 from reward.metaeval import scoring
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.scoring import score_benchmark
+from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys import picture_scorer
 from tests.toys.picture_scorer import PictureScorer
@@ -167,3 +170,15 @@ def test_a_caption_without_a_finite_score_has_none(log: Path, tmp_path: Path) ->
     found = score_benchmark(benchmark, scorer)
     assert np.isnan(found.scores).all()
     assert (set(found.errors.values()), np.isnan(found.seconds)) == ({"the metric gave no finite score"}, True)
+
+
+def test_the_prompt_of_a_judged_metric_is_named_by_its_version_and_hash(tmp_path: Path) -> None:
+    benchmark, judge = (
+        load_benchmark("flickr8k-expert", write_rated(tmp_path, 1)),
+        ScriptedJudge(None, lambda _: {"4": 1}),
+    )
+    scorer = HarmonicScorer(judge, criteria=["correctness"])
+    changed = HarmonicScorer(judge, prompt={**scorer.prompt.to_json(), "version": "mine"})
+    own, other = (score_benchmark(benchmark, each).prompt for each in (scorer, changed))
+    assert re.fullmatch(r"harmonic-\d+ [0-9a-f]{16}", own)
+    assert (other[:5], other[-16:] == own[-16:]) == ("mine ", False)

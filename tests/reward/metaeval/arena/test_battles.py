@@ -37,9 +37,7 @@ BAD_FILES: dict[Any, list[tuple[str, Any, str]]] = {  # {reader: [(name of the f
         ("b.json", [], "holds no battles"),
         ("b.json", [ENTRY, {**ENTRY, "img": 3}], "battle 2: field 'img' must be a text, got int: 3"),
         ("b.json", [{"img": "1.jpg", "source1": "x", "source2": "y"}], "has no field 'caption1'; it has: img"),
-        ("b.json", [{**ENTRY, "source1": ""}], "battle 1: field 'source1' is empty"),
         ("b.json", [{**ENTRY, "source1": "y"}], "battle 1 is one of 'y' against itself"),
-        ("b.json", [{**ENTRY, "ref": 3}], "battle 1: field 'ref' must be a text"),
         ("b.jsonl", '{"img": "a.jpg"}\n', "has an object a line; battles are one JSON list"),
     ],
     read_captions: [
@@ -75,6 +73,7 @@ def test_every_two_models_meet_on_every_image_in_a_drawn_order() -> None:
     for battle in battles:
         number = battle["img"].removesuffix(".jpg")
         assert [battle[f"caption{n}"] for n in "12"] == [f"{battle[f'source{n}']} {number}" for n in "12"]
+    assert not any("ref" in battle for battle in battles)
     assert 20 < sum(battle["source1"] == "x" for battle in battles) < 60  # of 80
     turned = make_battles(dict(reversed(captions.items())), seed=1)
     shown = [sorted((b["img"], b["source1"], b["source2"]) for b in each) for each in (battles, turned)]
