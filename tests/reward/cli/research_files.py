@@ -31,7 +31,7 @@ from tests.toys.loopback_judge import LoopbackJudge
 from tests.toys.rating_judges import save_rating_judge
 from tests.toys.small_clip import small_clip
 
-_ORDERS = list(product(("1.png", "2.png", "3.png"), ("A dog runs.", "Two dogs.")))
+_ORDERS = list(product(("1.png", "2.png"), ("A dog runs.", "Two dogs.")))
 _TASKS: dict[str, dict[str, Any]] = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}
 _TASKS |= {task: {"question": "Who runs?"} for task in ("VQA", "VDU")}
 _RATED = [

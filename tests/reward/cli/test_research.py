@@ -55,15 +55,15 @@ class Row:
     options: list[str]
 
     def runs(self) -> list[list[str]]:
-        """The commands, which follow each other; then for each option the first with it, and the others.
+        """The commands, which follow each other; then the first with an option, and the others.
 
-        Presets are trained by the tests of the trainings; of an alternative one only the name is looked at.
+        Of "as table N with A, B" A runs. Other presets than the first are trained by the tests of the trainings.
         """
         if " as table " not in self.name:
             further = [option for option in self.options if not option.startswith("--preset")]
             return [self.commands, *([f"{self.commands[0]} {option}", *self.commands[1:]] for option in further)]
         kept = re.sub(r" --preset \S+", "", self.commands[0]) if "--preset" in self.options[0] else self.commands[0]
-        return [[f"{kept} {option}", *self.commands[1:]] for option in self.options]
+        return [[f"{kept} {self.options[0]}", *self.commands[1:]]]
 
 
 def options_of(text: str) -> list[str]:
@@ -123,7 +123,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "winoground": ("Winoground: group x 100", "text", "image"),
     "longcapvlcp": ("LongCapVLCP: accuracy x 100", "counting", "report: "),
     "genai-bench": ("GenAI-Bench: tau-c x 100",),
-    "score flickr8k.jsonl": ("scored 6 rows",),
+    "score flickr8k.jsonl": ("scored 4 rows",),
     "score foil.jsonl": ("scored 4 rows",),
     "score mmhe.jsonl": ("scored 12 rows",),
     "--output battles.json --one-order": ("judged 24 battles",),

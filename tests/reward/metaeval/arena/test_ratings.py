@@ -98,6 +98,7 @@ def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_on
     table = table_of("xy yz zy xz yz", people=[1.0, 1, 1, 1, 1])
     rows = rate_models(table, "people", resamples=200)["bradley-terry"]
     assert list(rows.index) == ["x", "y", "z"]
+    assert rows["win_rate"].to_dict() == {"x": 1, "y": 0.5, "z": 0.25}
     assert rows["rating"].tolist()[0] == math.inf
     assert math.isnan(rows["low"]["x"])
     assert rows["high"]["y"] == math.inf  # in some resamples it won everything
