@@ -96,7 +96,7 @@ def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> N
     ("status", "body", "reason"),
     [
         (422, '{"error": "too many \\u001b[2Jpixels"}', "the service refuses"),
-        (200, '{"identity": "first", "samples": [{"scores": [[1, 5]], "errors": [], "truncated": []}]}', "be read"),
+        (200, '{"identity":"first","samples": [{"scores": [[1, 5]], "errors": [], "truncated": []}]}', "be read"),
         (
             200,
             '{"identity": "first", "samples": [{"scores": [[1]], "errors": [null], "truncated": [false]}]}',
