@@ -92,7 +92,9 @@ def test_ctrl_c_keeps_what_was_answered(server: LoopbackJudge, tmp_path: Path) -
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         judge_at(server, cache=cache).answer_distribution(asked, ANSWERS)
-    time.sleep(0.3)  # what was on its way
+    for thread in threading.enumerate():
+        if thread.name == "judge":  # what is under way is finished
+            thread.join()
     answered = sum(server.served.values())
     assert 10 <= answered < 40
     judge = judge_at(server, cache=cache)
