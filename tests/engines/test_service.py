@@ -1,6 +1,7 @@
 """A reward service for long: 32 clients, a process killed each minute; memory stays, and no row is wrong or lost.
 
-CAPREWARD_SOAK_MINUTES (2) is how long, CAPREWARD_SOAK_RATE (8) how many calls a second.
+CAPREWARD_SOAK_MINUTES (2) is how long, CAPREWARD_SOAK_RATE (8) how many calls a second. The machine must be idle
+besides: where a process takes a minute to load its metric, a short run sees its memory grow.
 """
 
 from __future__ import annotations
