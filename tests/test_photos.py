@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from transformers import Qwen2_5_VLForConditionalGeneration
 
 from reward import load_scorer
-from reward.backbones.fit import on_meta
 from reward.cli.metrics import metrics
 from reward.errors import CapRewardError
 from reward.metrics.beitscore.scorer import BeitScoreScorer
@@ -34,10 +32,6 @@ SCORERS = {
 }
 
 
-def weights_of(network):
-    return sum(value.numel() for value in network.parameters())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SCORERS)
 def test_weights_and_work_of_a_metric_are_as_counted(source):
@@ -45,17 +39,8 @@ def test_weights_and_work_of_a_metric_are_as_counted(source):
     scorer = SCORERS[source](gpu)
     with gpu.run() as flops:
         assert not scorer.score(paper_sizes.captions_of_one_image(CAPTIONS)).errors
-    assert facts.weights == weights_of(scorer.model)
+    assert facts.weights == sum(value.numel() for value in scorer.model.parameters())
     assert facts.gflops == pytest.approx(flops() / CAPTIONS / 1e9, rel=0.005)
-
-
-@pytest.mark.slow
-def test_weights_of_judges_are_as_counted():
-    with on_meta():
-        qwen = Qwen2_5_VLForConditionalGeneration(paper_sizes.qwen_vl("7B"))
-    llava, _ = paper_sizes.judge_parts(FakeDevice(), torch.float16)
-    assert FACTS["Qwen/Qwen2.5-VL-7B-Instruct"][1].weights == weights_of(qwen)
-    assert FACTS["llava-hf/llava-1.5-13b-hf"][1].weights == weights_of(llava)
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))

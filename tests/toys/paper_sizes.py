@@ -17,7 +17,6 @@ from transformers import (
     LlavaForConditionalGeneration,
     LlavaProcessor,
     Qwen2_5_VLConfig,
-    Qwen3VLConfig,
     RobertaConfig,
     RobertaModel,
     SiglipConfig,
@@ -156,14 +155,6 @@ def qwen_vl(size: str) -> Qwen2_5_VLConfig:
         tie_word_embeddings=size == "3B",
         **{f"{name}_token_id": token for name, token in marks.items()},
     )
-
-
-def qwen3_vl_2b() -> Qwen3VLConfig:
-    heads = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}
-    text = {"hidden_size": 2048, "num_hidden_layers": 28, "intermediate_size": 6144, "vocab_size": 151_936, **heads}
-    patches = {"patch_size": 16, "num_position_embeddings": 2304, "deepstack_visual_indexes": [5, 11, 17]}
-    vision = {"depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "num_heads": 16, "out_hidden_size": 2048}
-    return Qwen3VLConfig(text_config=text, vision_config={**vision, **patches}, tie_word_embeddings=True)
 
 
 def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> tuple[Any, LlavaProcessor]:
