@@ -117,14 +117,12 @@ def test_files_beside_their_images_are_taken_together_with_other_sets(names: tup
     for part in ("train", "val"):  # `datasets` calls the split of val.jsonl "validation"
         write_lines(mine / f"{part}.jsonl", lines)
     DatasetDict({"train": rows()}).save_to_disk(other)
-
     parts = load_rows(ONE, [str(other), str(mine)], TrainingConfig())
     assert targets(parts["train"]) == [(0, score) for score in (0, 1 / 3, 2 / 3, 0, 0.5, 1)]
     assert len(parts["val"]) == 3
     sample = parts["train"][4]["sample"]
     assert (sample.candidate, sample.references) == ("A dog, 1.", ("Dog 1.",))
     assert sample.image == mine / "1.png"
-
     (mine / "1.png").unlink()
     with pytest.raises(DataError, match=r"split 'train of .*mine', row 1: image names '1\.png', and there is no "):
         load_rows(ONE, [str(other), str(mine)], TrainingConfig())
@@ -145,12 +143,6 @@ def test_what_cannot_be_trained_on_or_stopped_by_is_told(
     DatasetDict(splits).save_to_disk(tmp_path / "data")
     with pytest.raises(DataError, match=message):
         load_rows(spec, [str(tmp_path / "data")], TrainingConfig())
-
-
-def test_scenes_are_held_apart_and_cost_only_what_is_asked() -> None:
-    splits = load_tables("scenes", TrainingConfig(scenes_train=3, scenes_val=2, scenes_test=0))
-    assert {name: len(split.rows) for name, split in splits.items()} == {"train": 3, "val": 2}
-    assert not set(splits["train"].rows["scene"]) & set(splits["val"].rows["scene"])
 
 
 def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -15,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
 from reward.scenes.pairs import CATEGORIES
-from reward.training.corruptions.prompts import load_prompts
+from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
 from tests.toys.toy_judges import RecordingJudge, byte_tokenizer
@@ -29,11 +28,10 @@ def in_blue(question: Question) -> str:
     return question.text.strip().splitlines()[-1].replace("red", "blue")
 
 
-def write_prompts(path: Path, **changed: object) -> Path:
-    ours = load_prompts()
-    values = {"version": 1, "system": ours.system, "request": ours.request, "changes": dict(ours.changes)} | changed
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    return path
+def prompts_with(tmp_path: Path, changes: dict[str, Any]) -> RewritePrompts:
+    ours, file = load_prompts(), tmp_path / "mine.yaml"
+    file.write_text(json.dumps({"version": 1, "system": ours.system, "request": ours.request, "changes": changes}))
+    return load_prompts(file)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def test_answers_of_other_prompts_or_judge_are_refused(path: Path, tmp_path: Pat
     with pytest.raises(OutputError, match="judge was 'scripted', now 'other'"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue, name="other"), path)
     bold = {**load_prompts().changes, "noun": "Replace a noun. Be bold."}
-    mine = load_prompts(write_prompts(tmp_path / "mine.yaml", changes=bold))
+    mine = prompts_with(tmp_path, bold)
     with pytest.raises(OutputError, match="prompts was"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, prompts=mine)
     judge = RecordingJudge(in_blue)
@@ -170,9 +168,9 @@ def test_answers_that_are_no_negatives(answer: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"noun": None}])
-def test_a_prompt_file_says_what_to_change(changes: dict[str, None], tmp_path: Path) -> None:
+def test_a_prompt_file_says_what_to_change(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="changes"):
-        load_prompts(write_prompts(tmp_path / "mine.yaml", changes=changes))
+        prompts_with(tmp_path, changes)
 
 
 # As text-only chat models have it: contents are strings, thinking can be switched off.
