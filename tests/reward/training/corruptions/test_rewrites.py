@@ -105,11 +105,6 @@ def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path: 
     assert limits == [67, 1314]
 
 
-def test_an_unknown_category_is_named(path: Path) -> None:
-    with pytest.raises(ConfigError, match="unknown categories nouns; known: spatial"):
-        rewrite_captions(["A star."], ScriptedJudge(in_blue), path, categories=["nouns"])
-
-
 @given(st.text(min_size=1).filter(str.strip))
 @settings(max_examples=100, deadline=None)
 def test_a_caption_cannot_break_out_of_its_place(caption: str) -> None:
