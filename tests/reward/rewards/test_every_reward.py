@@ -6,6 +6,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import math
 import pickle
 import threading
 from typing import Any
@@ -37,7 +38,9 @@ def top_mark(question: Question) -> dict[str, float]:
 
 
 def written(question: Question) -> Answer:
-    return Answer("0.85", ("0", ".", "8", "5"), ({"0": 0.0}, {".": 0.0}, {"8": 0.0}, {"5": 0.0}))
+    """0.85, where 0.80 was as likely."""
+    likely = ({"0": 0.0}, {".": 0.0}, {"8": 0.0}, {"5": math.log(0.5), "0": math.log(0.5)})
+    return Answer("0.85", ("0", ".", "8", "5"), likely)
 
 
 # each with its reward of "red star", and of a caption without a word
@@ -46,7 +49,8 @@ SEEING = {
     "aspect": (lambda: MetricReward(ToyScorer()).aspect("brev"), 0.5, 0.0),
     "asynchronous": (lambda: AsyncReward(MetricReward(ToyScorer())), 0.5, 0.0),
     "combined": (lambda: CombinedReward([MetricReward("length"), MetricReward(ToyScorer())]), 1.25, 0.0),
-    "fleur": (lambda: FleurReward(ScriptedJudge(written)), 0.85, 0.0),
+    "fleur": (lambda: FleurReward(ScriptedJudge(written)), 0.825, 0.0),
+    "fleur, as written": (lambda: FleurReward(ScriptedJudge(written), {"raw": 1}), 0.85, 0.0),
     "harmonic": (lambda: HarmonicReward(ScriptedJudge(distribution=top_mark)), 5.0, 1.0),
     "tournament": (lambda: TournamentReward(ScriptedJudge(distribution=top_mark)), 0.5, 0.0),
 }

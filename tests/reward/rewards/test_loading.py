@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 import reward as package
@@ -17,14 +18,19 @@ from reward import (
     BeitScoreReward,
     CaptionSample,
     CombinedReward,
+    FleurReward,
+    HarmonicReward,
     MetricReward,
     TournamentReward,
     VelaReward,
     load_scorer,
 )
-from reward.errors import CheckpointError, ConfigError, UnknownMetricError
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError, WeightsError
+from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.words.scorer import LengthScorer
 from reward.rewards.rating import rates_captions
+from tests.toys.toy_judges import RecordingJudge
+from tests.toys.trainer_call import call
 
 EMBEDDED = Path(package.__file__).parent / "assets" / "vela"
 IMAGE = Image.new("RGB", (4, 4))
@@ -61,6 +67,31 @@ def test_what_is_no_source_is_refused_when_the_reward_is_made(metric: str, sourc
     for named in (VelaReward, TournamentReward):
         with pytest.raises(CheckpointError, match="there is no folder"):
             named("no-such-folder")
+
+
+@pytest.mark.parametrize(
+    ("make", "judge", "options", "error", "message"),
+    [
+        (FleurReward, "absent/model", {"prompt": "absent.yaml"}, ConfigError, "cannot be read"),
+        (FleurReward, 3, {}, ConfigError, "a judge of reward.judges, got 3"),
+        (HarmonicReward, "absent/model", {"weights": {"taste": 1}}, WeightsError, "taste"),
+        (HarmonicReward, "absent/model", {"task": "documents"}, ConfigError, "is not given the questions"),
+    ],
+)
+def test_what_no_judge_could_be_asked_is_refused_when_the_reward_is_made(
+    make: Any, judge: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(judge, **options)
+
+
+def test_a_prompt_is_read_when_the_reward_is_made(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({**FleurPrompt.of().to_json(), "candidate": "It: {candidate}"}))
+    judge = RecordingJudge("no number")
+    reward = FleurReward(judge, prompt=tmp_path / "p.yaml")
+    (tmp_path / "p.yaml").unlink()
+    call(reward, ["A red dot."])
+    assert "It: > A red dot." in judge.asked[0].text
 
 
 @pytest.mark.usefixtures("here")
