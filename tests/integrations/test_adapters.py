@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from PIL import Image
 
 from integrations.ms_swift import CaptionORM
 from integrations.openrlhf import make_reward_func
-from integrations.verl import compute_score
+from integrations.verl import compute_score, find_image
 from reward import registry
 from reward.errors import InvalidSampleError
 from tests.toys.picture_scorer import SPEC, PictureScorer
@@ -143,3 +145,43 @@ def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_ha
     ]
     assert [sample.references for sample in scorer.samples] == [("The truth.",)] * 2 + [("Own.",)]
     assert inspect.iscoroutinefunction(compute_score)  # as verl looks for one
+
+
+class NaiveRewardManager:
+    """As much of verl's manager as ours builds on; verl is not installed here."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any) -> None:
+        self.compute_score = compute_score
+
+    async def run_single(self, data: Any) -> Any:
+        return await self.compute_score("a", "A star.", "The truth.", data.non_tensor_batch["extra_info"][0])
+
+
+class Batch:
+    """Rows of verl's `DataProto`."""
+
+    def __init__(self, **columns: list[Any]) -> None:
+        self.non_tensor_batch = columns
+
+    def __getitem__(self, rows: slice) -> Batch:
+        return Batch(**{name: values[rows] for name, values in self.non_tensor_batch.items()})
+
+
+def test_verls_manager_hands_over_the_images_of_the_prompt_unless_the_row_has_its_own(
+    photos: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = ModuleType("verl.experimental.reward_loop.reward_manager.naive")
+    parent.NaiveRewardManager = NaiveRewardManager  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, parent.__name__, parent)
+    monkeypatch.delitem(sys.modules, "integrations.verl.reward_manager", raising=False)
+    from integrations.verl.reward_manager import CaptionRewardManager
+
+    async def given(*arguments: Any) -> Any:
+        return find_image(arguments[-1])
+
+    config = SimpleNamespace(reward=SimpleNamespace(custom_reward_function=SimpleNamespace(path="file.py")))
+    manager = CaptionRewardManager(config, None, given)
+    prompt = [{"role": "user", "content": [{"type": "image", "image": photos["white"]}]}]
+    for info, image in (({"index": 1}, [photos["white"]]), ({"image": photos["grey"]}, photos["grey"])):
+        batch = Batch(raw_prompt=[None, prompt], extra_info=[None, info])
+        assert asyncio.run(manager.run_single(batch)) == image

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from integrations.demo import captioner, quality
-from integrations.demo.agreement import BASELINES, CEILING, LEARNED, measure_agreement
 from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, make_examples, mean_quality
-from integrations.demo.report import curve_plot, interval_plot, write_report
+from integrations.demo.report import write_report
 from integrations.hf_generate.best_of_n import RatedCandidates
-from reward import MetricReward, ScoreTable
+from reward import MetricReward, load_scorer
 from reward.decoding.selection import rate_candidates
-from reward.metaeval import Interval, kendall_tau
-from reward.metaeval.report import BEST
-from reward.metrics.vela import SPEC
-from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_dataset, make_error, render, sample_scene
+from reward.metaeval import Interval
+from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_error, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]
 
@@ -54,45 +49,6 @@ def test_false_and_missing_claims_are_counted():
     shown = replace(told, action=None, sign=Sign("STOP", 4))
     found = judge_captions([describe(told, random.Random(0)).text], [shown])
     assert [int(found[name][0]) for name in CLAIMS] == [1, 0, 0, 2]
-
-
-class Planted:
-    """Scores as planned for each caption and its references, for a metric with these aspects."""
-
-    def __init__(self, aspects, score):
-        self.spec, self.rate = SimpleNamespace(name="planted", aspects=aspects), score
-
-    def score(self, images, captions, references):
-        rows = [self.rate(text, known) for text, known in zip(captions, references, strict=True)]
-        return ScoreTable(np.array(rows, dtype=float), self.spec.aspects)
-
-
-@pytest.mark.slow
-def test_agreement_knows_the_truth_from_the_baselines_and_gives_a_single_score_for_every_aspect():
-    rows = make_dataset(40, 5)
-    truth = {row["cand"]: json.loads(row["truth"]) for row in rows}
-    asked = []
-
-    def single(text, known):
-        asked.append(len(known))
-        return [len(text.split())]
-
-    scorers = {
-        "vela": Planted(SPEC.aspects, lambda text, _: [truth[text][name] / 5 for name in ("desc", "rel", "flu")]),
-        "beitscore": Planted(("overall",), single),
-        "clipscore": Planted(("clipscore",), single),
-    }
-    found = measure_agreement(40, 5, scorers=scorers, resamples=50)
-    assert list(found["agreement"]) == [*LEARNED, *BASELINES, CEILING]
-    for mode in LEARNED[:2]:
-        assert found["agreement"][mode] == found["agreement"][CEILING]
-        assert found["differences"][mode]["length"]["mean"].low > 0
-        assert found["differences_from_rater"][mode]["mean"].value > 0
-    words = np.array([len(caption.split()) for caption in rows["cand"]])
-    assert found["agreement"]["length"]["rel"].value == pytest.approx(kendall_tau(words, np.array(rows["rel"])))
-    assert found["agreement"]["BEiTScore"] == found["agreement"]["length"]
-    assert sum(asked[:40]) == 0  # BEiTScore sees no references
-    assert set(found["against_two"]) == {"single rater", *LEARNED}
 
 
 class OracleReward:
@@ -130,24 +86,17 @@ def test_examples_name_what_is_false_and_count_what_is_missing():
     rng, scene = random.Random(0), sample_scene(random.Random(3))
     wrong = make_error(scene, "background", rng)
     systems = {"true": [describe(scene, rng).text], "false": [describe(wrong, rng).text], "empty": [""]}
-    even = Planted(("relevance",), lambda text, known: [0.25])
-    (example,) = make_examples([render(scene)], [()], [scene.to_json()], systems, {"Even": even})
+    scorers = {"Words": load_scorer("length")}
+    (example,) = make_examples([render(scene)], [()], [scene.to_json()], systems, scorers)
     true, false, empty = example["captions"]
-    assert (true["f1"], true["wrong"], true["missing"], true["scores"]) == (1.0, [], 0, {"Even": 0.25})
+    assert (true["f1"], true["wrong"], true["missing"], true["scores"]) == (
+        1.0,
+        [],
+        0,
+        {"Words": len(true["text"].split())},
+    )
     assert (false["wrong"], false["missing"]) == ([f"background {wrong.background}"], 1)
     assert (empty["text"], empty["recall"]) == ("(empty)", 0)
-
-
-def test_charts_show_their_rows_in_the_colours_of_the_page():
-    rows = {"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-0.05, -0.1, 0.0)}
-    intervals = interval_plot(rows, "F1 & more", {"low": BEST})
-    for shown in ("&lt;a&gt; &amp; b", "0.500", "F1 &amp; more", "var(--ours)", "var(--plain)"):
-        assert shown in intervals
-    curves = [curve_plot({"reward": [(step, step / 50) for step in range(1, end)]}) for end in (2, 50)]
-    assert all("reward" in plot for plot in curves)
-    for plot in (intervals, *curves):
-        assert plot.startswith("<svg")
-        assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a)", plot)
 
 
 CHOICE = ("greedy", "one sample", "best of 4 by VELA", "best of 4 by the oracle")

@@ -10,10 +10,6 @@ from PIL import Image
 from transformers import (
     Gemma3Config,
     Gemma3ForConditionalGeneration,
-    GitConfig,
-    GitForCausalLM,
-    Lfm2Config,
-    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen3_5ForCausalLM,
@@ -25,7 +21,7 @@ from tests.toys.toy_models import ENCODER, text_sizes
 
 IMAGES = [Image.new("RGB", (32, 32), "red"), Image.effect_noise((32, 32), 99).convert("RGB")]
 PIXELS = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-KINDS = ["llava", "qwen2_vl", "gemma3", "git", "blip", "vit_bert", "prefix", "lfm2", "qwen3_5"]
+KINDS = ["llava", "qwen2_vl", "gemma3", "blip", "vit_bert", "prefix", "qwen3_5"]
 
 
 def gemma3(tokens):
@@ -41,8 +37,6 @@ def decoder(kind, tokens):
     sizes = text_sizes(tokens, layers=2)
     if kind == "prefix":
         return LlamaForCausalLM(LlamaConfig(**sizes))
-    if kind == "lfm2":
-        return Lfm2ForCausalLM(Lfm2Config(**sizes, layer_types=["conv", "full_attention"], block_multiple_of=8))
     linear = {"linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8}
     linear |= {"linear_value_head_dim": 8, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
     return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **linear))
@@ -65,11 +59,6 @@ def captioner(kind):
         return model, tokens, {"pixel_values": PIXELS}, 1
     if kind == "blip":
         return toy_captioners.blip()[0], toy_captioners.tokenizer(), {"pixel_values": PIXELS}, 1
-    if kind == "git":
-        sizes = {**ENCODER, "vocab_size": len(tokens), "max_position_embeddings": 64}
-        vision = {**ENCODER, "image_size": 32, "patch_size": 16}
-        model = toy_captioners._ready(GitForCausalLM(GitConfig(**sizes, vision_config=vision)), tokens)
-        return model, tokens, {"pixel_values": PIXELS, "input_ids": torch.full((2, 1), tokens.bos_token_id)}, 1
     if kind == "gemma3":
         model = toy_captioners._ready(gemma3(tokens), tokens)
         texts = ["<image> " * 4 + "Describe it", "<image> " * 4 + "Describe"]

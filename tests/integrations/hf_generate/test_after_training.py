@@ -65,20 +65,6 @@ def test_best_of_n(trained, scenes):
     policy.train().gradient_checkpointing_enable()
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_the_caller_may_do_without_a_cache(trained, scenes, use_cache):
-    policy, caches = trained[0].model, []
-    layer = next(module for name, module in policy.named_modules() if name.endswith("language_model.layers.0"))
-    hook = layer.register_forward_pre_hook(
-        lambda _, args, kwargs: caches.append(kwargs["past_key_values"]), with_kwargs=True
-    )
-    try:
-        written(policy, trained[0], scenes[0]["image"], "length", max_new_tokens=9, use_cache=use_cache)
-    finally:
-        hook.remove()
-    assert {cache is not None for cache in caches} == {use_cache}
-
-
 def test_the_state_comes_back_after_an_error(trained, scenes):
     before = state_of(trained[0].model)
     with pytest.raises(ConfigError, match="raised ZeroDivisionError"):

@@ -69,23 +69,24 @@ def test_candidates_are_what_generate_writes_and_the_first_is_the_greedy_caption
         assert [captions[0] for captions in last.captions] == greedy
         assert all(len(set(captions)) > 2 for captions in last.captions)  # the others are sampled
     assert run(kind, 1, include_greedy=True)[1] == greedy
-    last = run(kind, 5)[2]
     _, sampled = generated(kind, do_sample=True, num_return_sequences=5)
-    assert [caption for captions in last.captions for caption in captions] == sampled
     assert len(set(sampled)) > 3
+    last = run(kind, 5)[2]
+    assert [caption for captions in last.captions for caption in captions] == sampled
 
 
-@pytest.mark.parametrize("kind", ["llava", "qwen2_vl", "gemma3", "lfm2"])
-def test_prompts_go_through_the_model_once(kind):
-    model, _, _, start = captioner(kind)
-    rows = []
-    hook = model.get_input_embeddings().register_forward_hook(lambda _, args, out: rows.append(out.shape[:2]))
-    try:
-        run(kind, 4)
-    finally:
-        hook.remove()
-    assert rows[0] == (2, start)
-    assert set(rows[1:]) == {(8, 1)}
+@pytest.mark.parametrize("kind", ["qwen2_vl", "vit_bert"])
+def test_the_caller_may_do_without_a_cache(kind):
+    assert run(kind, 5, use_cache=False)[2] == run(kind, 5)[2]
+
+
+def test_prompts_go_through_the_model_once():
+    model, _, _, start = captioner("llava")
+    shapes = []
+    hook = model.get_input_embeddings().register_forward_hook(lambda _, args, out: shapes.append(out.shape[:2]))
+    run("llava", 4)
+    hook.remove()
+    assert (shapes[0], set(shapes[1:])) == ((2, start), {(8, 1)})
 
 
 @pytest.mark.parametrize(
@@ -160,19 +161,6 @@ def test_processors_that_know_their_rows_get_more_rows():
     words = captioner("llava")[1].tokenizer.convert_tokens_to_ids(["red", "blue"])
     _, texts, _ = run("llava", 3, prefix_allowed_tokens_fn=lambda row, ids: [words[row]], repetition_penalty=1.3)
     assert texts == ["red red red red red red", "blue blue blue blue blue blue"]
-
-
-def test_captions_that_are_empty_or_cannot_be_scored_lose():
-    picky = Letters(lambda sample: -1.0 if "red" in sample.candidate else None)
-    _, texts, last = run("llava", 16, picky)
-    assert {"red" in caption for captions in last.captions for caption in captions} == {True, False}
-    assert all("red" in text for text in texts)
-
-    red, end = captioner("llava")[1].tokenizer.convert_tokens_to_ids(["red", "<eos>"])
-    terse = Letters(lambda sample: -float(len(sample.candidate)))
-    _, texts, last = run("llava", 16, terse, prefix_allowed_tokens_fn=lambda row, ids: [red, end])
-    assert any("" in captions for captions in last.captions)
-    assert texts == ["red", "red"]
 
 
 def test_where_nothing_was_scored_it_raises_but_not_where_nothing_was_written():
@@ -250,9 +238,7 @@ def test_what_is_not_possible_is_refused_before_sampling(options, message, monke
     ("options", "message"),
     [
         ({"n": 1.5}, "n must be at least 1 and a whole number, got 1.5"),
-        ({"n": True}, "n must be at least 1 and a whole number, got True"),
         ({"temperature": -1}, "temperature, of the choice, must be at least 0, got -1"),
-        ({"reward": None}, "reward must be a reward such as"),
         ({"processor": None}, "processor must be able to batch_decode"),
         ({"images": "a.png"}, "images must hold one item per prompt, got str"),
         ({"images": torch.zeros(3, 8, 8)}, "images must hold one item per prompt, got Tensor"),

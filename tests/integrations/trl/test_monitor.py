@@ -182,9 +182,6 @@ def captioned(completions, **_):
 def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         watched(tmp_path, **change)
-
-
-def test_what_is_no_trainer_of_rewards_is_refused():
     with pytest.raises(ConfigError, match="needs a GRPOTrainer"):
         RewardMonitor(object(), words)
 

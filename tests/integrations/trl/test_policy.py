@@ -62,7 +62,7 @@ def run_again(whole, folder, *callbacks):
     return trainer_in(folder, whole.folder / "base", whole.adapter, *callbacks)
 
 
-def test_a_resumed_training_equals_an_unbroken_one(whole, tmp_path):
+def test_a_resumed_training_equals_an_unbroken_one_and_its_policy_is_loaded_whole(whole, tmp_path):
     with pytest.raises(Stop):
         run_again(whole, tmp_path, StopAfter(3)).train()
     resumed = run_again(whole, tmp_path, ResumeWeights())
@@ -71,15 +71,12 @@ def test_a_resumed_training_equals_an_unbroken_one(whole, tmp_path):
     resumed.train(resume_from_checkpoint=last_checkpoint(tmp_path))
     assert curve(resumed) == curve(whole.trainer)
     assert len(curve(resumed)) == 4
-    assert_same(resumed.model.state_dict(), whole.trainer.model.state_dict())
-
-
-def test_a_policy_is_loaded_with_the_weights_of_its_checkpoint(whole):
-    model, processor = load_policy(whole.folder / "checkpoint-4")
-    assert isinstance(model, PeftModel) == (whole.adapter is not None)
-    assert any(parameter.requires_grad for parameter in model.parameters())
-    assert_same(model.state_dict(), whole.trainer.model.state_dict())
+    policy, processor = load_policy(tmp_path / "checkpoint-4")
+    assert isinstance(policy, PeftModel) == (whole.adapter is not None)
+    assert any(parameter.requires_grad for parameter in policy.parameters())
     assert type(processor) is type(whole.trainer.processing_class)
+    for model in (resumed.model, policy):
+        assert_same(model.state_dict(), whole.trainer.model.state_dict())
 
 
 def changed(folder, tmp_path, change):

@@ -16,7 +16,7 @@ from trl.trainer import kto_trainer
 
 from integrations.trl import make_preference_dataset
 from reward.decoding.preferences import PreferenceRules
-from reward.errors import DataError, InvalidSampleError
+from reward.errors import InvalidSampleError
 from tests.integrations.short_training import COLOURS, policy_in
 
 pytestmark = pytest.mark.slow
@@ -77,22 +77,14 @@ def test_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixt
     assert "1 captions left out: with a placeholder of a chat template" in caplog.text  # at which the trainer stops
 
 
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ("What is <image>?", "its image comes first"),
-        ("<image><image> What is it?", "shows 2 images"),
-        ("<|image_pad|> What is it?", "placeholder of a chat template"),
-    ],
-)
-def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset, asked: str, message: str) -> None:
+def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset) -> None:
     def pairs(text: str) -> Dataset:
         chat = [{"role": "user", "content": text}, {"role": "assistant", "content": "A star."}]
         return make_preference_dataset(rows.add_column("chat", [chat] * len(rows)), prompt_column="chat")
 
     assert pairs("<image>\nWhat is it?")[0]["prompt"] == [{"role": "user", "content": "What is it?"}]
-    with pytest.raises(InvalidSampleError, match=message):
-        pairs(asked)
+    with pytest.raises(InvalidSampleError, match="its image comes first"):
+        pairs("What is <image>?")
 
 
 def test_the_policy_sees_the_picture_that_was_scored(rows: Dataset) -> None:
@@ -101,8 +93,3 @@ def test_the_policy_sees_the_picture_that_was_scored(rows: Dataset) -> None:
     data = make_preference_dataset(Dataset.from_dict({**rows.remove_columns("image").to_dict(), "image": cells}))
     shown = [row["images"][0].convert("RGB").getpixel((0, 0)) for row in data]
     assert shown == [(117,) * 3, (255,) * 3, (255, 0, 0), (0, 128, 0)]
-
-
-def test_data_without_scores_are_refused(rows: Dataset) -> None:
-    with pytest.raises(DataError, match="no column 'rewards' of scores"):
-        make_preference_dataset(rows.remove_columns("rewards"))

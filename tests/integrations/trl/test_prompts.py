@@ -160,7 +160,6 @@ def test_a_format_is_taken_off_and_a_transform_is_refused():
     ("references", "feature", "expected"),
     [
         ([["A."], ["B."]], LargeList(Value("large_string")), [["A."], ["B."]]),
-        (["A.", "B."], Value("large_string"), [["A."], ["B."]]),
         (["['A.', 'B.']", "C."], Value("string"), [["A.", "B."], ["C."]]),
         ([float("nan"), None], Value("float64"), [None, None]),
         ([None, None], Value("null"), [None, None]),
