@@ -52,16 +52,16 @@ def read_csv(path: Path) -> TableSource:
         # Bytes that are not UTF-8 come as lone surrogates, by which a row is recognised.
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
         head = text.readline()
-        said = head[4:5] if head.startswith("sep=") else ""  # which Excel writes for itself
-        head = text.readline() if said else head
+        is_marked = head.startswith("sep=")  # by Excel, for itself
+        head = text.readline() if is_marked else head
         bare = re.sub(r'"[^"]*"', "", head)
-        separator = said if said in _SEPARATORS else max(_SEPARATORS, key=bare.count)
+        separator = max(_SEPARATORS, key=bare.count)
         first = next(csv.reader([head], delimiter=separator), None) or [""]
         has_header = not _NUMBER_OF_CAPTION.sub("", first[0]).lower().endswith(IMAGE_ENDINGS)
         is_spaced = has_header and f"{separator} " in bare  # "image, caption"
         quoting = csv.QUOTE_NONE if separator == "\t" and not has_header else csv.QUOTE_MINIMAL
         form: dict[str, Any] = {"delimiter": separator, "skipinitialspace": is_spaced, "quoting": quoting}
-        rows = _rows(path, csv.reader(chain([head], text), strict=True, **form), 1 if said else 0)
+        rows = _rows(path, csv.reader(chain([head], text), strict=True, **form), int(is_marked))
         names = _header(path, rows) if has_header else ["image", "caption"]
         if not has_header and len(first) != 2:
             raise DataError(f"{path} begins with data: put a line with the names of its columns in front")

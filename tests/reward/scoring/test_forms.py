@@ -221,14 +221,14 @@ def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
 def test_a_field_inside_a_column_is_named_with_a_dot(kind: str, tmp_path: Path) -> None:
-    rows = [{"out": {"texts": [text], "by": {"name": "x"}}} for text in CAPTIONS]
+    rows = [{"out": {"texts": texts, "by": {"name": "x"}}} for texts in ([CAPTIONS[0]], [CAPTIONS[1], "more"], [])]
     data = write_lines(tmp_path / "c.jsonl", rows) if kind == "jsonl" else tmp_path / f"c.{kind}"
     if kind == "parquet":
         pd.DataFrame(rows).to_parquet(data)
     elif kind == "csv":
         pd.DataFrame({"out": [json.dumps(row["out"]) for row in rows]}).to_csv(data, index=False)
     got, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out.texts.0")
-    assert [(row["out.texts.0"], row["length"]) for row in got] == list(zip(CAPTIONS, (3, 3, 2), strict=True))
+    assert [(row["out.texts.0"], row["length"]) for row in got] == [(CAPTIONS[0], 3), (CAPTIONS[1], 3), (None, None)]
     with pytest.raises(DataError, match=r"--candidate-column names 'none.text', which is no column"):
         scored(data, tmp_path / "none.jsonl", candidate_column="none.text")
 
