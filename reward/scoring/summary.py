@@ -82,8 +82,7 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        left_out = ("output", "rows_per_second", "out_of_domain", "sources", "cache")  # the last three of older files
-        known = {name: value for name, value in values.items() if name not in left_out}
+        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
         known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
         return cls(output=output, **known)
 

@@ -81,12 +81,14 @@ def parts(folder: Path) -> Path:
 
 
 def tar(folder: Path) -> Path:
+    members = {"README": b"of no row", ".hidden.txt": b"of no row"}
+    for name, caption in BOTH:
+        members |= {name: (folder / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
     with tarfile.open(folder / "c.tar", "w") as shard:
-        for name, caption in BOTH:
-            for ending, content in (("png", (folder / name).read_bytes()), ("caption", caption.encode())):
-                member = tarfile.TarInfo(f"{name[0]}.{ending}")
-                member.size = len(content)
-                shard.addfile(member, io.BytesIO(content))
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            shard.addfile(member, io.BytesIO(content))
     return folder / "c.tar"
 
 
