@@ -50,7 +50,8 @@ def test_a_pt_file_a_folder_and_a_hub_name(tmp_path: Path, hub: LoopbackHub) -> 
     file = tmp_path / "longclip-L.pt"
     torch.save(load_file(WEIGHTS), file)
     hub.add_repo("BeichenZhang/LongCLIP-L", {file.name: file})
-    assert [distance(load_clip(each)) < 1e-5 for each in (file, str(tmp_path), "BeichenZhang/LongCLIP-L")] == [True] * 3
+    for source in (file, str(tmp_path), "BeichenZhang/LongCLIP-L"):
+        assert distance(load_clip(source)) < 1e-5
 
 
 def test_one_or_two_position_tables(tmp_path: Path) -> None:

@@ -33,15 +33,8 @@ torch.ops.aten.pad_sequence.default.py_kernels.pop(torch._C.DispatchKey.Composit
 _SCALARS = {torch.Tensor.__int__: 1, torch.Tensor.__index__: 1, torch.Tensor.__float__: 1.0}
 # Functions that would start CUDA outside of the mode, to choose a kernel or to move a list of indices.
 _INITIALISING = {functional.scaled_dot_product_attention, torch.Tensor.__getitem__, torch.Tensor.__setitem__}
-_READS = {
-    torch.Tensor.item,
-    torch.Tensor.tolist,
-    torch.Tensor.numpy,
-    torch.Tensor.cpu,
-    torch.Tensor.nonzero,
-    torch.Tensor.__bool__,
-    *_SCALARS,
-}
+_AS_ARRAYS = {torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy}
+_READS = {*_AS_ARRAYS, torch.Tensor.cpu, torch.Tensor.nonzero, torch.Tensor.__bool__, *_SCALARS}
 
 
 class FakeDevice:
@@ -55,14 +48,6 @@ class FakeDevice:
         condition: the value of every condition that is read from the device. With False, `generate` would never end.
         reads: {file and function of the project, or else of the library: how often a value was read from the GPU}.
         bytes, peak: bytes of all tensors that are on the device, now and at most.
-
-    Example:
-        >>> gpu = FakeDevice()
-        >>> net = gpu.build(lambda: nn.Linear(10_000, 10_000), torch.bfloat16)
-        >>> with gpu.run() as flops:
-        ...     out = net(torch.zeros(8, 10_000, dtype=torch.bfloat16, device="cuda"))
-        >>> tuple(out.shape), out.dtype, flops() == 2 * 8 * 10_000**2, gpu.peak > 200_000_000
-        ((8, 10000), torch.bfloat16, True, True)
     """
 
     def __init__(self, name: str = "cuda") -> None:
@@ -212,4 +197,4 @@ def _value(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     dtype = next((each for each in (*args[1:], *kwargs.values()) if isinstance(each, torch.dtype)), tensor.dtype)
     with unset_fake_temporarily():
         ones = torch.ones(tensor.shape, dtype=dtype, device="cpu")
-        return func(ones) if func in (torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.numpy) else ones
+        return func(ones) if func in _AS_ARRAYS else ones

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from reward import CaptionSample, MetricReward, load_scorer
@@ -159,6 +160,15 @@ def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(
     long = [CaptionSample("a star " * count, None, ["a red star ."]) for count in (2, 40)]
     texts = load_scorer("crossencoder", folders["text_classes"], device="cpu")
     assert texts.score(long).truncated.tolist() == [False, True]
+
+
+def test_an_image_that_the_model_refuses_costs_no_other_row(folders: dict[str, Path]) -> None:
+    thin = CaptionSample("a star", Image.new("RGB", (1000, 2)))
+    scorer = load_scorer("crossencoder", folders["scores_layer"], device="cpu")
+    table = scorer.score([SAMPLES[0], thin, SAMPLES[3]])
+    assert table.scores[[0, 2]] == pytest.approx(scorer.score([SAMPLES[0], SAMPLES[3]]).scores)
+    assert list(table.errors) == [1]
+    assert "the model: absolute aspect ratio" in table.errors[1]
 
 
 class _Runs:

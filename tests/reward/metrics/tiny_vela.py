@@ -43,17 +43,9 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def language_architecture() -> dict[str, Any]:
-    return {
-        "model_type": "qwen2",
-        "vocab_size": len(make_tokenizer()),
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 4096,
-        "initializer_range": 0.2,
-    }
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 4096, "initializer_range": 0.2}
+    return {"model_type": "qwen2", "vocab_size": len(make_tokenizer()), **sizes, **heads}
 
 
 def clip_architecture() -> dict[str, Any]:
