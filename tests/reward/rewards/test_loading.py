@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -129,11 +128,7 @@ def test_load_reaches_every_part_of_a_combination() -> None:
     assert all(map(is_loaded, parts))
 
 
-def scaled(completions: Any, images: Any, scale: float = 2.0) -> list[float | None]:
-    return [scale * len(text) if given else None for text, given in zip(completions, images, strict=True)]
-
-
-def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: Any) -> list[float]:
+def needs_more(completions: Any, solution: Any, **kwargs: Any) -> list[float]:
     return [1.0] * len(completions)
 
 
@@ -143,10 +138,9 @@ def needs_more(completions: Any, solution: Any, completion_ids: Any, **kwargs: A
         ("length", [3.0, 1.0]),
         (load_scorer("length"), [3.0, 1.0]),
         (CombinedReward(["length"]), [3.0, 1.0]),
-        (functools.partial(scaled, scale=1.0), [10.0, None]),
     ],
 )
-def test_names_scorers_rewards_and_functions_rate_captions(reward: Any, expected: list[float | None]) -> None:
+def test_names_scorers_and_rewards_rate_captions(reward: Any, expected: list[float | None]) -> None:
     rating = rates_captions(reward)
     assert rating.rewards(SAMPLES) == expected
     assert (rating is reward) == isinstance(reward, CombinedReward)
@@ -170,7 +164,6 @@ def test_a_reward_function_gets_what_captions_have() -> None:
     [
         (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
         (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
-        (needs_more, ConfigError, "needs_more needs solution, completion_ids, and captions come with prompts, comp"),
         (CombinedReward(["length", needs_more]), ConfigError, "needs_more needs solution"),
         ("no such metric", UnknownMetricError, "no such metric"),
     ],
