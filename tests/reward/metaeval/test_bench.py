@@ -69,7 +69,13 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     ratings = [[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]]
     scores = [0.25, 0.6, 0.6, 0.55]  # away from the means by 0.0833, 0.1833, 0.0667 and 0.2833
     rows = [
-        {"references": [], "image": "1.png", "candidate": f"red {n}", "ratings": ratings[n], "near": scores[n]}
+        {
+            "references": [],
+            "image": "1.png",
+            "candidate": f"red {n}",
+            "ratings": {"length": ratings[n]},
+            "near": scores[n],
+        }
         for n in range(4)
     ]
     benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", rows))
@@ -80,12 +86,12 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     [figures] = in_json(table)
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
     assert counts.rows == (("column:near", "2 (50.0 %)", "2 (50.0 %)"), ("length", "-", "-"))
-    assert listed.rows[1] == ("column:near", "overall", "1.png", "0.83", "0.55", "red 3")
+    assert listed.rows[1] == ("column:near", "length", "1.png", "0.83", "0.55", "red 3")
 
-    rows = [{**row, "ratings": [4]} for row in rows]
+    rows = [{**row, "ratings": {"length": [4]}} for row in rows]
     other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
     [table] = run(other, metrics=[near], raters=True)
-    assert "row of a single rater is left out, because only one rating of overall is known" in said(table)
+    assert "row of a single rater is left out, because only one rating of length is known" in said(table)
     with pytest.raises(DataError, match=r"is rated .*; --threshold needs \[0, 1\]"):
         run(other, metrics=[near], threshold=0.5)
 

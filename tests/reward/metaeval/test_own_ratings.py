@@ -58,6 +58,7 @@ def test_aspects_and_further_cells_that_a_metric_needs_are_kept(tmp_path: Path) 
     aspects = [{"fluency": each, "relevance": [6 - each, 6 - each]} for each in RATINGS]
     path = written(tmp_path, "r.jsonl", ratings=aspects, rubric=[[f"It names {n} stars."] for n in WORDS])
     assert table_of(path).columns == ("fluency", "relevance", "mean")
+    assert load_ratings(path).rows["image_id"].nunique() == 4
     assert next(each.columns["rubric"] for each in load_ratings(path).samples() if each) == ["It names 3 stars."]
 
 
@@ -78,6 +79,10 @@ def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
     ("columns", "message"),
     [
         ({"rating": ["good", "poor"] * 4}, r'holds words.*--rating-map "good=NUMBER,poor=NUMBER"'),
+        (
+            {"caption_a": ["A."] * 8, "caption_b": ["B."] * 8, "winner": ["first", "second"] * 4},
+            r"column 'winner' .* not caption_a, caption_b or tie: .*above 0 where caption_a is better.*first=NUMBER",
+        ),
         ({}, r"none is named rating.* The columns are: image, caption.*--rating-column"),
     ],
 )
