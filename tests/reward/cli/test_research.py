@@ -12,14 +12,12 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from reward.registry import metric_spec
-from reward.training.loop import metric_training
 from tests.reward.cli import research_files
 from tests.reward.cli.conftest import Run
 from tests.toys.loopback_http import serving
@@ -45,33 +43,19 @@ def shown(text: str) -> set[tuple[str, int]]:
     return found
 
 
-@dataclass(frozen=True)
-class Row:
-    """A comment in a block of the page, which names tables or figures of a paper, and the commands below it."""
+class Row(NamedTuple):
+    """A comment in a block of the page, which names tables or figures, and commands that follow each other."""
 
     paper: str
     name: str
     commands: list[str]
-    options: list[str]
-
-    def runs(self) -> list[list[str]]:
-        """The commands, which follow each other; then the first with an option, and the others.
-
-        Of "as table N with A, B" A runs. Other presets than the first are trained by the tests of the trainings.
-        """
-        if " as table " not in self.name:
-            further = [option for option in self.options if not option.startswith("--preset")]
-            return [self.commands, *([f"{self.commands[0]} {option}", *self.commands[1:]] for option in further)]
-        kept = re.sub(r" --preset \S+", "", self.commands[0]) if "--preset" in self.options[0] else self.commands[0]
-        return [[f"{kept} {self.options[0]}", *self.commands[1:]]]
 
 
-def options_of(text: str) -> list[str]:
-    """Those of a comment: each begins with its name, or is another value of the option before it."""
-    options: list[str] = []
-    for part in re.split(", ", text[text.index("--") :]):
-        options.append(part if part.startswith("--") else f"{options[-1].split()[0]} {part}")
-    return options
+def varied(commands: list[str], comment: str) -> list[str]:
+    """The commands, the first of them with the first option that a comment names."""
+    option = re.findall("--[^,]+", comment)[0]
+    kept = re.sub(r" --preset \S+", "", commands[0]) if "--preset" in option else commands[0]
+    return [f"{kept} {option}", *commands[1:]]
 
 
 def read_rows() -> list[Row]:
@@ -81,12 +65,12 @@ def read_rows() -> list[Row]:
         for block in re.findall(r"^```bash\n(.*?)^```", section, re.MULTILINE | re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 if line.startswith("# or "):
-                    rows[-1].options.extend(options_of(line))
+                    rows.append(Row(paper, f"{rows[-1].name}, or", varied(rows[-1].commands, line)))
                 elif base := re.match(r"# .*: as (table \d+) with ", line):
                     first = next(row for row in rows if row.paper == paper and shown(base[1]) <= shown(row.name))
-                    rows.append(Row(paper, line, first.commands, options_of(line)))
+                    rows.append(Row(paper, line, varied(first.commands, line)))
                 elif line.startswith("# "):
-                    rows.append(Row(paper, line, [], []))
+                    rows.append(Row(paper, line, []))
                 else:
                     reads_what_is_judged = "=judged.jsonl" in line and not rows[-1].commands
                     rows[-1].commands.extend([*(rows[-2].commands[:1] if reads_what_is_judged else []), line])
@@ -94,11 +78,6 @@ def read_rows() -> list[Row]:
 
 
 ROWS = read_rows()
-RUNS = [
-    pytest.param(commands, id=f"{row.paper}, {row.name[2:]}, {number}")
-    for row in ROWS
-    for number, commands in enumerate(row.runs())
-]
 ASPECTS = ("descriptiveness", "relevance", "fluency")
 # What a command must print that holds the text on the left; each command holds one of them.
 PROMISES: dict[str, tuple[str, ...]] = {
@@ -195,7 +174,7 @@ def online(filled: LoopbackHub, models: Path, monkeypatch: pytest.MonkeyPatch) -
         yield f"{address}/v1"
 
 
-@pytest.mark.parametrize("commands", RUNS)
+@pytest.mark.parametrize("commands", [pytest.param(row.commands, id=f"{row.paper}, {row.name[2:]}") for row in ROWS])
 def test_each_command_does_what_its_row_promises(
     commands: list[str],
     models: Path,
@@ -221,8 +200,6 @@ def test_every_table_and_figure_has_a_command_or_a_reason() -> None:
     commands = {command for row in ROWS for command in row.commands}
     assert [command for command in commands if not any(key in command for key in PROMISES)] == []
     assert all(row.commands for row in ROWS)
-    presets = {option.split()[1] for row in ROWS for option in row.options if option.startswith("--preset")}
-    assert presets <= {*metric_training(metric_spec("vela")).PRESETS}
     for paper, (tables, figures) in PAPERS.items():
         [section] = re.findall(rf"^## {paper} .*?(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL)
         reasons = re.findall(r"^- (?:No results|Not possible): (.*?)(?=^- |\Z)", section, re.MULTILINE | re.DOTALL)
