@@ -11,6 +11,7 @@ from PIL import Image
 
 from reward.scoring import ScoringSummary, score_dataset
 from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.picture_scorer import PictureScorer
 
 GREYS = (10, 250, 100)
 
@@ -50,3 +51,17 @@ def scored(
     data = write_lines(output.with_name("data.jsonl"), data) if isinstance(data, list) else data
     summary = task(data, scorer, output, **options)
     return read_rows(output), summary
+
+
+class Stop(PictureScorer):
+    """Raises `error` at the n-th call."""
+
+    def __init__(self, calls: int, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.calls, self.error = calls, error or RuntimeError("out of memory")
+
+    def score(self, samples: Any, **options: Any) -> Any:
+        self.calls -= 1
+        if self.calls < 0:
+            raise self.error
+        return super().score(samples, **options)

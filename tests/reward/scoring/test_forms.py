@@ -19,7 +19,7 @@ import pytest
 from reward.errors import DataError
 from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
-from tests.reward.scoring.small_data import save_greys, scored
+from tests.reward.scoring.small_data import Stop, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
@@ -183,11 +183,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("number", "form"), [*enumerate(FORMS)])
-def test_every_form_gives_the_scores_of_plain_rows(number: int, form: str, folder: Path, tmp_path: Path) -> None:
+def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
+    number: int, form: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 1)
     data, options = FORMS[form](folder), OPTIONS.get(form, {})
     output = tmp_path / f"out.{('json', 'parquet', 'csv', 'tsv')[number % 4]}"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        score_dataset(data, Stop(1), output, part_rows=2, **options)
     summary = score_dataset(data, PictureScorer(), output, **options)
-    assert (summary.rows, summary.errors) == (3, {})
+    assert (summary.rows, summary.resumed_rows, summary.errors) == (3, 2, {})
     rows = records(output)
     assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
     said = [caption for _, caption in ONE_LINE] if form.startswith("Flickr") else CAPTIONS

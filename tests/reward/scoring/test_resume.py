@@ -9,8 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import datasets
-import pyarrow.parquet as pq
 import pytest
 
 from reward.errors import OutputError, WeightsError
@@ -19,23 +17,9 @@ from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted
 from reward.scoring.writers import write_rows
-from tests.reward.scoring.small_data import make_data, save_greys, scored
+from tests.reward.scoring.small_data import Stop, make_data, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
-
-
-class Stop(PictureScorer):
-    """Raises `error` at the n-th call."""
-
-    def __init__(self, calls: int, error: BaseException | None = None) -> None:
-        super().__init__()
-        self.calls, self.error = calls, error or RuntimeError("out of memory")
-
-    def score(self, samples: Any, **options: Any) -> Any:
-        self.calls -= 1
-        if self.calls < 0:
-            raise self.error
-        return super().score(samples, **options)
 
 
 def half_scored(data: Path, output: Path) -> None:
@@ -46,32 +30,6 @@ def half_scored(data: Path, output: Path) -> None:
 
 def part_sizes(output: Path) -> list[int]:
     return [len(rows_of(part.name)) for part in sorted(output.with_name(f"{output.name}.partial").glob("[0-9]*.gz"))]
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet", "folder", "jsonl"])
-def test_every_kind_of_input_goes_on_at_the_right_row(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 3)
-    captions = [f"c{number}" for number in range(20)]
-    data, table = tmp_path / f"data.{kind}", datasets.Dataset.from_dict({"id": list(range(20)), "caption": captions})
-    if kind == "csv":
-        table.to_csv(data)
-    elif kind == "parquet":
-        pq.write_table(table.data.table, data, row_group_size=4)
-    elif kind == "jsonl":  # whose captions are made of each row
-        write_lines(data, [{"id": n, "messages": [{"role": "assistant", "content": f"c{n}"}]} for n in range(20)])
-    else:
-        table.save_to_disk(str(data))
-    stopping, going_on = Stop(2), PictureScorer()
-    stopping.spec = going_on.spec = replace(PictureScorer.spec, needs_image=False)
-    monkeypatch.setattr("tests.toys.picture_scorer.load_image", lambda image: 0.0)
-    with pytest.raises(RuntimeError):
-        score_dataset(data, stopping, tmp_path / "out.jsonl", part_rows=3)
-    rows, summary = scored(data, tmp_path / "out.jsonl", going_on, part_rows=5)
-    assert summary.resumed_rows == 6
-    assert [sample.candidate for sample in going_on.samples] == captions[6:]
-    assert [(int(row["id"]), row["caption"], row["error"]) for row in rows] == [(n, f"c{n}", None) for n in range(20)]
 
 
 @pytest.mark.parametrize(
