@@ -36,7 +36,7 @@ def progress_bar(
     from tqdm.auto import tqdm
 
     form: dict[str, Any] = {"desc": doing, "total": total, "initial": done, "unit": " rows", "disable": not show}
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows a bar of its own
         form |= {"file": _Lines(), "mininterval": LOG_SECONDS, "miniters": 1, "ascii": True, "ncols": 100}
     with tqdm(**form) as bar:
         failed = 0
