@@ -54,9 +54,7 @@ def differences(name: str, was: Any, now: Any) -> list[str]:
     """In which plain values two settings of that name differ, in words."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         keys = dict.fromkeys([*was, *now])
-        return [
-            what for key in keys for what in differences(f"{name}.{key}".removeprefix("."), was.get(key), now.get(key))
-        ]
+        return [what for key in keys for what in differences(f"{name}.{key}", was.get(key), now.get(key))]
     return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
 
 

@@ -162,12 +162,8 @@ def train_stage(
 def _make_network(training: MetricTraining, config: TrainingConfig, rows: Rows, start: Path | None) -> nn.Module:
     """The network to train: a new one, or that of a checkpoint folder."""
     if start is None:
-        model = training.make_model(config.model, texts=rows.texts, precision=config.precision)
-    else:
-        model = training.load_for_training(start, config.model, precision=config.precision)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise ConfigError("model settings: every weight is frozen, so there is nothing to train")
-    return model
+        return training.make_model(config.model, texts=rows.texts, precision=config.precision)
+    return training.load_for_training(start, config.model, precision=config.precision)
 
 
 def finished(folder: Path) -> TrainingResult | None:
