@@ -64,15 +64,6 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
     assert parts["train"][1]["sample"].candidate.startswith("A blue dog")
 
 
-def test_wrong_captions_that_came_with_the_data_stay(run: Run, captions: Path) -> None:
-    rows = [{"image": "0.png", "caption": "A dog.", "incorrect": "A cat.", "category": "foil", "incorrect_count": "2."}]
-    file = write_lines(captions.with_name("foils.jsonl"), rows)
-    run("corrupt", file, "--words", "shuffle_words", "-o", captions.with_name("o.parquet"))
-    (row,) = pq.read_table(captions.with_name("o.parquet")).to_pylist()
-    assert (row["incorrect"], row["category"], row["incorrect_count"]) == ("A cat.", "foil", ["2."])
-    assert row["incorrect_shuffle_words"] == ["Dog a."]
-
-
 def in_green_at_the_end(caption: str) -> str:
     return "green".join(caption.rsplit("red", 1))
 

@@ -143,9 +143,3 @@ def test_of_the_pool_each_pair_comes_once_and_of_balanced_kinds_all_as_often() -
     pool, balanced = (list(make_order(pairs, config(sampling=name), place)) for name in ("pool", "balanced"))
     assert sorted(pool) == list(range(18))  # with both captions
     assert Counter(pairs.kinds[row // 2] for row in balanced) == dict.fromkeys(range(3), 6)
-
-
-def test_sorting_by_length_moves_pairs_whole() -> None:
-    rows = pair_rows(3, caption=["A long caption of a star.", "Star.", "A star."], incorrect=["x", "y", "z"])
-    ordered = table(rows, "count").sorted_by_length()
-    assert captions(ordered) == ["Star.", "y", "A star.", "z", "A long caption of a star.", "x"]

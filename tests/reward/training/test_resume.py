@@ -15,7 +15,7 @@ from datasets import DatasetDict
 
 from reward.errors import OutputError
 from reward.scenes import make_dataset
-from reward.training import evaluation, run
+from reward.training import evaluation
 from reward.training.loop import train
 from reward.training.run import TrainingResult
 from tests.reward.training.small_runs import (
@@ -80,20 +80,24 @@ def test_a_killed_run_ends_as_an_unbroken_one(
         assert record(tmp_path)["resumed"]
 
 
-def killed(*_: Any) -> None:
-    raise Killed
+@pytest.mark.parametrize("taus", [[0.5, 0.4], [0.5, 0.4, 0.3]], ids=["before its early stop", "after it"])
+def test_a_killed_run_keeps_what_is_used_of_its_patience(
+    taus: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = evaluation.agreement, list(taus)
 
+    def scripted(*args: Any) -> dict[str, float]:
+        if not left:
+            raise Killed
+        return {**real(*args), "tau_c": left.pop(0)}
 
-def test_a_run_killed_after_its_early_stop_stays_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = small_config(epochs=9, patience=1, eval_steps=4)
-    taus, real = iter([0.5, 0.4]), evaluation.agreement
-    with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "agreement", lambda *args: {**real(*args), "tau_c": next(taus)})
-        patch.setattr(run, "evaluate_parts", killed)
-        with pytest.raises(Killed):
-            train("vela", "scenes", tmp_path, config)
+    monkeypatch.setattr(evaluation, "agreement", scripted)
+    config = small_config(epochs=9, patience=2, eval_steps=4)
+    with pytest.raises(Killed):
+        train("vela", "scenes", tmp_path, config)
+    left += [0.3] * 9
     result = train("vela", "scenes", tmp_path, config, resume=True)
-    assert (result.steps, result.best_step) == (8, 4)  # in the middle of an epoch
+    assert (result.steps, result.best_step) == (12, 4)
 
 
 def test_a_run_from_a_checkpoint_resumes_from_its_own_state_and_with_that_checkpoint_alone(

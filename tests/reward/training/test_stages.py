@@ -15,15 +15,7 @@ from reward.errors import DataError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
 from reward.training.loop import train
-from tests.reward.training.small_runs import (
-    TWO,
-    pair_rows,
-    record,
-    same_weights,
-    small_beitscore,
-    small_data,
-    weights,
-)
+from tests.reward.training.small_runs import TWO, pair_rows, record, same_weights, small_beitscore, small_data, weights
 
 pytestmark = pytest.mark.slow
 

@@ -24,13 +24,14 @@ from tests.toys.small_clip import small_clip
 def test_a_kind_made_again_is_added_to_what_is_there(held: Any, kept: list[str], tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     row = {"image": "a.png", "caption": "A red star shines on the green grass.", "incorrect_shuffle_words": held}
-    source: Any = write_lines(tmp_path / "rows.jsonl", [row | {"incorrect_count": "Two stars."}])
+    row |= {"incorrect_count": "Two stars.", "incorrect": "A red ring.", "category": "foil"}
+    source: Any = write_lines(tmp_path / "rows.jsonl", [row])
     for name, new in (("first", 1), ("again", 0)):  # the same seed makes the same caption, which is there already
         made = make_corrupted(open_source(source), tmp_path / f"{name}.parquet", words=["shuffle_words"])
         [row] = pq.read_table(made.output).to_pylist()
         *before, last = row["incorrect_shuffle_words"]
         assert (before, "shines" in last) == (kept, True)
-        assert row["incorrect_count"] == ["Two stars."]
+        assert (row["incorrect_count"], row["incorrect"], row["category"]) == (["Two stars."], "A red ring.", "foil")
         assert made.counts == {"shuffle_words": new}
         source = made.output
 
