@@ -130,6 +130,13 @@ class Handle:
         self.connection = sys._getframe()
 
 
+def of_a_notebook(result):
+    """An object of a class that no file holds."""
+    names = {"__name__": "a_notebook"}
+    exec(f"class Mine:\n    def score(self):\n        return {result}", names)
+    return names["Mine"]()
+
+
 LONG = "x" * 300  # of which the text of a pattern shows the beginning
 
 
@@ -140,6 +147,7 @@ LONG = "x" * 300  # of which the text of a pattern shows the beginning
         ([re.compile(LONG + "a")], [re.compile(LONG + "b")]),
         ({"a": [1, [2]]}, {"a": [1, [3]]}),
         ({1, 2}, {1, 3}),
+        (of_a_notebook(1), of_a_notebook(2)),
         (lambda text: text, lambda text: text + "."),
     ],
 )
