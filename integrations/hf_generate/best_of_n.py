@@ -27,7 +27,7 @@ from integrations.hf_generate.private_names import (
 )
 from reward.backbones.language import evaluating
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
-from reward.decoding.selection import distinct_share, rate_candidates, shown_captions, soft_rank
+from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 from reward.samples import ImageLike, read_references
@@ -50,18 +50,11 @@ class RatedCandidates:
         captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
         rewards: B lists of what the choice was made by, None for empty captions and those that could not be scored.
         chosen: B lists of k indices into the lists above, best first.
-        thinking_cut: from how many captions reasoning was cut.
     """
 
     captions: list[list[str]]
     rewards: list[list[float | None]]
     chosen: list[list[int]]
-    thinking_cut: int = 0
-
-    @property
-    def distinct(self) -> float | None:
-        """The share of candidates that are no repetition of another of their image; None with one an image."""
-        return distinct_share(self.captions)
 
     @property
     def best(self) -> list[list[tuple[str, float | None]]]:
@@ -196,12 +189,12 @@ class BestOfN:
         written = up_to_end(sequences[:, input_ids.shape[1] :].tolist(), end_tokens(self.processor, config))
         decoded = self.processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
         texts = [[decoded[row].strip() for row in group] for group in groups]
-        captions, thinking_cut = shown_captions(texts, self.reward)
+        captions = shown_captions(texts, self.reward)
         nothing: list[list[float | None]] = [[None] * self.n for _ in captions]
-        self.last = RatedCandidates(captions, nothing, [[] for _ in captions], thinking_cut)
+        self.last = RatedCandidates(captions, nothing, [[] for _ in captions])
         rewards = rate_candidates(captions, own_images, own_references, self.reward)
         chosen = [self._order(group)[:k] for group in rewards]
-        self.last = RatedCandidates(captions, rewards, chosen, thinking_cut)
+        self.last = RatedCandidates(captions, rewards, chosen)
 
         rows = [group[i] for group, indices in zip(groups, chosen, strict=True) for i in indices]
         best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))

@@ -92,7 +92,7 @@ def rate_candidates(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
     rater = rates_captions(reward)
-    candidates, _ = shown_captions(candidates, rater)
+    candidates = shown_captions(candidates, rater)
     samples: list[CaptionSample] = []
     places: list[dict[str, int]] = []
     for captions, image, known in zip(candidates, images, references, strict=True):
@@ -119,23 +119,23 @@ def rate_candidates(
     ]
 
 
-def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> tuple[list[list[str]], int]:
-    """Candidates without their reasoning (`without_thinking`), and from how many some was cut, which is logged.
+def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
+    """Candidates without their reasoning (`without_thinking`); from how many some was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
 
     Example:
         >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
-        ([['A red star.', 'A star.']], 1)
+        [['A red star.', 'A star.']]
     """
     written = [list(captions) for captions in candidates]
     if not strips_thinking(reward):
-        return written, 0
+        return written
     shown = [[without_thinking(each) if isinstance(each, str) else each for each in captions] for captions in written]
     cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
     if cut:
         logger.info("reasoning (<think>) was cut from %d of %d candidates", cut, sum(map(len, shown)))
-    return shown, cut
+    return shown
 
 
 def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:

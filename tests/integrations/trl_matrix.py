@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import trl
 from datasets import Dataset, Image, List
+from transformers import PrinterCallback
 
 from integrations.trl import make_prompt_dataset
 from reward import VelaReward
@@ -98,6 +99,7 @@ def cell(name: str, use: str, folder: Path) -> str:
         eval_dataset=chat() if use == "evaluation" else None,
         processing_class=processor,
     )
+    trainer.remove_callback(PrinterCallback)
     before = [value.detach().clone() for value in model.parameters()]
     trainer.train()
     if not given:

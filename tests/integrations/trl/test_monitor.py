@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_a_planted_parting_warns_once_with_step_and_captions_and_may_stop(on_par
     assert warning.startswith("step 4: the optimised reward (reward, words) and truth have parted. Since step 2")
     assert warning.count("  image ") == 3
     assert "    step 4 (reward" in warning
+    assert re.search(r"the reward by -?\d+\.\d{3} \[.*\]\. Captions", warning)
     assert logged(trainer, "monitor/parted")[:5] == [0, 0, 0, 0, 1]
     assert logged(trainer, "monitor/fall")[1] == pytest.approx(0.5, abs=0.03)
     assert logged(trainer, "monitor/best_step")[4] == 2
