@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
-from reward.backbones.language import token_budget_batches
 from reward.backbones.states import CausalStates
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -91,17 +90,3 @@ def test_a_prefix_is_computed_once_and_so_is_a_suffix_for_all_branches(options: 
     decoder.register_forward_pre_hook(lambda _, __, given: sizes.append(given["input_ids"].numel()), with_kwargs=True)
     CausalStates(decoder).encode([(list(range(50)), [index, 1, 2]) for index in range(8)], **options)
     assert sizes == read
-
-
-@given(
-    lengths=st.lists(st.integers(0, 50), max_size=30),
-    budget=st.integers(1, 200),
-    max_items=st.none() | st.integers(1, 5),
-)
-def test_every_item_once_within_the_budget(lengths: list[int], budget: int, max_items: int | None) -> None:
-    batches = token_budget_batches(lengths, budget, max_items)
-    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
-    assert all(len(batch) <= (max_items or 30) for batch in batches)
-    assert all(len(batch) * lengths[batch[0]] <= budget or len(batch) == 1 for batch in batches)
-    ordered = [lengths[index] for batch in batches for index in batch]
-    assert ordered == sorted(ordered, reverse=True)

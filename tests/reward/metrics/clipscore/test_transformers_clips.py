@@ -21,7 +21,7 @@ from tests.contract import ScorerContract
 from tests.toys.small_clip import small_clip
 from tests.toys.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
 
-CAPTIONS = ["a red star", "two dogs, on the grass!", ".", "red star " * 45]
+CAPTIONS = ["A RED star", "two dogs, on the grass!", ".", "red star " * 45]
 LENGTHS = {"clip": 77, "clip of 248 tokens": 248, "siglip": 64, "siglip with gemma's tokens": 64, "chinese_clip": 52}
 IMAGES = [
     Image.fromarray(pixels) for pixels in np.random.default_rng(0).integers(0, 255, (3, 40, 50, 3), dtype=np.uint8)
@@ -38,7 +38,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def by_hand(folder: Path, texts: list[str], length: int) -> tuple[torch.Tensor, Any]:
     """Cosines (images, texts) as transformers' own pages compute them, with `AutoProcessor`; and the model."""
     model, processor = AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
-    if processor.tokenizer.init_kwargs.get("do_lower_case"):
+    if processor.tokenizer.init_kwargs.get("do_lower_case"):  # SigLIP 2, whose tokenizer forgets to
         texts = [text.lower() for text in texts]
     words = processor(text=texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
     with torch.inference_mode():
@@ -81,14 +81,6 @@ class TestSiglip(ScorerContract):
     @classmethod
     def scorer(cls, clips: dict[str, Path]) -> Scorer:
         return load_scorer("siglipscore", clips["siglip2 of any size"], device="cpu")
-
-
-def test_captions_are_lowered_where_the_checkpoint_asks_for_it(clips: dict[str, Path]) -> None:
-    """SigLIP 2 was trained on small letters; the Gemma tokenizer of its checkpoints leaves capitals as they are."""
-    samples = [CaptionSample(text, IMAGES[0]) for text in ("A RED Star", "a red star")]
-    first, second = load_scorer("siglipscore", clips["siglip with gemma's tokens"]).score(samples).scores[:, 0]
-    assert first == second
-    assert gemma_tokenizer()("A RED").input_ids != gemma_tokenizer()("a red").input_ids
 
 
 @pytest.mark.slow
