@@ -79,7 +79,7 @@ def test_the_page_of_scores_shows_everything(tmp_path: Path, run: Run) -> None:
     assert "is there already" in run(*line, code=1)[1]
 
 
-@pytest.mark.parametrize("form", ["rows", "ranked rows", "lists"])
+@pytest.mark.parametrize("form", ["rows", "lists"])
 def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> None:
     """Columns of their own names, two captions an image, in a folder with a blank in its name."""
     data, scored, output = save_greys(tmp_path / "my photos"), tmp_path / "scores.jsonl", tmp_path / "report.html"
@@ -88,8 +88,8 @@ def test_what_was_scored_is_found_again(form: str, tmp_path: Path, run: Run) -> 
     if form == "lists":
         rows = [{"pic": f"{place}.png", "said": said[place::3]} for place in range(3)]
     names = ["--image-column", "pic", "--candidate-column", "said"]
-    command, group = ("score", []) if form == "rows" else ("rerank", ["--group-column", "pic"] * (form != "lists"))
-    run(command, write_lines(data / "rows.jsonl", rows), "-m", "clipscore", "-o", scored, *names, *group)
+    command = "rerank" if form == "lists" else "score"
+    run(command, write_lines(data / "rows.jsonl", rows), "-m", "clipscore", "-o", scored, *names)
     _, told = run("report", scored, "-o", output)
     page = Page(output)
     by = "rewards" if form == "lists" else "reward"
