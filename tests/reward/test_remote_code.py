@@ -15,11 +15,13 @@ from integrations.trl import load_policy
 from reward import load_scorer
 from reward.backbones import load_clip
 from reward.errors import CheckpointError
+from reward.judges import LocalJudge
 from reward.metrics.vela.config import TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from tests.reward.metrics.tiny_vela import clip_architecture, language_architecture, make_tokenizer
 from tests.toys.toy_clips import toy_clip
+from tests.toys.toy_judges import llava
 
 ROOT = Path(reward.__file__).parents[1]
 CODE = """
@@ -86,6 +88,14 @@ def clip_of_transformers(folder):
     return folder
 
 
+def judge_with_processor(folder):
+    for part in llava():
+        part.save_pretrained(folder)
+    own = {"AutoProcessor": "planted.PlantedProcessor"}
+    write(folder / "processor_config.json", processor_class="PlantedProcessor", auto_map=own)
+    return folder
+
+
 def load_vela_on(folder, **options):
     return load_scorer("vela", vela_on(folder, folder.parent / "vela"), device="cpu", **options)
 
@@ -101,6 +111,7 @@ def load_clip_on(folder):
         (language_model, load_policy, "wants to run code of its own"),
         (language_model, load_clip_on, "wants to run code of its own"),
         (clip_with_tokenizer, load_clip, "contains custom code which must be executed"),
+        (judge_with_processor, LocalJudge.from_pretrained, "processor.* wants to run code of its own"),
         (clip_of_transformers, load_clip, None),
     ],
 )

@@ -1,9 +1,8 @@
-"""What holds of every question and every judge, of answers that are kept, and of code that lies in a judge's folder."""
+"""What holds of every question and every judge, of answers that are kept, and of a judge that loads late."""
 
 from __future__ import annotations
 
 import functools
-import json
 import pickle
 import sqlite3
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reward.errors import CapRewardError, InvalidSampleError
+from reward.errors import InvalidSampleError
 from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, ServerJudge
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import request_key
@@ -81,32 +80,6 @@ def test_an_answer_belongs_to_all_that_decides_it() -> None:
     others += [key(Question("good", temperature=1.0, seed=seed)) for seed in (1, 2)]
     assert len({key(), *others}) == 1 + len(others)
     assert key(Question("good", seed=1)) == key(), "nothing is sampled"
-
-
-# Code that lies in a judge's folder.
-CODE = """
-open({marker!r}, "w").close()
-from transformers import LlavaProcessor
-class Processor(LlavaProcessor):
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_code_of_a_checkpoint_runs_only_where_python_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for part in llava():
-        part.save_pretrained(tmp_path)
-    (tmp_path / "mine.py").write_text(CODE.format(marker=str(tmp_path / "ran")))
-    settings = json.loads((tmp_path / "processor_config.json").read_text())
-    settings |= {"processor_class": "UnheardOf", "auto_map": {"AutoProcessor": "mine.Processor"}}
-    (tmp_path / "processor_config.json").write_text(json.dumps(settings))
-    monkeypatch.setattr("builtins.input", lambda *_: "y")  # what transformers asks is answered with yes
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    with pytest.raises(CapRewardError):
-        LocalJudge.from_pretrained(tmp_path, device="cpu")
-    assert not (tmp_path / "ran").exists()
-    LocalJudge.from_pretrained(tmp_path, device="cpu", trust_remote_code=True)
-    assert (tmp_path / "ran").exists()
 
 
 def slow_load(loads: list[int]) -> Judge:
