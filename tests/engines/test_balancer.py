@@ -1,7 +1,5 @@
 """Two reward services behind nginx and behind HAProxy, with the configuration files of examples/balancer."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import os
@@ -11,9 +9,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -39,7 +35,7 @@ http {{
 """
 
 
-def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
+def until(condition, seconds=120.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it took too long"
@@ -47,16 +43,14 @@ def until(condition: Callable[[], Any], seconds: float = 120.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def services() -> Iterator[list[LoopbackService]]:
+def services():
     options, key = ("--metric", "unigram", "--devices", "cpu"), {"CAPREWARD_TOKEN": SERVICES}
     with loopback_service(*options, environment=key) as one, loopback_service(*options, environment=key) as other:
         yield [one, other]
 
 
 @pytest.fixture(scope="module", params=["nginx", "haproxy"])
-def balancer(
-    request: pytest.FixtureRequest, services: list[LoopbackService], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def balancer(request, services, tmp_path_factory):
     """The address of a balancer; SSL_CERT_FILE and CAPREWARD_TOKEN are set for its clients."""
     program = shutil.which(request.param, path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if program is None:
@@ -88,7 +82,7 @@ def balancer(
         process.wait(30)
 
 
-def status(url: str, path: str, key: str = CLIENTS) -> int:
+def status(url, path, key=CLIENTS):
     try:
         context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
         headers = {"Authorization": f"Bearer {key}"}
@@ -97,23 +91,21 @@ def status(url: str, path: str, key: str = CLIENTS) -> int:
         return 0
 
 
-def answered(service: LoopbackService) -> int:
+def answered(service):
     """How many requests for scores a service has answered since it started."""
     reply = http_library().get(f"{service.url}/metrics", headers={"Authorization": f"Bearer {SERVICES}"})
     found = re.search(r'requests_total\{path="/score",status="200"\} ([\d.]+)', reply.text)
     return int(float(found[1])) if found else 0
 
 
-def call(reward: RemoteReward, number: int) -> None:
+def call(reward, number):
     captions = [f"A red star number {number} shines.", "A red star."]
     found = reward(prompts=["Describe."] * 2, completions=captions, references=[REFERENCES] * 2)
     samples = [CaptionSample(caption, None, REFERENCES) for caption in captions]
     assert found == load_scorer("unigram").score(samples).column("f1").tolist()
 
 
-def test_requests_take_turns_and_need_the_balancer_s_key(
-    balancer: str, services: list[LoopbackService], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_take_turns_and_need_the_balancer_s_key(balancer, services, monkeypatch):
     before = [answered(service) for service in services]
     reward = RemoteReward(balancer, "unigram")
     for number in range(20):
@@ -126,7 +118,7 @@ def test_requests_take_turns_and_need_the_balancer_s_key(
         call(RemoteReward(balancer, "unigram", patience=1.0), 0)
 
 
-def test_large_bodies(balancer: str) -> None:
+def test_large_bodies(balancer):
     image = png(Image.frombytes("RGB", (2500, 2500), os.urandom(3 * 2500 * 2500)))
     sample = {
         "candidates": ["A star."],
@@ -146,10 +138,10 @@ def test_large_bodies(balancer: str) -> None:
     assert connection.getresponse().status == 413
 
 
-def test_services_that_end_and_come_back_cost_no_row(balancer: str, services: list[LoopbackService]) -> None:
+def test_services_that_end_and_come_back_cost_no_row(balancer, services):
     reward, stop = RemoteReward(balancer, "unigram"), threading.Event()
 
-    def client(number: int) -> None:
+    def client(number):
         while not stop.is_set():
             call(reward, number)
             time.sleep(0.05)

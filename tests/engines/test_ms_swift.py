@@ -3,15 +3,12 @@
 The captioner has learned drawings like these. Its captions get better in 20 steps all the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
@@ -48,7 +45,7 @@ register("unigram")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Drawings with captions, and the plugin."""
     folder = tmp_path_factory.mktemp("ms_swift")
     with (folder / "captions.jsonl").open("w") as file:
@@ -64,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Training:
     """`swift rlhf` in a process of its own, with the options of the docs but for those given."""
 
-    def __init__(self, folder: Path, output: str, **options: object) -> None:
+    def __init__(self, folder, output, **options):
         command = shlex.split(launch("ms-swift"))[1:]  # without NPROC_PER_NODE
         options_of_docs = zip(command[2::2], command[3::2], strict=True)
         given = {name: value for name, value in options_of_docs if "vllm" not in name} | HERE
@@ -83,14 +80,14 @@ class Training:
         )
 
     @property
-    def logs(self) -> list[dict[str, float]]:
+    def logs(self):
         """What was logged, step by step."""
         files = self.folder.glob(f"{self.output}/v*/logging.jsonl")
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
         return [line for line in lines if "reward" in line]
 
 
-def test_full_with_two_rewards_killed_and_resumed(folder: Path, captioner: Path) -> None:
+def test_full_with_two_rewards_killed_and_resumed(folder, captioner):
     options = {"model": captioner, "tuner_type": "full", "learning_rate": 3e-4}
     killed = Training(folder, "killed", **options)
     while len(killed.logs) < 7:

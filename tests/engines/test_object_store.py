@@ -1,17 +1,12 @@
 """A moto server as the object store: the run is killed in the middle of uploads, and the same command goes on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.engines.conftest import Run
 from tests.toys.loopback_http import free_port
 
 pytest.importorskip("s3fs")
@@ -21,7 +16,7 @@ ROWS, PART_ROWS = 480, 8
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def store(monkeypatch):
     """A file system with the empty bucket `captions`, of a server in a process of its own."""
     import fsspec
 
@@ -46,12 +41,12 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server.wait()
 
 
-def names(system: Any) -> list[str]:
+def names(system):
     system.invalidate_cache()
     return [path.rpartition("/")[2] for path in system.find("captions/scores")]
 
 
-def test_killed_in_the_middle_of_uploads(store: Any, photos: Path, tmp_path: Path, start: Run) -> None:
+def test_killed_in_the_middle_of_uploads(store, photos, tmp_path, start):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -83,7 +78,7 @@ def test_killed_in_the_middle_of_uploads(store: Any, photos: Path, tmp_path: Pat
 
     written = names(store)
     assert all(name.startswith(("part-", "_run")) for name in written)
-    got: list[dict[str, Any]] = []
+    got = []
     for name in written:
         if name.startswith("part-"):
             with store.open(f"captions/scores/{name}") as file:

@@ -1,16 +1,10 @@
 """A real Ray cluster that asks for a token: a worker and a node are killed; no row is lost."""
 
-from __future__ import annotations
-
 import signal
-import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from tests.engines.conftest import Run
 from tests.engines.ray_nodes import RayNodes
 from tests.integrations.ray_data.files import read_folder
 from tests.toys.json_lines import read_lines, write_lines
@@ -21,12 +15,12 @@ ROWS, PART_ROWS = 960, 8
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
-def data(photos: Path, tmp_path: Path) -> Path:
+def data(photos, tmp_path):
     """Parquet with captions of the drawings and references, 120 parts; some rows cannot be scored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -46,12 +40,12 @@ def data(photos: Path, tmp_path: Path) -> Path:
     return tmp_path / "rows.parquet"
 
 
-def parts(folder: Path) -> dict[str, int]:
+def parts(folder):
     """{name: time it was written} of the parts."""
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*.parquet")}
 
 
-def wait_until(met: Callable[[], bool], run: subprocess.Popen[str], seconds: float = 200) -> None:
+def wait_until(met, run, seconds=200):
     deadline = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < deadline
@@ -59,9 +53,7 @@ def wait_until(met: Callable[[], bool], run: subprocess.Popen[str], seconds: flo
         time.sleep(0.05)
 
 
-def test_a_worker_and_a_node_are_killed(
-    data: Path, tmp_path: Path, start: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_and_a_node_are_killed(data, tmp_path, start, monkeypatch):
     metrics, out, alone = ("-m", "vela", "-m", "length", "--quiet"), tmp_path / "scores", tmp_path / "alone.jsonl"
     with RayNodes(1) as cluster:
         for name, value in cluster.environment.items():  # what a driver must know

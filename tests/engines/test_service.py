@@ -4,8 +4,6 @@ CAPREWARD_SOAK_MINUTES (2) is how long, CAPREWARD_SOAK_RATE (8) how many calls a
 besides: where a process takes a minute to load its metric, a short run sees its memory grow.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -22,7 +20,7 @@ import pytest
 from reward import CaptionSample, MetricReward, RemoteReward
 from reward.scenes.render import render
 from reward.scenes.samples import make_rated_sample
-from tests.toys.loopback_service import LoopbackService, loopback_service
+from tests.toys.loopback_service import loopback_service
 
 MINUTES = float(os.environ.get("CAPREWARD_SOAK_MINUTES", "2"))
 RATE = float(os.environ.get("CAPREWARD_SOAK_RATE", "8"))
@@ -38,7 +36,7 @@ ROUNDING = 1e-5  # most that a reward may differ by where other captions stand i
 class Load:
     """Clients that call a reward with pauses; what the metric says of each pair was computed before."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         rng = random.Random(0)
         drawn = [make_rated_sample(rng) for _ in range(COUNT)]
         self.files = [folder / f"{number:02}.png" for number in range(COUNT)]
@@ -51,17 +49,17 @@ class Load:
         self.expected = np.array(MetricReward("vela").rewards(pairs)).reshape(COUNT, COUNT)
         told = np.sort(self.expected.ravel())
         assert np.median(np.diff(told)) > 3 * ROUNDING, "one pair could stand for another"
-        self.seconds: list[float] = []
+        self.seconds = []
         self.rows, self.wrong = 0, list[str]()
 
-    def run(self, urls: str) -> None:
+    def run(self, urls):
         """Calls for as long as the test goes on, and waits for the last answers."""
         self.reward = RemoteReward(urls, "vela", concurrency=CLIENTS, timeout=PATIENCE)
         self.end = time.monotonic() + SECONDS
         with ThreadPoolExecutor(CLIENTS) as pool:
             list(pool.map(self._client, range(CLIENTS)))
 
-    def _client(self, number: int) -> None:
+    def _client(self, number):
         rng = random.Random(number)
         while time.monotonic() < self.end:
             time.sleep(rng.expovariate(RATE / CLIENTS))
@@ -72,7 +70,7 @@ class Load:
                 self.wrong.append(f"{type(error).__name__}: {error}"[:300])
             self.seconds.append(time.monotonic() - start)
 
-    def _call(self, rng: random.Random) -> None:
+    def _call(self, rng):
         """Some captions of a drawing, and one of an image that cannot be read."""
         photo, captions = rng.randrange(COUNT), rng.sample(range(COUNT), rng.randint(1, 8))
         texts = [*(self.captions[each] for each in captions), "A star."]
@@ -90,12 +88,12 @@ class Watch(threading.Thread):
     The first kill ends both at once, the others the younger one, so that the older one grows old.
     """
 
-    def __init__(self, service: LoopbackService) -> None:
+    def __init__(self, service):
         super().__init__()
         self.service, self.stopping, self.kills = service, threading.Event(), 0
-        self.memory: list[float] = []  # MB of the older one after the warm-up
+        self.memory = []  # MB of the older one after the warm-up
 
-    def run(self) -> None:
+    def run(self):
         start, kill_at, born = time.monotonic(), GAP, dict.fromkeys(self.service.children(), -60.0)
         while not self.stopping.wait(2.0):
             now = time.monotonic() - start
@@ -111,13 +109,13 @@ class Watch(threading.Thread):
                     self.memory.append(_megabytes(children[0]))
 
 
-def _megabytes(pid: int) -> float:
+def _megabytes(pid):
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
 
 
 @pytest.mark.timeout(SECONDS + 400)
-def test_soak(tmp_path: Path) -> None:
+def test_soak(tmp_path):
     load = Load(tmp_path)
     options = ("--metric", "vela", "--devices", "cpu,cpu", "--timeout", str(PATIENCE))
     with loopback_service(*options) as service:

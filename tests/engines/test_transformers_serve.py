@@ -1,34 +1,30 @@
 """`transformers serve` of this environment: a caption a request, sampled only if the model says so."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.errors import JudgeError
 from reward.judges import LocalJudge, Question, ServerJudge
-from tests.engines.conftest import Run
 from tests.engines.environments import program
 from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
 
 
-def serving(model: Path, log: Path) -> EngineServer:
+def serving(model, log):
     command = [str(program("transformers_serve", "transformers")), "serve", str(model), "--device", "cpu"]
     return EngineServer([*command, "--host", "127.0.0.1", "--port", "{port}"], log)
 
 
 @pytest.mark.parametrize("samples", [False, True])
-def test_captions(samples: bool, captioner: Path, photos: Path, start: Run, tmp_path: Path) -> None:
+def test_captions(samples, captioner, photos, start, tmp_path):
     model = shutil.copytree(captioner, tmp_path / "captioner")
     settings = json.loads((model / "generation_config.json").read_text())
     (model / "generation_config.json").write_text(json.dumps({**settings, "do_sample": samples}))
 
-    def told(name: object, code: int) -> str:
+    def told(name, code):
         line = ["caption", "--model", f"{server.url}#{name}", photos, "--n", 3, "--metric", "length"]
         line += ["--max-tokens", 90, "--prompt", EMBEDDED_PROMPT, "--keep-candidates", "-o", tmp_path / "c.jsonl"]
         command = start(*line)
@@ -47,7 +43,7 @@ def test_captions(samples: bool, captioner: Path, photos: Path, start: Run, tmp_
     assert different > 6 if samples else different == 0
 
 
-def test_a_judge(judge: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_judge(judge, photos, tmp_path):
     local = LocalJudge.from_pretrained(judge, device="cpu")
     questions = [Question(f"How good is {number}?", image) for number, image in enumerate(sorted(photos.iterdir()))]
     with serving(judge, tmp_path / "log") as server:

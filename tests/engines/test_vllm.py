@@ -1,11 +1,5 @@
 """vLLM's server: captions of the embedded captioner, and judges, whose scores are those of the same weights here."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +12,6 @@ from reward.judges import LocalJudge, Question, ServerJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
-from tests.engines.conftest import Run
 from tests.engines.environments import program
 from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
@@ -33,7 +26,7 @@ _FORM = {"type": "object", "properties": _FIELDS, "required": [*_FIELDS], "addit
 CLOSE = 1e-4  # measured: 1.2e-6 between scores, 4e-7 a token between log probabilities
 
 
-def vllm(model: Path, length: int, folder: Path) -> EngineServer:
+def vllm(model, length, folder):
     command = [str(program("vllm", "vllm")), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}"]
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(length), "--max-num-seqs", "16"]
     command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
@@ -43,21 +36,21 @@ def vllm(model: Path, length: int, folder: Path) -> EngineServer:
 
 
 @pytest.fixture(scope="module")
-def served(judge: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ServerJudge]]:
+def served(judge, tmp_path_factory):
     """Makes judges behind one server."""
     with vllm(judge, 8192, tmp_path_factory.mktemp("vllm")) as server:
         yield lambda **settings: ServerJudge(str(judge), server.url, **settings)
 
 
 @pytest.fixture(scope="module")
-def local(judge: Path) -> LocalJudge:
+def local(judge):
     return LocalJudge.from_pretrained(judge, device="cpu")
 
 
-def logprob(model: Any, processor: Any, image: Path, caption: str) -> tuple[float, int]:
+def logprob(model, processor, image, caption):
     """The log probability of a caption and of its end in one forward pass, and its tokens."""
     asked = [{"type": "image", "image": load_image(image)}, {"type": "text", "text": EMBEDDED_PROMPT}]
-    chat: list[Any] = [{"role": "user", "content": asked}]
+    chat = [{"role": "user", "content": asked}]
     options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
     inputs = processor.apply_chat_template(chat, **options)
     tokens = processor.tokenizer(caption, add_special_tokens=False)["input_ids"] + [processor.tokenizer.eos_token_id]
@@ -68,7 +61,7 @@ def logprob(model: Any, processor: Any, image: Path, caption: str) -> tuple[floa
     return float(told[range(len(tokens)), tokens].sum()), len(tokens)
 
 
-def differences(server: EngineServer, photos: Path, model: Any, processor: Any) -> list[float]:
+def differences(server, photos, model, processor):
     """How far the log probability of each sampled caption is from that of a model here, a token; none of cut ones.
 
     A model may sample other tokens than the tokenizer makes of the same text (" a" and "t" for " at": one caption of
@@ -86,7 +79,7 @@ def differences(server: EngineServer, photos: Path, model: Any, processor: Any) 
     return apart
 
 
-def test_captions_and_their_log_probabilities(captioner: Path, photos: Path, start: Run, tmp_path: Path) -> None:
+def test_captions_and_their_log_probabilities(captioner, photos, start, tmp_path):
     with vllm(captioner, 512, tmp_path) as server:
         line = ["caption", "--model", server.url, photos, "--n", 8, "--metric", "length", "--prompt", EMBEDDED_PROMPT]
         command = start(*line, "--max-tokens", 90, "--keep-candidates", "-o", tmp_path / "c.jsonl")
@@ -104,24 +97,20 @@ def test_captions_and_their_log_probabilities(captioner: Path, photos: Path, sta
 
 
 @pytest.fixture(scope="module")
-def samples(photos: Path) -> list[CaptionSample]:
+def samples(photos):
     """Four captions of each of four pictures."""
     return [CaptionSample(text, image, REFERENCES) for text in CAPTIONS for image in sorted(photos.iterdir())[:4]]
 
 
 @pytest.mark.parametrize("scorer", [FleurScorer, HarmonicScorer, VqaScorer])
-def test_scores_are_those_of_the_same_weights_here(
-    scorer: Any, served: Callable[..., ServerJudge], local: LocalJudge, samples: list[CaptionSample]
-) -> None:
+def test_scores_are_those_of_the_same_weights_here(scorer, served, local, samples):
     own, there = (scorer(judge).score(samples).scores for judge in (local, served()))
     print(f"{scorer.__name__}: at most {np.abs(own - there).max():.1e} apart over {own.size} scores")
     assert own.std(0).max() > 1e-3
     assert there == pytest.approx(own, abs=CLOSE)
 
 
-def test_what_a_judge_writes(
-    served: Callable[..., ServerJudge], local: LocalJudge, samples: list[CaptionSample]
-) -> None:
+def test_what_a_judge_writes(served, local, samples):
     """CLAIR reads it: by JSON schema, and without one."""
     told = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _FORM}}
     guided = ClairScorer(served(extra_body={"response_format": told}), max_new_tokens=600).score(samples)

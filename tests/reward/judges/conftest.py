@@ -1,19 +1,14 @@
 """A server on the loopback interface with a tiny model behind it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from reward.judges import connection
-from tests.toys.loopback_judge import LoopbackJudge, loopback_judge
+from tests.toys.loopback_judge import loopback_judge
 from tests.toys.toy_judges import llava, without_blanks
 
 
 @pytest.fixture(scope="session")
-def model() -> tuple[Any, Any]:
+def model():
     """Some digits are among the likeliest 20 tokens, and some are not."""
     model, processor = llava()
     digits = processor.tokenizer.convert_tokens_to_ids([*"12345", *(f"Ġ{digit}" for digit in "12345")])
@@ -22,12 +17,12 @@ def model() -> tuple[Any, Any]:
 
 
 @pytest.fixture
-def server(model: tuple[Any, Any]) -> Iterator[LoopbackJudge]:
+def server(model):
     with loopback_judge(*model) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
-def short_first_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_first_wait(monkeypatch):
     """Between tries to ask a server."""
     monkeypatch.setattr(connection, "_FIRST_WAIT", 0.02)

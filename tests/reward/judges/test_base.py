@@ -1,15 +1,10 @@
 """What holds of every question and every judge, of answers that are kept, and of a judge that loads late."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 import sqlite3
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -21,7 +16,7 @@ from reward.judges.lazy import LazyJudge
 from tests.toys.toy_judges import llava
 
 GOOD = Question("good")
-JUDGES: dict[str, Callable[[], Any]] = {
+JUDGES = {
     "scripted": lambda: ScriptedJudge(str, dict),
     "server": lambda: ServerJudge("tiny", "http://127.0.0.1:9/v1"),
     "local": lambda: LocalJudge(*llava()),
@@ -38,13 +33,13 @@ JUDGES: dict[str, Callable[[], Any]] = {
         ({"text": "a", "history": (("user", "b"), ("assistant", None))}, r"history\[1\]"),
     ],
 )
-def test_impossible_questions(fields: dict[str, Any], message: str) -> None:
+def test_impossible_questions(fields, message):
     with pytest.raises(InvalidSampleError, match=message):
         Question(**fields)
 
 
 @pytest.mark.parametrize("make", JUDGES.values(), ids=JUDGES)
-def test_no_questions_have_no_answers_and_what_cannot_be_asked_is_refused(make: Callable[[], Any]) -> None:
+def test_no_questions_have_no_answers_and_what_cannot_be_asked_is_refused(make):
     judge = make()
     assert isinstance(judge, Judge)
     assert judge.answer_distribution([], ["1", "2"]).shape == (0, 2)
@@ -56,7 +51,7 @@ def test_no_questions_have_no_answers_and_what_cannot_be_asked_is_refused(make: 
             judge.answer_distribution([GOOD], answers)
 
 
-def test_two_processes_may_share_a_cache_which_gives_back_what_it_was_given(tmp_path: Path) -> None:
+def test_two_processes_may_share_a_cache_which_gives_back_what_it_was_given(tmp_path):
     file = tmp_path / "deep" / "c.sqlite"
     one, other = AnswerCache(file), AnswerCache(file)
     odd = Answer("\ud83d \x00\u00df", ("\u00df", ""), ({" b": -2.5, "\u00df": -0.1}, {}), truncated=True)
@@ -68,8 +63,8 @@ def test_two_processes_may_share_a_cache_which_gives_back_what_it_was_given(tmp_
         assert rows.execute("SELECT count(*) FROM answers").fetchone() == (2,)
 
 
-def test_an_answer_belongs_to_all_that_decides_it() -> None:
-    def key(question: Question = GOOD, image: str | None = "k", **body: Any) -> str:
+def test_an_answer_belongs_to_all_that_decides_it():
+    def key(question=GOOD, image="k", **body):
         return request_key(question, image, {"model": "m", "top": 20, **body})
 
     others = [key(model="n"), key(top=5), key(image="l"), key(image=None), key(Question("b"))]
@@ -82,14 +77,14 @@ def test_an_answer_belongs_to_all_that_decides_it() -> None:
     assert key(Question("good", seed=1)) == key(), "nothing is sampled"
 
 
-def slow_load(loads: list[int]) -> Judge:
+def slow_load(loads):
     loads.append(1)
     Event().wait(0.01)  # gives another thread the chance to come in
     return ScriptedJudge(str, lambda question: {"1": 0.5})
 
 
-def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles() -> None:
-    loads: list[int] = []
+def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles():
+    loads = []
     judge = LazyJudge(functools.partial(slow_load, loads), "later")
     assert (judge.name, judge.usage.answered, loads) == ("later", 0, [])
     with ThreadPoolExecutor(4) as pool:

@@ -1,9 +1,6 @@
 """White space as a token of its own before an answer, as Llama's tokenizers write it, is stepped over exactly."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,14 +19,14 @@ QUESTIONS = [
 ]
 
 
-def by_hand(model: Any, processor: Any, question: Question) -> np.ndarray:
+def by_hand(model, processor, question):
     """Probabilities of the ratings over all paths with up to two blanks, one plain forward pass each."""
     ids = processor.tokenizer.convert_tokens_to_ids
     inputs = plain_inputs(processor, question, add_special_tokens=True)
     blanks = ids(["▁", "▁▁", "<0x09>", "<0x0A>", "<0x20>"])
     digits = [ids([digit, f"<0x3{digit}>"]) for digit in RATINGS]
 
-    def walk(written: list[int], weight: float) -> np.ndarray:
+    def walk(written, weight):
         tokens = torch.cat([inputs["input_ids"], torch.tensor([written], dtype=torch.long)], dim=1)
         row = plain_pass(model, input_ids=tokens, pixel_values=inputs["pixel_values"])
         masses = weight * np.array([float(row[same].sum()) for same in digits])
@@ -42,7 +39,7 @@ def by_hand(model: Any, processor: Any, question: Question) -> np.ndarray:
 
 
 @pytest.mark.parametrize("strength", [MOSTLY, OFTEN, HARDLY])
-def test_paths_with_and_without_the_blank_are_added(strength: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_with_and_without_the_blank_are_added(strength, monkeypatch):
     model, processor = blank_first_llava(strength=strength)
     expected = [by_hand(model, processor, question) for question in QUESTIONS]
     np.testing.assert_allclose(
@@ -57,9 +54,7 @@ def test_paths_with_and_without_the_blank_are_added(strength: float, monkeypatch
 @pytest.mark.parametrize(
     ("strength", "warns", "fails"), [(MOSTLY, False, False), (HARDLY, True, False), (OFTEN, False, True)]
 )
-def test_a_server_gives_what_the_model_gives_or_says_what_it_cannot_know(
-    strength: float, warns: bool, fails: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_gives_what_the_model_gives_or_says_what_it_cannot_know(strength, warns, fails, caplog):
     model, processor = blank_first_llava(strength=strength)
     with loopback_judge(model, processor) as server:
         table, failures = ask(ServerJudge("tiny", server.endpoint).answer_distribution, QUESTIONS, answers=RATINGS)

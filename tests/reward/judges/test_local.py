@@ -1,17 +1,13 @@
 """LocalJudge: its numbers are those of a plain forward pass, however questions are batched and shared."""
 
-from __future__ import annotations
-
 import logging
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers.processors import TemplateProcessing
 from transformers import LlamaTokenizer, LlavaProcessor
 
 from reward.errors import CheckpointError, JudgeError
@@ -36,23 +32,23 @@ NO_SHARING = {True: False, False: False}  # with image, without
 
 
 @pytest.fixture(scope="module", params=MAKERS)
-def parts(request: pytest.FixtureRequest) -> tuple[Any, Any]:
+def parts(request):
     return toy_judges.without_blanks(*MAKERS[request.param]())
 
 
-def by_plain_passes(model: Any, processor: Any, asked: list[Question]) -> np.ndarray:
+def by_plain_passes(model, processor, asked):
     """The probability of each answer by one unbatched forward pass a question, added up over its spellings."""
     rows = [plain_pass(model, **plain_inputs(processor, question)) for question in asked]
     return np.array([[float(row[same].sum()) for same in spellings(processor, "12345")] for row in rows])
 
 
 @pytest.fixture(scope="module")
-def expected(parts: tuple[Any, Any]) -> np.ndarray:
+def expected(parts):
     return by_plain_passes(*parts, QUESTIONS)
 
 
 @pytest.mark.parametrize("way", ["shared", "small batches", "one by one", "whole"])
-def test_distribution_equals_a_plain_forward_pass(parts: tuple[Any, Any], expected: np.ndarray, way: str) -> None:
+def test_distribution_equals_a_plain_forward_pass(parts, expected, way):
     assert np.ptp(expected, axis=0).min() > 1e-3, "the model looks neither at the image nor at the text"
     judge = LocalJudge(*parts, batch_size=3 if way == "small batches" else 16)
     if way == "whole":
@@ -63,7 +59,7 @@ def test_distribution_equals_a_plain_forward_pass(parts: tuple[Any, Any], expect
     np.testing.assert_allclose(given, expected, rtol=1e-3)  # the digits of a random model have little mass each
 
 
-def test_what_questions_share_is_read_once(parts: tuple[Any, Any]) -> None:
+def test_what_questions_share_is_read_once(parts):
     rubrics = ["Rate the correctness of this caption: ", "Rate all objects of it: "]
     asked = [Question(rubric + text, pictures(1)[0]) for text in CAPTIONS for rubric in rubrics]
     judge = LocalJudge(*parts)
@@ -85,7 +81,7 @@ def test_what_questions_share_is_read_once(parts: tuple[Any, Any]) -> None:
     assert used <= sum(map(len, rows)) - (len(rows) - 1) * shared
 
 
-def test_written_answers_are_those_of_generate(parts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_answers_are_those_of_generate(parts, monkeypatch):
     model, processor = parts
     asked, judge = QUESTIONS[::4], LocalJudge(model, processor, batch_size=4)
     free = [answer.tokens for answer in judge.generate(asked, max_new_tokens=6, top_logprobs=1)]
@@ -96,7 +92,7 @@ def test_written_answers_are_those_of_generate(parts: tuple[Any, Any], monkeypat
     assert len({len(answer.tokens) for answer in answers}) > 1, "some go on after others have ended"
     for question, answer in zip(asked, answers, strict=True):
         inputs = plain_inputs(processor, question)
-        options: dict[str, Any] = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+        options = {"do_sample": False, "return_dict_in_generate": True, "output_logits": True}
         out = model.generate(**inputs, max_new_tokens=6, **options)
         ids = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
         assert answer.truncated == (ids[-1] not in ends)
@@ -105,14 +101,14 @@ def test_written_answers_are_those_of_generate(parts: tuple[Any, Any], monkeypat
         assert len(answer.tokens) == len(answer.logprobs) == len(ids)
         for token, logits, listed in zip(answer.tokens, out.logits, answer.logprobs, strict=True):
             values, best = logits[0].double().log_softmax(-1).topk(3)
-            expected: dict[str, float] = {}  # bytes that are no text alone all read alike
+            expected = {}  # bytes that are no text alone all read alike
             for text, value in zip(processor.tokenizer.batch_decode(best[:, None]), values.tolist(), strict=True):
                 expected[text] = float(np.logaddexp(expected.get(text, -np.inf), value))
             assert listed == pytest.approx(expected, abs=1e-4)
             assert token in listed
 
 
-def test_writing_stops_where_the_model_ends() -> None:
+def test_writing_stops_where_the_model_ends():
     model, processor = toy_judges.llava(length=100)
     judge = LocalJudge(model, processor)
     short, long = Question("Rate."), Question("Rate this caption now.")
@@ -123,7 +119,7 @@ def test_writing_stops_where_the_model_ends() -> None:
     assert judge.generate([long], max_new_tokens=500)[0].text == answers[1].text
 
 
-def test_tracked_tokens_are_reported_however_unlikely(parts: tuple[Any, Any]) -> None:
+def test_tracked_tokens_are_reported_however_unlikely(parts):
     judge = LocalJudge(*parts)
     table = judge.answer_distribution(QUESTIONS, ANSWERS)
     answers = judge.generate(QUESTIONS, max_new_tokens=2, top_logprobs=300, track=ANSWERS)
@@ -137,10 +133,10 @@ MARKS = "A star.<|im_end|>\n<image> <|im_<|im_end|>end|> <|pad|> <|vision_start|
 
 
 @pytest.mark.parametrize("as_a_caption", [str, quoted])
-def test_control_marks_in_a_text_are_plain_text(parts: tuple[Any, Any], as_a_caption: Callable[[str], str]) -> None:
+def test_control_marks_in_a_text_are_plain_text(parts, as_a_caption):
     judge = LocalJudge(*parts)
 
-    def marks(text: str) -> list[int]:
+    def marks(text):
         question = Question(RUBRIC + text, IMAGES[0], system=text, history=[("user", text), ("assistant", text)])
         ids = judge.writer.ids(judge.writer.text(question))
         return [token for token in ids if token in judge.writer.tokenizer.all_special_ids]
@@ -150,7 +146,7 @@ def test_control_marks_in_a_text_are_plain_text(parts: tuple[Any, Any], as_a_cap
     assert np.isfinite(judge.answer_distribution(asked, ANSWERS)).all()
 
 
-def test_bad_questions_do_not_stop_the_others(tmp_path: Path) -> None:
+def test_bad_questions_do_not_stop_the_others(tmp_path):
     judge = LocalJudge(*toy_judges.llava(length=400))
     good = QUESTIONS[:3]
     (tmp_path / "broken.png").write_bytes(b"\x89PNG no")
@@ -165,10 +161,10 @@ def test_bad_questions_do_not_stop_the_others(tmp_path: Path) -> None:
     np.testing.assert_allclose(caught.value.results[[1, 4, 7]], judge.answer_distribution(good, ANSWERS), atol=1e-7)
 
 
-def test_a_model_that_is_not_causal_is_found_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_that_is_not_causal_is_found_out(caplog):
     model, processor = toy_judges.llava()
 
-    def sees_all(_: Any, args: Any, given: dict[str, Any], output: Any) -> None:
+    def sees_all(_, args, given, output):
         # as attention in both directions would have it: the answer depends on what is read together
         output.logits[..., : given["input_ids"].shape[1] % 250] += 5.0
 
@@ -181,7 +177,7 @@ def test_a_model_that_is_not_causal_is_found_out(caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("read whole from now on") == 2
 
 
-def test_a_cache_with_a_window_is_not_shared() -> None:
+def test_a_cache_with_a_window_is_not_shared():
     parts = toy_judges.without_blanks(*toy_judges.llava(model_type="mistral", sliding_window=24))
     judge = LocalJudge(*parts)
     given = judge.answer_distribution(QUESTIONS, ANSWERS)
@@ -189,7 +185,7 @@ def test_a_cache_with_a_window_is_not_shared() -> None:
     assert judge.reader.shares == NO_SHARING
 
 
-def test_half_precision_shares_too() -> None:
+def test_half_precision_shares_too():
     model, processor = toy_judges.llava()
     judge = LocalJudge(model.to(torch.bfloat16), processor)
     given = judge.answer_distribution(QUESTIONS, ANSWERS)
@@ -198,14 +194,24 @@ def test_half_precision_shares_too() -> None:
     np.testing.assert_allclose(given, alone, atol=3e-2)
 
 
-def test_how_the_tokenizer_cuts_digits() -> None:
+def test_how_the_tokenizer_cuts_digits():
     judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
     assert judge.pieces(" 0.85") == ("0", ".", "85")
     with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
         judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
-def test_what_cannot_judge_is_refused() -> None:
+def test_a_template_that_begins_with_the_first_token_brings_it_itself():
+    writer = LocalJudge(*toy_judges.llava()).writer
+    tokens, text = writer.tokenizer, writer.text(Question("Rate."))
+    before, mark = writer.ids(text), tokens.bos_token
+    begin = TemplateProcessing(single=f"{mark} $A", special_tokens=[(mark, tokens.bos_token_id)])
+    tokens.backend_tokenizer.post_processor = begin
+    assert tokens(text)["input_ids"] == [tokens.bos_token_id, *before]
+    assert writer.ids(text) == before
+
+
+def test_what_cannot_judge_is_refused():
     model, processor = toy_judges.llava()
     empty = LlamaTokenizer(extra_special_tokens={"image_token": "<image>"})  # as transformers makes it without files
     empty.chat_template = processor.chat_template
@@ -219,7 +225,7 @@ def test_what_cannot_judge_is_refused() -> None:
             LocalJudge(judge, reader)
 
 
-def test_a_folder_is_loaded_whole_or_refused(tmp_path: Path) -> None:
+def test_a_folder_is_loaded_whole_or_refused(tmp_path):
     """Without its head, a reward model would answer with words that nobody trained."""
     file = save_rating_judge(tmp_path, "8") / "model.safetensors"
     weights, loaded = load_file(file), LocalJudge.from_pretrained(tmp_path, device="cpu")

@@ -1,9 +1,6 @@
 """Verdicts about two captions: reading replies, both orders, position bias; what a pairwise judge asks."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,13 +8,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
-from reward.judges import Answer, Question, ScriptedJudge
-from reward.judges.opinions import Opinion, PositionBias, Verdict, combine, measure_position_bias, parse_reply
+from reward.judges import Answer, ScriptedJudge
+from reward.judges.opinions import Opinion, PositionBias, combine, measure_position_bias, parse_reply
 from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
 from tests.toys.toy_judges import RecordingJudge, shown_captions
 
 FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)
-OTHER: dict[Any, str] = {"A": "B", "B": "A", "tie": "tie"}
+OTHER = {"A": "B", "B": "A", "tie": "tie"}
 IMAGE = Image.new("RGB", (4, 4))
 _parts = st.lists(st.integers(0, 100), min_size=3, max_size=3).filter(any)
 opinions = _parts.map(lambda parts: Opinion(*(part / sum(parts) for part in parts)))
@@ -25,7 +22,7 @@ opinions = _parts.map(lambda parts: Opinion(*(part / sum(parts) for part in part
 
 @settings(deadline=None, max_examples=60)
 @given(opinions, opinions)
-def test_a_caption_wins_by_the_mean_of_both_orders_whichever_is_called_a(one: Opinion, two: Opinion) -> None:
+def test_a_caption_wins_by_the_mean_of_both_orders_whichever_is_called_a(one, two):
     verdict, exchanged = combine(one, two), combine(two, one)
     a, b, tie = ((one.first + two.second) / 2, (one.second + two.first) / 2, (one.tie + two.tie) / 2)
     assert verdict.winner == ("A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie")
@@ -51,7 +48,7 @@ def test_a_caption_wins_by_the_mean_of_both_orders_whichever_is_called_a(one: Op
         ("Verdict: 1\nVerdict: 2", "verdicts that disagree"),
     ],
 )
-def test_replies_that_are_read_and_refused(reply: str, expected: Any) -> None:
+def test_replies_that_are_read_and_refused(reply, expected):
     opinion = parse_reply(reply)
     if isinstance(opinion, str):
         assert expected in opinion
@@ -60,7 +57,7 @@ def test_replies_that_are_read_and_refused(reply: str, expected: Any) -> None:
         assert opinion == Opinion(choice.first, choice.second, choice.tie, reason)
 
 
-def test_position_bias_counts() -> None:
+def test_position_bias_counts():
     pairs = [combine(FIRST, FIRST), combine(FIRST, SECOND), combine(TIE, SECOND), combine(FIRST)]
     bias = measure_position_bias(pair.choices for pair in pairs)
     assert bias == PositionBias(first=4, second=2, ties=1, both_orders=3, inconsistent=2, reversed=1)
@@ -69,14 +66,14 @@ def test_position_bias_counts() -> None:
     assert PositionBias().to_json()["inconsistency"] is None
 
 
-def compare(answer: Any, *pairs: tuple[str, str], distribution: Any = None, **options: Any) -> list[Verdict]:
+def compare(answer, *pairs, distribution=None, **options):
     """The verdicts of a scripted judge on pairs of captions; without an answer in words it gives probabilities."""
     judge = PairwiseJudge(ScriptedJudge(answer, distribution), reasons=distribution is None, **options)
     return judge.compare([JudgePair(*pair, IMAGE) for pair in pairs])
 
 
-def test_the_winner_is_the_caption_and_its_reasons_say_which_order_they_are_of() -> None:
-    def longest(question: Question) -> str:
+def test_the_winner_is_the_caption_and_its_reasons_say_which_order_they_are_of():
+    def longest(question):
         first, second = map(len, shown_captions(question))
         return f"Reason: {first} against {second} letters.\nVerdict: {1 if first > second else 2}"
 
@@ -86,7 +83,7 @@ def test_the_winner_is_the_caption_and_its_reasons_say_which_order_they_are_of()
 
 
 @pytest.mark.parametrize("both_orders", [True, False])
-def test_each_order_is_asked_with_image_references_and_system(both_orders: bool) -> None:
+def test_each_order_is_asked_with_image_references_and_system(both_orders):
     judge = RecordingJudge("Verdict: 1")
     pair = JudgePair("a", "b", IMAGE, references=["r1", "r2"])
     (verdict,) = PairwiseJudge(judge, both_orders=both_orders).compare([pair])
@@ -98,8 +95,8 @@ def test_each_order_is_asked_with_image_references_and_system(both_orders: bool)
         assert question.text.endswith(PairPrompt.of().ask_reason)
 
 
-def test_probabilities_instead_of_words() -> None:
-    def distribution(question: Question) -> dict[str, float]:
+def test_probabilities_instead_of_words():
+    def distribution(question):
         first, second = shown_captions(question)
         like = {"good": 0.6, "bad": 0.1}
         return {"1": like[first] + 0.1, "2": like[second], "0": 0.1}  # 0.1 for the first place
@@ -110,13 +107,13 @@ def test_probabilities_instead_of_words() -> None:
     assert (verdict.winner, verdict.points) == ("A", pytest.approx((1.3 + 0.2 / 2) / 1.8))
 
 
-def test_blank_captions_are_not_asked_about() -> None:
+def test_blank_captions_are_not_asked_about():
     verdicts = compare(None, ("a", " "), ("\u200b", "b"), ("", "\n"))  # the judge has no answers
     assert [(verdict.winner, verdict.points) for verdict in verdicts] == [("A", 1.0), ("B", 0.0), ("tie", 0.5)]
 
 
-def test_what_fails_fails_alone() -> None:
-    def answer(question: Question) -> Any:
+def test_what_fails_fails_alone():
+    def answer(question):
         captions = shown_captions(question)
         if "slow" in captions:
             raise JudgeError("timed out")
@@ -136,6 +133,6 @@ def test_what_fails_fails_alone() -> None:
     with pytest.raises(JudgeError, match="no function `answer`"):  # the judge itself
         compare(None, ("a", "b"))
     with pytest.raises(TypeError, match=r"must be a Judge .* got str"):
-        PairwiseJudge("gpt")  # type: ignore[arg-type]
+        PairwiseJudge("gpt")
     with pytest.raises(InvalidSampleError, match="needs an image, got None"):
-        JudgePair("a", "b", None)  # type: ignore[arg-type]
+        JudgePair("a", "b", None)

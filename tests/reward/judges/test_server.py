@@ -1,7 +1,5 @@
 """ServerJudge and a good server: right numbers, cache, bill, twins, keys, dialects of templates and of the API."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import pickle
@@ -9,8 +7,6 @@ import signal
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,7 @@ from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import LocalJudge, Question, ServerJudge, connection
 from reward.judges.base import answer_mass
 from tests.toys import toy_judges
-from tests.toys.loopback_judge import Fault, LoopbackJudge, loopback_judge
+from tests.toys.loopback_judge import Fault, loopback_judge
 from tests.toys.toy_judges import pictures
 
 pytestmark = pytest.mark.slow
@@ -35,13 +31,11 @@ QUESTIONS = [
 ]
 
 
-def judge_at(server: LoopbackJudge, **settings: Any) -> ServerJudge:
+def judge_at(server, **settings):
     return ServerJudge("tiny", server.endpoint, **{"timeout": 20.0, "retries": 2, **settings})
 
 
-def test_answers_equal_the_local_model_s_where_the_server_lists_them(
-    server: LoopbackJudge, model: tuple[Any, Any]
-) -> None:
+def test_answers_equal_the_local_model_s_where_the_server_lists_them(server, model):
     judge, local = judge_at(server), LocalJudge(*model)
     told = local.generate(QUESTIONS, max_new_tokens=1, top_logprobs=20)
     expected = np.array([answer_mass(answer.logprobs[0], ANSWERS) for answer in told])
@@ -54,8 +48,8 @@ def test_answers_equal_the_local_model_s_where_the_server_lists_them(
     assert judge.generate(asked[:1], max_new_tokens=2)[0].logprobs == ()
 
 
-def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"cache": tmp_path / "answers.sqlite", "prices": (2.0, 8.0)}
+def test_a_rerun_costs_no_calls(server, tmp_path):
+    settings = {"cache": tmp_path / "answers.sqlite", "prices": (2.0, 8.0)}
     first = judge_at(server, **settings)
     table = first.answer_distribution(QUESTIONS, ANSWERS)
     calls, usage = len(server.requests), first.usage
@@ -72,7 +66,7 @@ def test_a_rerun_costs_no_calls(server: LoopbackJudge, tmp_path: Path) -> None:
         assert len(other.requests) == calls, "answers belong to the server's address"
 
 
-def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
+def test_equal_questions_are_asked_once(server):
     judge = judge_at(server)
     server.delay = 0.2
     with ThreadPoolExecutor(2) as pool:
@@ -82,15 +76,13 @@ def test_equal_questions_are_asked_once(server: LoopbackJudge) -> None:
     np.testing.assert_array_equal(one[:, [4, 0]], other)
 
 
-def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(
-    server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(server, monkeypatch):
     monkeypatch.setattr(connection, "_FIRST_WAIT", 60.0)
     server.faults.append(Fault("status", 500))
     judge, asked, main = judge_at(server), [Question("Rate.")], threading.main_thread()
-    twin: Future[Any] = Future()
+    twin = Future()
 
-    def meanwhile() -> None:
+    def meanwhile():
         time.sleep(0.3)
         threading.Timer(0.3, signal.pthread_kill, [main.ident, signal.SIGINT]).start()
         twin.set_result(judge.generate(asked, max_new_tokens=1))
@@ -102,11 +94,11 @@ def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(
     assert len(server.requests) == 2
 
 
-def test_no_more_than_the_limit_at_once_and_inside_a_running_loop(server: LoopbackJudge) -> None:
+def test_no_more_than_the_limit_at_once_and_inside_a_running_loop(server):
     judge = judge_at(server, concurrency=2)
     server.delay = 0.05
 
-    async def as_a_trainers_synchronous_reward() -> Any:
+    async def as_a_trainers_synchronous_reward():
         return judge.answer_distribution(QUESTIONS[:3], ANSWERS)
 
     with ThreadPoolExecutor(3) as pool:
@@ -116,9 +108,7 @@ def test_no_more_than_the_limit_at_once_and_inside_a_running_loop(server: Loopba
     assert server.most_at_once == 2
 
 
-def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(
-    model: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(model, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with loopback_judge(*model, key=KEY) as server:
@@ -148,7 +138,7 @@ def test_a_wrong_key_is_named_by_its_variable_and_shown_nowhere(
         ({"base_url": None}, "set the environment variable OPENAI_API_KEY"),
     ],
 )
-def test_settings_out_of_range(settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_out_of_range(settings, message, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match=message) as caught:
@@ -156,7 +146,7 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str, monkeypat
     assert "secret" not in str(caught.value)
 
 
-def test_what_a_server_or_a_file_cannot_do_is_refused(server: LoopbackJudge, tmp_path: Path) -> None:
+def test_what_a_server_or_a_file_cannot_do_is_refused(server, tmp_path):
     with pytest.raises(ValueError, match="at most 5"):
         judge_at(server, top_logprobs=5).generate([Question("Rate.")], top_logprobs=6)
     other = tmp_path / "notes.txt"
@@ -179,7 +169,7 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize(("start", "end", "arrives"), DIALECTS.values(), ids=DIALECTS)
-def test_the_system_message_arrives_as_with_the_local_judge(start: str, end: str, arrives: bool) -> None:
+def test_the_system_message_arrives_as_with_the_local_judge(start, end, arrives):
     template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n").replace(START, start).replace(END, end)
     model = toy_judges.llava(template=template)
     with loopback_judge(*model) as server:
@@ -198,7 +188,7 @@ def test_the_system_message_arrives_as_with_the_local_judge(start: str, end: str
         assert sorted(there.logprobs[0].values()) == pytest.approx(sorted(here.logprobs[0].values()), abs=1e-4)
 
 
-def test_a_server_that_refuses_max_tokens_is_told_the_newer_name_once(server: LoopbackJudge) -> None:
+def test_a_server_that_refuses_max_tokens_is_told_the_newer_name_once(server):
     server.newer, server.refuse = True, "too long"
     judge = judge_at(server, retries=0, concurrency=1)
     judge.answer_distribution([Question("a"), Question("b")], ["1", "2"])

@@ -1,20 +1,16 @@
 """ServerJudge and a bad server: nothing is lost, nothing is paid for twice, and it gives up with a reason."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
 from email.utils import formatdate
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, connection
-from tests.toys.loopback_judge import Fault, LoopbackJudge
+from tests.toys.loopback_judge import Fault
 from tests.toys.toy_judges import pictures
 
 pytestmark = pytest.mark.slow
@@ -41,16 +37,16 @@ ENDS = {
 }
 
 
-def questions(count: int = 12) -> list[Question]:
+def questions(count=12):
     images = pictures(3)
     return [Question(f"Rate the caption: {index} red stars.", images[index % 3]) for index in range(count)]
 
 
-def judge_at(server: LoopbackJudge, **settings: Any) -> ServerJudge:
+def judge_at(server, **settings):
     return ServerJudge("tiny", server.endpoint, **{"timeout": 20.0, "concurrency": 4, **settings})
 
 
-def test_a_storm_of_faults_loses_nothing_and_asks_nothing_twice(server: LoopbackJudge) -> None:
+def test_a_storm_of_faults_loses_nothing_and_asks_nothing_twice(server):
     expected = judge_at(server).answer_distribution(questions(), ANSWERS)
     server.served.clear()
     server.faults.extend([*PASSING, None] * 2)
@@ -61,7 +57,7 @@ def test_a_storm_of_faults_loses_nothing_and_asks_nothing_twice(server: Loopback
     assert judge.usage.answered == len(questions())
 
 
-def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server: LoopbackJudge, tmp_path: Path) -> None:
+def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server, tmp_path):
     cache = tmp_path / "answers.sqlite"
     server.faults.extend([None] * 5 + [DOWN] * 3)
     with pytest.raises(JudgeError, match=r"did not answer in 3 tries.*500.*are kept; run again") as caught:
@@ -80,11 +76,11 @@ def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server: Lo
     assert set(server.served.values()) == {1}
 
 
-def test_ctrl_c_keeps_what_was_answered(server: LoopbackJudge, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_answered(server, tmp_path):
     asked, cache, main = questions(40), tmp_path / "answers.sqlite", threading.main_thread()
     server.delay = 0.05
 
-    def interrupt() -> None:
+    def interrupt():
         while sum(server.served.values()) < 10:
             time.sleep(0.01)
         signal.pthread_kill(main.ident or 0, signal.SIGINT)
@@ -103,14 +99,14 @@ def test_ctrl_c_keeps_what_was_answered(server: LoopbackJudge, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("fault", "message"), ENDS.values(), ids=ENDS)
-def test_what_waiting_does_not_mend_is_not_asked_again(server: LoopbackJudge, fault: Fault, message: str) -> None:
+def test_what_waiting_does_not_mend_is_not_asked_again(server, fault, message):
     server.faults.append(fault)
     with pytest.raises(JudgeError, match=message):
         judge_at(server, concurrency=1).answer_distribution(questions(), ANSWERS)
     assert len(server.requests) == 1
 
 
-def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: LoopbackJudge, tmp_path: Path) -> None:
+def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server, tmp_path):
     server.refuse = "forbidden"
     asked = [*questions(2), Question("forbidden"), Question("Look.", image=tmp_path / "no.png"), Question("Is it?")]
     with pytest.raises(JudgeError) as caught:
@@ -125,7 +121,7 @@ def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server: Loo
         judge_at(server).generate(questions(1))
 
 
-def test_waits_are_those_that_the_server_says_and_grow(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_are_those_that_the_server_says_and_grow(server, monkeypatch):
     monkeypatch.setattr(connection, "_FIRST_WAIT", 0.05)
     server.faults.extend([Fault("status", 429, headers={"Retry-After": "0.3"}), LIMITED, LIMITED])
     judge_at(server).answer_distribution(questions(1), ANSWERS)
@@ -136,7 +132,7 @@ def test_waits_are_those_that_the_server_says_and_grow(server: LoopbackJudge, mo
     assert time.time() >= until
 
 
-def test_a_server_that_loads_its_model_is_waited_for(server: LoopbackJudge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_loads_its_model_is_waited_for(server, monkeypatch):
     server.loading = 3
     assert judge_at(server).models() == ["tiny"]
     monkeypatch.setattr(connection, "_PATIENCE_WITH_LOADING", 0.1)
@@ -145,7 +141,7 @@ def test_a_server_that_loads_its_model_is_waited_for(server: LoopbackJudge, monk
         judge_at(server).models()
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     judge = ServerJudge("tiny", "http://127.0.0.1:9/v1", retries=1, timeout=1.0)
     with pytest.raises(JudgeError, match=r"did not answer in 2 tries.*no connection.*are lost; give `cache`"):
         judge.generate(questions(1))
@@ -153,9 +149,7 @@ def test_nobody_listens() -> None:
         judge.models()
 
 
-def test_another_model_than_was_asked_for_is_told_of_once(
-    server: LoopbackJudge, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_model_than_was_asked_for_is_told_of_once(server, caplog):
     judge = judge_at(server)
     for told in ("tiny-2026-11-25", "tiny-0613", "TINY", "folder/tiny", "tiny:latest"):
         server.answers_as = told

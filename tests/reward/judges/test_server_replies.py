@@ -1,15 +1,9 @@
 """ServerJudge and what a server may reply: odd values fail their row, and no reply runs on for ever."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +17,7 @@ ANSWERS = list("12345")
 BOTH = [Question("odd"), Question("good")]
 
 
-def position(token: Any, logprob: float = 0.0, listed: Any = None, **more: Any) -> dict[str, Any]:
+def position(token, logprob=0.0, listed=None, **more):
     """What is told of one token; `listed`: (token, log probability) of the likeliest, by default it alone."""
     pairs = [(token, logprob)] if listed is None else listed
     top = [{"token": text, "logprob": value} for text, value in pairs]
@@ -33,9 +27,7 @@ def position(token: Any, logprob: float = 0.0, listed: Any = None, **more: Any) 
 FOUR = position("4", -0.223, [("4", -0.223), ("5", -1.7)])
 
 
-def completion(
-    *positions: dict[str, Any], text: Any = "4", usage: Any = 9, message: Any = None, **choice: Any
-) -> dict[str, Any]:
+def completion(*positions, text="4", usage=9, message=None, **choice):
     """A good reply, "4" with probability 0.8, but for what is given."""
     message = {"role": "assistant", "content": text, **(message or {})}
     told = {"content": list(positions or [FOUR])}
@@ -46,25 +38,25 @@ def completion(
 class Writer:
     """Its replies are written by the test: `reply` gets the handler and the text of the question."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.requests, self.endpoint = 0, ""
         self.odd(completion())
 
-    def answer(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def answer(self, handler, body):
         self.requests += 1
         self.reply(handler, json.loads(body)["messages"][-1]["content"])
 
-    def odd(self, made: dict[str, Any]) -> None:
+    def odd(self, made):
         """The question "odd" gets this reply, the others a good one."""
         replies = {True: json.dumps(made).encode(), False: json.dumps(completion()).encode()}
-        self.reply: Any = lambda handler, text: send(handler, replies[text == "odd"])
+        self.reply = lambda handler, text: send(handler, replies[text == "odd"])
 
-    def judge(self, **settings: Any) -> ServerJudge:
+    def judge(self, **settings):
         return ServerJudge("tiny", self.endpoint, **{"timeout": 5.0, "retries": 1, **settings})
 
 
 @pytest.fixture
-def writer() -> Iterator[Writer]:
+def writer():
     made = Writer()
     with serving(made.answer) as address:
         made.endpoint = f"{address}/v1"
@@ -72,7 +64,7 @@ def writer() -> Iterator[Writer]:
 
 
 # Replies that are no answer, and why.
-ODD: list[tuple[dict[str, Any], str]] = [
+ODD = [
     *((completion(position("4", value)), f"log probability {value!r}") for value in (0.7, float("nan"), "low")),
     (completion(position("4", -0.1, [("4", -0.1), ("5", -0.1)])), "add up to 1.81"),
     (completion(position("4", -0.1, [(4, -1)])), "must be text, got 4"),
@@ -91,9 +83,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("reply", "message"), ODD, ids=[message for _, message in ODD])
-def test_an_odd_reply_fails_its_row_and_is_not_kept(
-    writer: Writer, tmp_path: Path, reply: dict[str, Any], message: str
-) -> None:
+def test_an_odd_reply_fails_its_row_and_is_not_kept(writer, tmp_path, reply, message):
     writer.odd(reply)
     cache = tmp_path / "answers.sqlite"
     judge = writer.judge(cache=cache, prices=(1.0, 1.0))
@@ -112,7 +102,7 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(
 THOUGHTS = [position(token) for token in ("<think>", "1", "?", "</think>", "\n")]
 AFTER = position(" 4", -0.223)
 # Replies that look odd and are answers; the probabilities of 4 and 5, and the tokens that are booked as read.
-FINE: dict[str, tuple[dict[str, Any], float, float, int]] = {
+FINE = {
     "nothing listed": (completion({**FOUR, "top_logprobs": []}), 0.8, 0.0, 9),
     "what was written is not listed": (completion(position("4", -0.223, [("5", -3.0)])), 0.8, 0.05, 9),
     "tokens of equal text": (completion(position("4", -0.7, [("4", -0.7), ("4", -2.0)])), 0.632, 0.0, 9),
@@ -137,14 +127,14 @@ FINE: dict[str, tuple[dict[str, Any], float, float, int]] = {
 
 
 @pytest.mark.parametrize(("reply", "four", "five", "bill"), FINE.values(), ids=FINE)
-def test_what_can_be_read_is_read(writer: Writer, reply: dict[str, Any], four: float, five: float, bill: int) -> None:
+def test_what_can_be_read_is_read(writer, reply, four, five, bill):
     writer.odd(reply)
     judge = writer.judge()
     assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3:] == pytest.approx([four, five], abs=1e-3)
     assert (judge.usage.input_tokens, judge.usage.output_tokens) == (bill, 1)
 
 
-def test_what_was_broken_off_is_no_caption(writer: Writer) -> None:
+def test_what_was_broken_off_is_no_caption(writer):
     made = completion(finish_reason="abort")
     writer.odd(made)
     with pytest.raises(JudgeError, match="broken off"):
@@ -165,7 +155,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_row_of_the_cache_is_asked_again(writer: Writer, tmp_path: Path, content: str | bytes) -> None:
+def test_a_damaged_row_of_the_cache_is_asked_again(writer, tmp_path, content):
     cache = tmp_path / "answers.sqlite"
     expected = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     with sqlite3.connect(cache) as file:
@@ -176,10 +166,10 @@ def test_a_damaged_row_of_the_cache_is_asked_again(writer: Writer, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_reply_that_drips_or_is_nested_too_deeply_is_asked_for_again(writer: Writer) -> None:
+def test_a_reply_that_drips_or_is_nested_too_deeply_is_asked_for_again(writer):
     drops = [b" "] * 40
 
-    def drip(handler: BaseHTTPRequestHandler, text: str) -> None:
+    def drip(handler, text):
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
         handler.end_headers()
@@ -198,9 +188,7 @@ def test_a_reply_that_drips_or_is_nested_too_deeply_is_asked_for_again(writer: W
 
 
 @pytest.mark.parametrize(("status", "packed"), [(200, True), (500, False)])
-def test_a_reply_without_end_is_given_up(
-    writer: Writer, monkeypatch: pytest.MonkeyPatch, status: int, packed: bool
-) -> None:
+def test_a_reply_without_end_is_given_up(writer, monkeypatch, status, packed):
     monkeypatch.setattr(http_client, "LARGEST_REPLY", 1_000_000)
     body = json.dumps(completion(text="4" * 1_100_000)).encode()
     if packed:
@@ -214,7 +202,7 @@ def test_a_reply_without_end_is_given_up(
 
 
 @pytest.mark.parametrize("status", [400, 401, 500])
-def test_a_server_cannot_write_to_the_terminal(writer: Writer, status: int) -> None:
+def test_a_server_cannot_write_to_the_terminal(writer, status):
     said = "no\x1b[2J\x1b]0;title\x07 \x9b31m\u202eway\r\x08"
     body = json.dumps({"error": {"message": said, "code": None}}).encode()
     writer.reply = lambda handler, text: send(handler, body, status)

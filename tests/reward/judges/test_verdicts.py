@@ -1,10 +1,5 @@
 """Where a verdict stands in an answer: in own words, and only where there is one; for all metrics that read texts."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from reward.judges.opinions import Opinion, parse_reply
@@ -13,7 +8,7 @@ from reward.metrics.fleur.parse import read_number
 
 DRAFT, FINAL = '{"score": 100}', '{"score": 5, "reason": "no"}'
 NONE, TWO = "holds no JSON object", 'gives different values of "score"'
-READERS: dict[Callable[[str], Any], tuple[str, str]] = {
+READERS = {
     parse_reply: ("Verdict: 2", "Verdict: 1"),
     read_number: ("0.05", "1.0"),
     lambda text: last_object(text, "score"): ('{"score": 5}', DRAFT),
@@ -21,8 +16,8 @@ READERS: dict[Callable[[str], Any], tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("read", "own", "other"), [(read, *texts) for read, texts in READERS.items()], ids=str)
-def test_only_own_words_give_a_verdict(read: Callable[[str], Any], own: str, other: str) -> None:
-    def value(text: str) -> Any:
+def test_only_own_words_give_a_verdict(read, own, other):
+    def value(text):
         found = read(text)
         return found.first if isinstance(found, Opinion) else getattr(found, "value", found)
 
@@ -54,7 +49,7 @@ def test_only_own_words_give_a_verdict(read: Callable[[str], Any], own: str, oth
         ('{"score": "\\ud83d"}', NONE),
     ],
 )
-def test_the_last_complete_object_counts_if_there_is_one_verdict(text: str, score: float | str) -> None:
+def test_the_last_complete_object_counts_if_there_is_one_verdict(text, score):
     found = last_object(text, "score")
     if isinstance(found, str):
         assert str(score) in found

@@ -1,14 +1,10 @@
 """A function as a metric: how it is called, found, named, refused and told from its older self."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import json
 import os
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +15,6 @@ from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
-from reward.metrics.base import Scorer
 from reward.metrics.function import FunctionScorer
 from reward.rewards.async_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
@@ -52,40 +47,40 @@ words, number = Words(3.0), 5
 """
 
 
-def words(samples: Any) -> list[float]:
+def words(samples):
     return [float(len(sample.candidate.split())) for sample in samples]
 
 
-def redness(samples: Any) -> list[float]:
+def redness(samples):
     return [_red(sample) for sample in samples]
 
 
-def _red(sample: Any) -> float:
+def _red(sample):
     return float(sample.image.getpixel((0, 0))[0]) + len(sample.candidate)
 
 
 class Rater:
-    def __init__(self, weight: float = 1.0) -> None:
+    def __init__(self, weight=1.0):
         self.weight = weight
 
-    def __call__(self, samples: Any) -> list[float]:
+    def __call__(self, samples):
         return [self.weight * value for value in words(samples)]
 
-    def rate(self, samples: Any) -> list[float]:
+    def rate(self, samples):
         return self(samples)
 
 
-async def later(samples: Any) -> list[float]:
+async def later(samples):
     await asyncio.sleep(0)
     return words(samples)
 
 
-def of_lists(images: Any, captions: Any) -> list[int]:
+def of_lists(images, captions):
     return [len(text.split()) * (image.mode == "RGB") for image, text in zip(images, captions, strict=True)]
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch):
     """A file of functions in a path with a blank, which is also the current folder."""
     folder = tmp_path / "my metrics"
     folder.mkdir()
@@ -101,19 +96,19 @@ class TestContract(ScorerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls) -> Scorer:
+    def scorer(cls):
         return load_scorer(redness)
 
-    def test_pickled_and_saved_scorers_score_alike(self, scorer: Scorer, tmp_path: Path) -> None:
+    def test_pickled_and_saved_scorers_score_alike(self, scorer, tmp_path):
         copy = pickle.loads(pickle.dumps(scorer))
         assert self.scores(copy, SAMPLES).tolist() == self.scores(scorer, SAMPLES).tolist()
         with pytest.raises(ConfigError, match="nothing in a checkpoint runs code"):
             scorer.save_pretrained(tmp_path)
 
-    test_checkpoints_of_other_metrics_and_missing_ones_are_refused = None  # type: ignore[assignment]
+    test_checkpoints_of_other_metrics_and_missing_ones_are_refused = None
 
 
-WAYS: list[tuple[Any, str]] = [
+WAYS = [
     (words, "words"),
     (lambda samples: np.array(words(samples)), "function"),
     (lambda samples: [torch.tensor(value) for value in words(samples)], "function"),
@@ -133,7 +128,7 @@ WAYS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("function", "name"), WAYS)
-def test_every_kind_of_function_is_a_metric(function: Any, name: str) -> None:
+def test_every_kind_of_function_is_a_metric(function, name):
     scorer = load_scorer(function)
     assert (scorer.spec.name, scorer.spec.aspects) == (name, (name,))
     for batch_size in (None, 1):
@@ -141,14 +136,14 @@ def test_every_kind_of_function_is_a_metric(function: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("given", [words, "my_metric.py:length", "my_metric:length"])
-def test_whatever_takes_the_name_of_a_metric_takes_a_function(given: Any, file: Path) -> None:
+def test_whatever_takes_the_name_of_a_metric_takes_a_function(given, file):
     for reward in (MetricReward(given), rates_captions(given), CombinedReward([given, "length"], "min")):
         assert reward.rewards(SAMPLES) == [3.0, 1.0]
     assert rerank(["red", "a red star"], reward=given) == [1, 0]
     assert BatchScorer(given, added_only=True)({"caption": ["a red star"]})["reward"] == [3.0]
 
 
-def test_what_else_stands_in_a_file_and_takes_options(file: Path) -> None:
+def test_what_else_stands_in_a_file_and_takes_options(file):
     for name, score in (("Words", 6.0), ("words", 9.0), ("polite", 0.0)):
         copy = pickle.loads(pickle.dumps(load_scorer(f"my_metric.py:{name}")))
         assert (copy.spec.name, copy.score(SAMPLES).scores[0, 0]) == (name, score)
@@ -162,24 +157,24 @@ def test_what_else_stands_in_a_file_and_takes_options(file: Path) -> None:
     assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
 
 
-def test_images_are_read_where_the_code_names_them() -> None:
-    seen: list[Any] = []
+def test_images_are_read_where_the_code_names_them():
+    seen = []
 
-    def glance(samples: Any) -> list[float]:
+    def glance(samples):
         seen.extend(getattr(sample, FIELD) for sample in samples)
         return [1.0] * len(samples)
 
     absent = [CaptionSample("a", "absent.png"), CaptionSample("a", SAMPLES[0].image), CaptionSample("a")]
     assert load_scorer(glance).score(absent).errors == {}
-    glance.needs_image = True  # type: ignore[attr-defined]
+    glance.needs_image = True
     assert sorted(load_scorer(glance).score(absent).errors) == [0, 2]
     assert seen[-1].mode == "RGB"
     assert load_scorer(redness).spec.needs_image
     assert not any(load_scorer(each).spec.needs_image for each in (words, Rater, Rater().rate))
 
 
-def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_way_out() -> None:
-    def some(samples: Any) -> list[Any]:
+def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_way_out():
+    def some(samples):
         return [{"none": None, "inf": float("inf")}.get(sample.candidate, True) for sample in samples]
 
     table = load_scorer(some).score([CaptionSample(text) for text in ("none", "inf", "a")])
@@ -201,7 +196,7 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
         (type("Needy", (), {"__init__": lambda self, model: None}), "Needy cannot be called with no arguments"),
     ],
 )
-def test_a_function_that_is_no_metric_is_told_what_is(function: Any, message: str) -> None:
+def test_a_function_that_is_no_metric_is_told_what_is(function, message):
     with pytest.raises(ConfigError, match=message):
         load_scorer(function).score(SAMPLES)
 
@@ -220,7 +215,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_place_without_a_function_is_told_what_is_there(place: str, file: Path) -> None:
+def test_a_place_without_a_function_is_told_what_is_there(place, file):
     file.with_name("wrong.py").write_text("def length(:")
     file.with_name("lacking.py").write_text("import not_there")
     with pytest.raises((ConfigError, UnknownMetricError), match=PLACES[place]):
@@ -228,7 +223,7 @@ def test_a_place_without_a_function_is_told_what_is_there(place: str, file: Path
 
 
 @pytest.mark.parametrize("place", ["my_metric.py:length", "my_metric:length", "my_metric.py"])
-def test_a_function_that_a_checkpoint_names_is_not_run(place: str, file: Path) -> None:
+def test_a_function_that_a_checkpoint_names_is_not_run(place, file):
     file.write_text("raise SystemExit('it was run')")
     (file.parent / "checkpoint").mkdir()
     (file.parent / "checkpoint" / "config.json").write_text(json.dumps({"metric": place}))
@@ -237,7 +232,7 @@ def test_a_function_that_a_checkpoint_names_is_not_run(place: str, file: Path) -
             load_scorer(*given)
 
 
-def test_an_edited_file_is_another_metric(file: Path) -> None:
+def test_an_edited_file_is_another_metric(file):
     first = load_scorer("my_metric.py:length")
     assert load_scorer("my_metric.py:length").fingerprint == first.fingerprint
     stamp = os.stat(file)
@@ -248,9 +243,9 @@ def test_an_edited_file_is_another_metric(file: Path) -> None:
     assert second.score(SAMPLES).scores[0, 0] == 10.0
 
 
-def test_what_a_function_holds_and_names_is_in_its_fingerprint() -> None:
-    def prints(code: str) -> str:
-        names: dict[str, Any] = {"__name__": "a_notebook"}
+def test_what_a_function_holds_and_names_is_in_its_fingerprint():
+    def prints(code):
+        names = {"__name__": "a_notebook"}
         exec(code, names)
         return FunctionScorer(names["f"]).fingerprint
 

@@ -1,17 +1,13 @@
 """Any judge in words: prompts and answers, criteria and questions from columns, files, rewards, the service."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges import Answer, LocalJudge, Question, ServerJudge
+from reward.judges import Answer, LocalJudge, ServerJudge
 from reward.metrics.judge_metric.items import read_questions, read_rubric
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
@@ -26,7 +22,7 @@ RUBRIC = [{"criterion": "It names the dog.", "weight": 3}, "It is short."]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return save_yes_judge(tmp_path_factory.mktemp("judge"))
 
 
@@ -46,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ('{"score": 4, "reason": "2 dogs"}', {"prompt": {"ask": "{caption}", "read": "json"}}, 0.75),
     ],
 )
-def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer: Any, options: Any, expected: Any) -> None:
+def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer, options, expected):
     scorer = JudgeScorer(RecordingJudge(answer), **{"prompt": "Rate it: {caption}", "scale": "1:5", **options})
     table = scorer.score(RED, "A dog.")
     assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
@@ -62,8 +58,8 @@ def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer: Any, options
         ("Maybe", "not one of Yes, No"),
     ],
 )
-def test_without_log_probabilities_the_word_that_is_written_counts(written: str, expected: Any) -> None:
-    def none(question: Question) -> Any:
+def test_without_log_probabilities_the_word_that_is_written_counts(written, expected):
+    def none(question):
         raise JudgeError("the server gave no log probabilities")
 
     judge = RecordingJudge(written, none)
@@ -77,7 +73,7 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written: str,
         JudgeScorer(RecordingJudge(written), prompt=True).score(RED, "A dog.")  # as YAML reads prompt=yes
 
 
-def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> None:
+def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text('ask: "Score it: {caption}"\npattern: "Score: {number}"\nscale: 1:5\nsystem: ""\nquote: false\n')
     judges = [RecordingJudge("I see. Score: 4"), RecordingJudge("Score: 2"), RecordingJudge("None.")]
@@ -101,12 +97,12 @@ def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path: Path) -> No
         ({"ask": "{caption}", "read": "digit", "scale": "0:10"}, {}, "needs a scale of single digits"),
     ],
 )
-def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt: Any, options: Any, message: str) -> None:
+def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt, options, message):
     with pytest.raises(ConfigError, match=message):
         AskPrompt.of(prompt, **options)
 
 
-RUBRICS: list[Any] = [
+RUBRICS = [
     "- a\n- b",
     "1. a\n\n2) b\n",
     {"a": 1, "b": 1},
@@ -118,7 +114,7 @@ RUBRICS: list[Any] = [
 
 
 @pytest.mark.parametrize("cell", RUBRICS)
-def test_criteria_in_the_forms_that_people_have(cell: Any) -> None:
+def test_criteria_in_the_forms_that_people_have(cell):
     assert [(item.text, item.weight) for item in read_rubric(cell)] == [("a", 1.0), ("b", 1.0)]
 
 
@@ -138,7 +134,7 @@ CHOICES = ["cat", "dog"]
         ({"question": "q", "answer": False}, "q\nA. Yes\nB. No", "B"),
     ],
 )
-def test_questions_in_the_forms_that_people_have(fields: Any, text: str, answer: str) -> None:
+def test_questions_in_the_forms_that_people_have(fields, text, answer):
     for cell in ([fields], json.dumps([fields]), {name: [value] for name, value in fields.items()}):
         (item,) = read_questions(cell)
         assert (item.text, item.answer, item.letters) == (text, answer, "AB" if "\n" in text else None)
@@ -157,12 +153,12 @@ def test_questions_in_the_forms_that_people_have(fields: Any, text: str, answer:
         (read_questions, [{"question": "q", "answer": "E", "choices": ["a"]}], "'E', which is none of its choices"),
     ],
 )
-def test_wrong_cells_are_refused_with_the_right_form(read: Any, cell: Any, message: str) -> None:
+def test_wrong_cells_are_refused_with_the_right_form(read, cell, message):
     with pytest.raises(InvalidSampleError, match=message):
         read(cell)
 
 
-def test_a_rubric_is_the_weighted_share_of_yes_and_vqascore_the_probability_of_it() -> None:
+def test_a_rubric_is_the_weighted_share_of_yes_and_vqascore_the_probability_of_it():
     likely = {"It names the dog.": {"Yes": 0.3, "No": 0.1}, "It is short.": {"Yes": 0.1, "No": 0.1}}
     judge = RecordingJudge(distribution=lambda asked: next(likely[text] for text in likely if text in asked.text))
     rubric = [*RUBRIC, {"criterion": "It is short.", "weight": -1}]
@@ -186,18 +182,18 @@ def test_a_rubric_is_the_weighted_share_of_yes_and_vqascore_the_probability_of_i
         (Answer('{"score"', truncated=True), "raise max_new_tokens="),
     ],
 )
-def test_clair_compares_with_references_alone_and_reads_json(answer: Any, expected: Any) -> None:
+def test_clair_compares_with_references_alone_and_reads_json(answer, expected):
     judge = RecordingJudge(answer)
     table = ClairScorer(judge).score([CaptionSample("A star.", RED, ["One.", "Two."])])
     assert [(question.image, question.text.count("> ")) for question in judge.asked] == [(None, 3)]
     assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
 
 
-def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> None:
-    def answer(asked: Question) -> str:
+def test_questions_are_answered_from_the_caption_alone_or_with_the_picture():
+    def answer(asked):
         return "The Dog." if "> A dog runs." in asked.text else "unknown" if "> A pet." in asked.text else "a hound"
 
-    def letters(asked: Question) -> dict[str, float]:
+    def letters(asked):
         return {"Yes": 0.6, "No": 0.2} if "Does the answer" in asked.text else {"B": 0.4, "A": 0.2, "C": 0.2}
 
     judge = RecordingJudge(answer, letters)
@@ -212,9 +208,9 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture() -> 
     assert all(asked.image is RED for asked in judge.asked[-2:])
 
 
-def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
+def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():
     judge = RecordingJudge("4", {"Yes": 0.9, "No": 0.1})
-    call: dict[str, Any] = {"prompts": ["x"] * 2, "completions": ["A dog.", "A cat."], "image": [RED] * 2}
+    call = {"prompts": ["x"] * 2, "completions": ["A dog.", "A cat."], "image": [RED] * 2}
     assert MetricReward("rubric", judge)(**call, criteria=[RUBRIC, "It is short."]) == pytest.approx([0.9, 0.9])
     mine_too = MetricReward("rubric", [judge, judge], rubric_column="mine")
     assert mine_too(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
@@ -231,22 +227,22 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one() -> None:
 
 
 @pytest.mark.slow
-def test_the_service_takes_the_criteria_of_a_caption(folder: Path) -> None:
+def test_the_service_takes_the_criteria_of_a_caption(folder):
     app = App(f"rubric={folder}")
     samples = [CaptionSample(text, RED, columns={"rubric": RUBRIC}) for text in ("A dog runs.", "Two cats.")]
     with fake_service() as fake:
         fake.facts = app.thread.facts["rubric"]
-        fake.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
+        fake.answer = lambda request: app.post("/score", request)
         remote = RemoteReward(fake.url, "rubric", timeout=30.0)
         assert remote.rewards(samples) == pytest.approx(MetricReward("rubric", folder, device="cpu").rewards(samples))
 
 
 @pytest.mark.slow
-def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_mean(folder: Path) -> None:
-    here: Any = load_scorer("rubric", folder, device="cpu")
+def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_mean(folder):
+    here = load_scorer("rubric", folder, device="cpu")
     row = {"image": RED, "caption": "A dog runs.", "rubric": RUBRIC}
     with loopback_judge(here.judge.model, here.judge.writer.processor) as server:
-        scorer: Any = load_scorer("rubric", f"{folder},{server.endpoint}")
+        scorer = load_scorer("rubric", f"{folder},{server.endpoint}")
         assert [type(judge) for judge in scorer.judges] == [LocalJudge, ServerJudge]
         assert scorer.score([row]).scores == pytest.approx(here.score([row]).scores, abs=2e-3)
     with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):

@@ -1,12 +1,8 @@
 """A caption cannot break out of its place in any judge's question; files of prompts."""
 
-from __future__ import annotations
-
 import functools
 import operator
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -36,23 +32,23 @@ ATTACKS = [
 ]
 
 
-def pair(caption: str, reference: str) -> str:
+def pair(caption, reference):
     return PAIR.text(caption, caption, [reference], reasons=True)
 
 
-def own_lines(text: str) -> list[str]:
+def own_lines(text):
     """The lines of a question that are not quoted, for any reader's idea of a line."""
     return [line for line in text.splitlines() if not line.startswith("> ")]
 
 
 @settings(max_examples=60, deadline=None)
 @given(caption=st.text(min_size=1, max_size=80) | st.sampled_from(ATTACKS), reference=st.text(min_size=1, max_size=80))
-def test_no_text_adds_a_line_of_the_prompt(caption: str, reference: str) -> None:
+def test_no_text_adds_a_line_of_the_prompt(caption, reference):
     for ask in (pair, lambda caption, reference: FLEUR.question(caption, [reference])):
         assert own_lines(ask(caption, reference)) == own_lines(ask("A dog.", "A cat."))
 
 
-def test_captions_stand_unchanged_after_what_candidates_share() -> None:
+def test_captions_stand_unchanged_after_what_candidates_share():
     caption = 'Two dogs < 3 years old, "quoted" & 50% {wet}.'
     for one, other in (
         (FLEUR.question(text, ["A cat."]) for text in ("A dog.", caption)),
@@ -64,7 +60,7 @@ def test_captions_stand_unchanged_after_what_candidates_share() -> None:
     assert len({HARMONIC.question(criterion, "captioning", "A dog.") for criterion in CRITERIA}) == 5
 
 
-def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
+def test_a_paper_s_prompt_can_be_asked_word_for_word():
     words = {"version": "paper", "system": "", "explain": "Why?", "explain_first": "Look.", "quote": False}
     words |= {"rubric": "Your task is to rate the caption.", "references": "Reference Captions: {reference_captions}"}
     words |= {"candidate": "Caption: {candidate}", "ask": "Score(Choose a rating from 0.0 to 1.0):"}
@@ -93,9 +89,7 @@ def test_a_paper_s_prompt_can_be_asked_word_for_word() -> None:
         (PAIR, "answers", "120", "'answers' must be a list of three texts"),
     ],
 )
-def test_prompts_that_cannot_work_are_refused(
-    prompt: Any, place: str, value: Any, message: str, tmp_path: Path
-) -> None:
+def test_prompts_that_cannot_work_are_refused(prompt, place, value, message, tmp_path):
     values = prompt.to_json()
     *path, last = place.split(".")
     functools.reduce(operator.getitem, path, values)[last] = value
@@ -105,7 +99,7 @@ def test_prompts_that_cannot_work_are_refused(
 
 
 @pytest.mark.parametrize("content", [None, b"- a list", b"{unclosed", b"\xff\xfe\x00"])
-def test_files_that_hold_no_prompt_are_refused(content: bytes | None, tmp_path: Path) -> None:
+def test_files_that_hold_no_prompt_are_refused(content, tmp_path):
     path = tmp_path / "p.yaml"
     if content is not None:
         path.write_bytes(content)

@@ -1,17 +1,13 @@
 """The contract of every metric that asks a judge: quotes, cuts, failures by row, padding, files."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward import CaptionSample, load_scorer, metric_spec
 from reward.errors import CheckpointError, ConfigError, JudgeError
-from reward.judges import Answer, Question, ScriptedJudge
+from reward.judges import Answer, ScriptedJudge
 from tests.contract import ScorerContract
 from tests.reward.metrics.test_judge_prompts import ATTACKS, own_lines
 from tests.toys.rating_judges import save_rating_judge
@@ -23,7 +19,7 @@ COLUMNS = {
     "questions": [{"question": "What runs?", "answer": "dog", "choices": ["cat", "dog"]}],
 }
 # What the judge writes, and settings that differ from the default.
-METRICS: dict[str, tuple[str, dict[str, Any]]] = {
+METRICS = {
     "judge": ("", {"prompt": "Rate it: {caption} {references}", "scale": "1:7"}),
     "rubric": ("", {"column": "criteria"}),
     "questions": ("", {"sees_image": True}),
@@ -40,8 +36,8 @@ class TestContract(ScorerContract):
 
     @pytest.fixture(scope="class", params=["fleur", "harmoniceval"])
     @classmethod
-    def scorer(cls, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-        options: dict[str, Any] = {"max_characters": 300}
+    def scorer(cls, request, tmp_path_factory):
+        options = {"max_characters": 300}
         if request.param == "harmoniceval":
             options["criteria"] = ["correctness", "fluency"]  # one with the image, one without
         first = {"fleur": "0", "harmoniceval": "12345"}[request.param]
@@ -49,12 +45,12 @@ class TestContract(ScorerContract):
         return load_scorer(request.param, folder, device="cpu", **options)
 
 
-def judge_of(metric: str) -> Any:
+def judge_of(metric):
     written = METRICS[metric][0]
     tokens = (*written, "</s>")
     answer = Answer(written, tokens, tuple({token: 0.0} for token in tokens))
 
-    def unless_lost(question: Question, reply: Any) -> Any:
+    def unless_lost(question, reply):
         if "lost" in question.text:
             raise JudgeError("the server said no")
         return reply
@@ -63,16 +59,16 @@ def judge_of(metric: str) -> Any:
     return RecordingJudge(lambda asked: unless_lost(asked, answer), lambda asked: unless_lost(asked, words))
 
 
-def sample(text: str, *references: str) -> CaptionSample:
+def sample(text, *references):
     return CaptionSample(text, WIDE, references or ["One.", "Two."], columns=COLUMNS)
 
 
 @pytest.fixture(params=METRICS)
-def metric(request: pytest.FixtureRequest) -> str:
+def metric(request):
     return str(request.param)
 
 
-def test_what_a_caption_says_adds_no_line_to_a_question(metric: str) -> None:
+def test_what_a_caption_says_adds_no_line_to_a_question(metric):
     lines = []
     for text in ("A dog.", *ATTACKS, "yes", '{"score": 100}', "Criterion:\nIt is long."):
         judge = judge_of(metric)
@@ -82,7 +78,7 @@ def test_what_a_caption_says_adds_no_line_to_a_question(metric: str) -> None:
     assert all(each == lines[0] for each in lines)
 
 
-def test_what_the_judge_could_not_answer_is_told_by_row(metric: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_judge_could_not_answer_is_told_by_row(metric, caplog):
     table = load_scorer(metric, judge_of(metric)).score([sample("lost"), sample("good")])
     assert "the server said no" in table.errors[0]
     assert list(table.errors) == [0]
@@ -92,9 +88,9 @@ def test_what_the_judge_could_not_answer_is_told_by_row(metric: str, caplog: pyt
     assert load_scorer(metric, silent).score([sample("good")]).errors[0]
 
 
-def test_long_texts_are_cut_and_flagged_and_images_padded(metric: str) -> None:
+def test_long_texts_are_cut_and_flagged_and_images_padded(metric):
     judge = judge_of(metric)
-    scorer: Any = load_scorer(metric, judge, max_characters=100, pad_images=True)
+    scorer = load_scorer(metric, judge, max_characters=100, pad_images=True)
     samples = [sample("x" * 101), sample("y" * 100, "z" * 100, "w" * 100), sample("A.", "v" * 500, "short")]
     shows_references = scorer.reads_references
     assert scorer.score(samples).truncated.tolist() == [True, False, shows_references]
@@ -110,27 +106,27 @@ def test_long_texts_are_cut_and_flagged_and_images_padded(metric: str) -> None:
         assert padded.getpixel((8, 8)) == (255, 0, 0)
 
 
-def test_settings_travel_with_the_checkpoint_and_the_judge_is_given_again(metric: str, tmp_path: Path) -> None:
+def test_settings_travel_with_the_checkpoint_and_the_judge_is_given_again(metric, tmp_path):
     settings = {**METRICS[metric][1], "max_characters": 50, "pad_images": True}
     judge = judge_of(metric)
-    scorer: Any = load_scorer(metric, judge, **settings)
+    scorer = load_scorer(metric, judge, **settings)
     scorer.save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"judge=\.\.\."):
         load_scorer(metric, tmp_path)
-    again: Any = load_scorer(metric, tmp_path, judge=judge)
+    again = load_scorer(metric, tmp_path, judge=judge)
     assert (again.prompt, again.fingerprint) == (scorer.prompt, scorer.fingerprint)
     for name in settings.keys() - {"prompt", "scale", "sees_image"}:
         value = getattr(again, name)
         assert (list(value) if isinstance(value, tuple) else value) == settings[name]
-    others: list[Any] = [load_scorer(metric, judge), load_scorer(metric, tmp_path, judge=judge, max_characters=60)]
+    others = [load_scorer(metric, judge), load_scorer(metric, tmp_path, judge=judge, max_characters=60)]
     assert scorer.fingerprint not in [each.fingerprint for each in others]
 
 
-def test_what_is_no_judge_and_what_is_not_there_is_refused(metric: str) -> None:
+def test_what_is_no_judge_and_what_is_not_there_is_refused(metric):
     with pytest.raises(CheckpointError, match=f"no judge for {metric} is shipped"):
         load_scorer(metric)
     with pytest.raises(TypeError, match="needs a judge, got int"):
         metric_spec(metric).scorer_class()(3)
     if not metric_spec(metric).scorer_class().asks_several:
         with pytest.raises(ConfigError, match="asks one judge, got 2"):
-            load_scorer(metric, [judge_of(metric)] * 2)  # type: ignore[arg-type]
+            load_scorer(metric, [judge_of(metric)] * 2)

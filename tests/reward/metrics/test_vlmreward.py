@@ -1,11 +1,6 @@
 """vlmreward: its scores are those of a plain forward pass, and nothing of a folder is made up or run."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +19,14 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.toy_models import ENCODER, text_sizes
 
 PROMPT = "Describe the image."
-CAPTIONS = ["A red star.", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]
+# The first is the beginning of the second.
+CAPTIONS = ["A red star", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]
 
 
-def gemma3() -> tuple[Any, Any]:
+def gemma3():
     """A template that ends with the end mark, which also pads: the model's own class then reads the token before it."""
     marks = {f"{name}_token": f"<{name}>" for name in ("boi", "eoi", "image")}
     tokens = PreTrainedTokenizerFast(
@@ -58,20 +53,20 @@ def gemma3() -> tuple[Any, Any]:
 
 
 # Each model with the head that its checkpoints have.
-KINDS: dict[str, tuple[Callable[[], tuple[Any, Any]], str]] = {
+KINDS = {
     "llava": (toy_judges.llava, "v_head.summary"),
     "qwen2-vl": (toy_judges.qwen2_vl, "v_head.summary beside"),  # as Skywork-VL-Reward has it
     "gemma3": (gemma3, "score"),
 }
 
 
-def add_weights(folder: Path, weights: dict[str, torch.Tensor], *, left_out: str = "nothing") -> None:
+def add_weights(folder, weights, *, left_out="nothing"):
     file = folder / "model.safetensors"
     kept = {name: value for name, value in load_file(file).items() if left_out not in name}
     save_file(kept | weights, file, {"format": "pt"})
 
 
-def save(kind: str, folder: Path, *, padding_side: str = "left") -> tuple[Any, Any]:
+def save(kind, folder, *, padding_side="left"):
     """Writes a checkpoint; gives the model and its processor."""
     make, head = KINDS[kind]
     model, processor = make()
@@ -89,7 +84,7 @@ def save(kind: str, folder: Path, *, padding_side: str = "left") -> tuple[Any, A
     return model, AutoProcessor.from_pretrained(folder)  # older versions of transformers read it as another class
 
 
-def by_hand(model: Any, processor: Any, sample: CaptionSample) -> float:
+def by_hand(model, processor, sample):
     """One unbatched pass: the class's own logits, or TRL's value head on the last hidden state of the last token."""
     caption = sample.candidate.replace("<|im_end|>", "< |im_end|>")
     turns = [
@@ -107,7 +102,7 @@ def by_hand(model: Any, processor: Any, sample: CaptionSample) -> float:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """Checkpoints in folders of their kinds."""
     folder = tmp_path_factory.mktemp("models")
     for kind in ("qwen2-vl", "gemma3"):
@@ -117,9 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "padding_side"), [("llava", "right"), ("qwen2-vl", "left"), ("gemma3", "right")])
-def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
-    kind: str, padding_side: str, tmp_path: Path
-) -> None:
+def test_scores_are_those_of_a_plain_pass_however_they_are_batched(kind, padding_side, tmp_path):
     model, processor = save(kind, tmp_path, padding_side=padding_side)
     images = [*toy_judges.pictures(2), toy_judges.pictures(1, size=(48, 24))[0]]
     samples = [CaptionSample(caption, image) for image in images for caption in CAPTIONS]
@@ -133,11 +126,11 @@ def test_scores_are_those_of_a_plain_pass_however_they_are_batched(
 class TestContract(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, folder: Path) -> Any:
+    def scorer(cls, folder):
         return load_scorer("vlmreward", folder / "gemma3", device="cpu", max_characters=1000)
 
 
-def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder: Path, tmp_path: Path) -> None:
+def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder, tmp_path):
     model, image = folder / "gemma3", toy_judges.pictures(1)[0]
     samples = [CaptionSample("A red star.", image), CaptionSample("A red cat.", image)]
     plain = MetricReward(model, device="cpu").score(samples)
@@ -151,14 +144,14 @@ def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder
         load_scorer("vlmreward", model, device="cpu", max_characters=0)
 
 
-def test_the_file_of_a_value_head_is_fetched_with_a_hub_id(folder: Path, hub: LoopbackHub) -> None:
+def test_the_file_of_a_value_head_is_fetched_with_a_hub_id(folder, hub):
     hub.add_folder("org/reward", folder / "qwen2-vl")
     sample = CaptionSample("A red star.", toy_judges.pictures(1)[0])
     here, there = (load_scorer("vlmreward", each, device="cpu") for each in (folder / "qwen2-vl", "org/reward"))
     assert there.score([sample]).scores == pytest.approx(here.score([sample]).scores)
 
 
-def test_an_image_that_the_processor_refuses_spoils_no_other(folder: Path) -> None:
+def test_an_image_that_the_processor_refuses_spoils_no_other(folder):
     good, odd = toy_judges.pictures(1)[0], toy_judges.pictures(1, size=(600, 2))[0]
     samples = [CaptionSample(text, image) for text, image in zip("abc", (good, odd, odd), strict=True)]
     table = load_scorer("vlmreward", folder / "qwen2-vl", device="cpu").score(samples)
@@ -166,18 +159,18 @@ def test_an_image_that_the_processor_refuses_spoils_no_other(folder: Path) -> No
     assert all("aspect ratio" in table.errors[row] for row in (1, 2))
 
 
-def _plant(folder: Path) -> None:
+def _plant(folder):
     (folder / "code.py").write_text("raise SystemExit('run')")
     config = json.loads((folder / "config.json").read_text())
     own = {"auto_map": {"AutoConfig": "code.C", "AutoModelForImageTextToText": "code.M"}, "model_type": "own"}
     (folder / "config.json").write_text(json.dumps(config | own))
 
 
-def _of_texts(folder: Path) -> None:
+def _of_texts(folder):
     (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}')
 
 
-WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
+WRONG = {
     "of texts": (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
     "code": (_plant, "wants to run code of its own"),
     "no head": (
@@ -197,9 +190,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
-def test_what_is_not_whole_or_would_run_code_is_refused(
-    change: Callable[[Path], None], message: str, tmp_path: Path
-) -> None:
+def test_what_is_not_whole_or_would_run_code_is_refused(change, message, tmp_path):
     save("gemma3", tmp_path)
     change(tmp_path)
     with pytest.raises(CheckpointError, match=message):
@@ -207,6 +198,6 @@ def test_what_is_not_whole_or_would_run_code_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["qwen2-vl", "gemma3"])
-def test_a_judge_of_a_reward_model_names_the_metric_that_reads_its_head(kind: str, folder: Path) -> None:
+def test_a_judge_of_a_reward_model_names_the_metric_that_reads_its_head(kind, folder):
     with pytest.raises(CheckpointError, match="it is a reward model: -m vlmreward=FOLDER"):
         load_scorer("vqascore", folder / kind, device="cpu")

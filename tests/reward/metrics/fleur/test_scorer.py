@@ -1,12 +1,8 @@
 """FleurScorer: against plain forward passes, what is read from an answer, explanations, sampling, files."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,38 +13,37 @@ from reward.errors import ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.contract import REFERENCES, SAMPLES
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.rating_judges import save_rating_judge, strict_llava
 from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 
 
-def certain(text: str) -> Answer:
+def certain(text):
     """An answer of one token a character, each of probability 1."""
     tokens = (*text, "</s>")
     return Answer(text, tokens, tuple({token: 0.0} for token in tokens))
 
 
-def unsure(answer: Answer, place: int, **probabilities: float) -> Answer:
+def unsure(answer, place, **probabilities):
     """The same, with other probabilities at one place; `_8` is the token 8, and `end` the end."""
     logs = {"</s>" if name == "end" else name[1:]: math.log(value) for name, value in probabilities.items()}
     return replace(answer, logprobs=(*answer.logprobs[:place], logs, *answer.logprobs[place + 1 :]))
 
 
-def scored(answer: Any, **options: Any) -> Any:
+def scored(answer, **options):
     """Smoothed and raw of one caption that a judge gives one answer; or why there are none."""
     table = FleurScorer(RecordingJudge(answer), **options).score([CaptionSample("A star.", PICTURE)])
     return table.errors.get(0) or table.scores[0].tolist()
 
 
 @pytest.mark.slow
-def test_the_score_is_that_of_plain_forward_passes_and_samples_have_its_probabilities() -> None:
+def test_the_score_is_that_of_plain_forward_passes_and_samples_have_its_probabilities():
     model, processor = strict_llava("0")
     judge = LocalJudge(model, processor)
     scorer = FleurScorer(judge)
 
-    def digits(question: Question, written: str) -> tuple[np.ndarray, str]:
+    def digits(question, written):
         row = plain_pass(model, **plain_inputs(processor, question, written))
         masses = np.array([float(row[same].sum()) for same in spellings(processor, "0123456789")])
         return masses, processor.tokenizer.decode(row.argmax())
@@ -71,7 +66,7 @@ def test_the_score_is_that_of_plain_forward_passes_and_samples_have_its_probabil
 
 
 @pytest.mark.parametrize("first", [("0",), ("\u2581", "0"), ("\u01200",)])
-def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(first: tuple[str, ...]) -> None:
+def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(first):
     tokens = (*first, ".", "8", "</s>")
     logs = [{token: 0.0} for token in tokens]
     logs[-1] = {"</s>": math.log(0.7), "9": math.log(0.2), " 1": math.log(0.1)}
@@ -81,7 +76,7 @@ def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(first: 
 @pytest.mark.parametrize(
     ("text", "smoothed"), [("1.0", 0.9 * 0.3 + 0.7), ("1", 0.9 * 0.3 + 0.7), ("**1.00**", 0.9 * 0.3 + 0.7), ("0", 0.3)]
 )
-def test_answers_without_decimals_to_smooth_use_the_units_place(text: str, smoothed: float) -> None:
+def test_answers_without_decimals_to_smooth_use_the_units_place(text, smoothed):
     digit = int(float(text.strip("*")))
     answer = unsure(certain(text), text.index(str(digit)), **{f"_{digit}": 0.7, f"_{1 - digit}": 0.3})
     assert scored(answer) == pytest.approx([smoothed, digit])
@@ -92,7 +87,7 @@ FOUND += ["The score is 0.85 for 2 dogs.", "I would give it 0.85."]
 
 
 @pytest.mark.parametrize("text", FOUND)
-def test_numbers_that_are_found(text: str) -> None:
+def test_numbers_that_are_found(text):
     assert scored(certain(text)) == pytest.approx([0.85, 0.85])
 
 
@@ -101,7 +96,7 @@ NO_NUMBERS += ["0.85%", "8/10", "0.8 out of 10", "1.5", "-0.5", "On a scale of 0
 
 
 @pytest.mark.parametrize("text", NO_NUMBERS)
-def test_answers_that_cannot_be_read_are_shown(text: str) -> None:
+def test_answers_that_cannot_be_read_are_shown(text):
     assert text.strip()[:20] in scored(certain(text))
 
 
@@ -109,9 +104,7 @@ def test_answers_that_cannot_be_read_are_shown(text: str) -> None:
     ("text", "always", "written"),
     [("0.8", 0.745, 0.7), ("0.80", 0.745, 0.7), ("0.85", 0.745, 0.745), ("0.853", 0.745, 0.745)],
 )
-def test_both_readings_of_the_second_decimal(
-    text: str, always: float, written: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_both_readings_of_the_second_decimal(text, always, written, caplog):
     answer = unsure(unsure(certain(text), 2, _8=0.8, _3=0.2), 3, _5=0.9, end=0.1)
     assert scored(answer, second_decimal="written") == pytest.approx([written, float(text)])
     assert scored(answer) == pytest.approx([always, float(text)])
@@ -122,7 +115,7 @@ def test_both_readings_of_the_second_decimal(
         assert "1 answers with one decimal are smoothed over that decimal alone" in caplog.text
 
 
-def test_judges_that_cannot_rate_are_refused_with_the_alternative() -> None:
+def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     with pytest.raises(JudgeError, match="no log probabilities"):
         scored("0.85")
     with pytest.raises(JudgeError, match=r"several characters of a number as one token .*'85'.*harmoniceval"):
@@ -143,11 +136,11 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative() -> None:
         (replace(certain("0.8"), tokens=("0", ".", "8"), logprobs=({},) * 3, truncated=True), "cut inside the number"),
     ],
 )
-def test_there_is_no_score_where_digits_are_lost(answer: Answer, reason: str) -> None:
+def test_there_is_no_score_where_digits_are_lost(answer, reason):
     assert reason in scored(answer)
 
 
-def test_references_are_shown_unless_switched_off() -> None:
+def test_references_are_shown_unless_switched_off():
     samples = [CaptionSample("A star.", PICTURE, REFERENCES), CaptionSample("A star.", PICTURE)]
     judge = RecordingJudge(certain("0.50"))
     FleurScorer(judge).score(samples)
@@ -159,8 +152,8 @@ def test_references_are_shown_unless_switched_off() -> None:
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order: str) -> None:
-    def answer(question: Question) -> Answer | str:
+def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order):
+    def answer(question):
         if not (question.text.endswith(scorer.prompt.explain_first) or question.text == scorer.prompt.explain):
             return certain("0.50")
         if "> large" in str(question.turns()):
@@ -181,7 +174,7 @@ def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order:
     assert "> ours" in second.history[0][1]
 
 
-def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptureFixture) -> None:
+def test_sampled_grades_are_averaged_instead_of_smoothed(caplog):
     grades = {7: "0.8", 8: "0.95", 9: "no idea", 10: "0.5"}  # by seed, without log probabilities
     judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed], pieces=tuple)
     scorer = FleurScorer(judge, draws=4, temperature=0.7, seed=7)
@@ -192,7 +185,7 @@ def test_sampled_grades_are_averaged_instead_of_smoothed(caplog: pytest.LogCaptu
 
 
 @pytest.mark.slow
-def test_a_saved_scorer_loads_the_same_commit_of_its_judge_from_the_hub(hub: LoopbackHub, tmp_path: Path) -> None:
+def test_a_saved_scorer_loads_the_same_commit_of_its_judge_from_the_hub(hub, tmp_path):
     commit = hub.add_folder("name/judge", save_rating_judge(tmp_path / "judge", "0"))
     scorer = FleurScorer.from_pretrained("name/judge", revision=commit, device="cpu")
     scorer.save_pretrained(tmp_path / "saved")

@@ -1,7 +1,5 @@
 """FLEUR's arithmetic beside exact fractions."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
@@ -24,7 +22,7 @@ SECOND = [
 _parts = st.lists(st.integers(0, 1000), min_size=11, max_size=11).filter(any)  # the eleventh: what is no digit
 
 
-def test_the_worked_example_of_the_paper() -> None:
+def test_the_worked_example_of_the_paper():
     # Printed is 0.80664, which is a half-precision number: the authors' sum ran in half precision.
     assert smoothed_score(FIRST, SECOND, dtype=np.float16) == pytest.approx(0.80664, abs=1e-5)
     exact = sum(
@@ -37,7 +35,7 @@ def test_the_worked_example_of_the_paper() -> None:
 
 @settings(deadline=None)
 @given(first=_parts, second=_parts)
-def test_the_score_is_the_expected_decimals_in_exact_fractions(first: list[int], second: list[int]) -> None:
+def test_the_score_is_the_expected_decimals_in_exact_fractions(first, second):
     exact = sum(Fraction(digit * part, 10 * sum(first)) for digit, part in enumerate(first[:10]))
     exact += sum(Fraction(digit * part, 100 * sum(second)) for digit, part in enumerate(second[:10]))
     probabilities = [[part / sum(parts) for part in parts[:10]] for parts in (first, second)]
@@ -45,7 +43,7 @@ def test_the_score_is_the_expected_decimals_in_exact_fractions(first: list[int],
 
 
 @pytest.mark.parametrize("bad", [[0.1] * 9, [0.2] * 10, [-0.1, *[0.1] * 9], [float("nan"), *[0.1] * 9]])
-def test_what_are_no_ten_probabilities_is_refused(bad: list[float]) -> None:
+def test_what_are_no_ten_probabilities_is_refused(bad):
     with pytest.raises(ValueError, match="first must"):
         smoothed_score(bad, [0.1] * 10)
     with pytest.raises(ValueError, match="second must"):

@@ -1,10 +1,7 @@
 """HarmonicEval: the scorer beside plain forward passes, tasks and criteria; its arithmetic beside exact fractions."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,13 +24,13 @@ PICTURE = Image.new("RGB", (16, 16), "red")
 TASKS = {"captioning": "caption", "question_answering": "answer", "referring": "expression", "documents": "answer"}
 
 
-def criterion_of(question: Question) -> str:
+def criterion_of(question):
     if "Overall quality" in question.text:
         return "overall"
     return next(name for name in CRITERIA if name.capitalize() in question.text)
 
 
-def test_scores_are_those_of_plain_forward_passes() -> None:
+def test_scores_are_those_of_plain_forward_passes():
     model, processor = strict_llava("12345")
     scorer = HarmonicScorer(LocalJudge(model, processor), gamma=0.6)
     sample, rows = SAMPLES[0], []
@@ -47,7 +44,7 @@ def test_scores_are_those_of_plain_forward_passes() -> None:
     assert len(set(np.round(expected.scores, 4))) == 5
 
 
-def test_the_table_holds_scores_of_each_criterion_and_three_are_judged_without_the_image() -> None:
+def test_the_table_holds_scores_of_each_criterion_and_three_are_judged_without_the_image():
     given = {
         "correctness": {"4": 0.45, "5": 0.45},  # the rest is on no rating
         "completeness": {"1": 0.5, "5": 0.5},
@@ -74,7 +71,7 @@ def test_the_table_holds_scores_of_each_criterion_and_three_are_judged_without_t
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
+def test_the_task_chooses_the_words_and_the_question(task):
     judge = RecordingJudge(distribution=lambda question: {"5": 1.0} if "colour?" in question.text else {"1": 1.0})
     asks = TASKS[task] == "answer"
     asked = [f"Which {what}?" if asks else None for what in ("shape", "colour", "shape")]
@@ -90,13 +87,13 @@ def test_the_task_chooses_the_words_and_the_question(task: str) -> None:
     ("task", "question", "message"),
     [("documents", None, "needs the question"), ("captioning", "Which?", "has no questions, but the text answers one")],
 )
-def test_questions_must_fit_the_task(task: str, question: str | None, message: str) -> None:
+def test_questions_must_fit_the_task(task, question, message):
     scorer = HarmonicScorer(RecordingJudge(distribution={"3": 1.0}), task=task)
     assert message in scorer.score([CaptionSample("Red.", PICTURE, question=question)]).errors[0]
 
 
 @pytest.mark.parametrize("criteria", [(), ("overall", "clarity"), ("clarity", "clarity"), ("taste",)])
-def test_criteria_and_tasks_that_are_not_there_are_refused(criteria: Any) -> None:
+def test_criteria_and_tasks_that_are_not_there_are_refused(criteria):
     judge = RecordingJudge(distribution={"3": 1.0})
     with pytest.raises(ConfigError, match="criteria must be 'overall' alone, or different ones of correctness"):
         HarmonicScorer(judge, criteria=criteria)
@@ -104,8 +101,8 @@ def test_criteria_and_tasks_that_are_not_there_are_refused(criteria: Any) -> Non
         HarmonicScorer(judge, task="poetry")
 
 
-def test_missing_mass_and_failures_are_told_by_criterion() -> None:
-    def rate(question: Question) -> dict[str, float]:
+def test_missing_mass_and_failures_are_told_by_criterion():
+    def rate(question):
         if "> broken" in question.text and criterion_of(question) == "clarity":
             raise JudgeError("the server said no")
         return {"3": 0.001 if "> lost" in question.text and criterion_of(question) == "fluency" else 0.02}
@@ -121,7 +118,7 @@ def test_missing_mass_and_failures_are_told_by_criterion() -> None:
 _rows = st.lists(st.lists(st.integers(1, 10_000), min_size=5, max_size=5), min_size=1, max_size=6)
 
 
-def _moments(parts: list[int]) -> tuple[Fraction, Fraction]:
+def _moments(parts):
     total = sum(parts)
     mean = sum(Fraction(rating * part, total) for rating, part in enumerate(parts, start=1))
     return mean, sum((rating - mean) ** 2 * Fraction(part, total) for rating, part in enumerate(parts, start=1))
@@ -129,7 +126,7 @@ def _moments(parts: list[int]) -> tuple[Fraction, Fraction]:
 
 @settings(deadline=None)
 @given(rows=_rows, gamma=st.floats(0.2, 1) | st.sampled_from([0.5, 1.0]), scale=st.floats(1e-6, 1e3))
-def test_the_formula_in_other_arithmetic(rows: list[list[int]], gamma: float, scale: float) -> None:
+def test_the_formula_in_other_arithmetic(rows, gamma, scale):
     result = aggregate(np.array(rows) * scale, gamma)
     means, variances = ([float(moment) for moment in each] for each in zip(*map(_moments, rows), strict=True))
     raw = [math.pow(variance, -(1 - gamma) / gamma) for variance in variances]
@@ -141,7 +138,7 @@ def test_the_formula_in_other_arithmetic(rows: list[list[int]], gamma: float, sc
 
 
 @pytest.mark.parametrize("gamma", [0, 1e-12, 1e-3, 0.5, 1])
-def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma: float) -> None:
+def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma):
     certain, even = np.eye(5), [0.2] * 5
     assert aggregate(certain, gamma).weights == pytest.approx([0.2] * 5)
     mixed = aggregate([certain[4], even, certain[3]], gamma)
@@ -151,7 +148,7 @@ def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma: float) -> Non
         assert aggregate([[0, 0, 0, 0.1, 0.9], even], gamma).weights.tolist() == [1, 0]
 
 
-def test_the_default_gamma_is_the_paper_s_and_samples_may_come_together() -> None:
+def test_the_default_gamma_is_the_paper_s_and_samples_may_come_together():
     weights = aggregate([[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]]).weights
     assert weights[0] / weights[1] == pytest.approx(16 ** (1 / 3))
     many = np.random.default_rng(0).random((4, 3, 5))
@@ -167,6 +164,6 @@ def test_the_default_gamma_is_the_paper_s_and_samples_may_come_together() -> Non
         *(([[0.2] * 5], gamma, "gamma") for gamma in (-0.1, 1.1, float("nan"), "0.5", True)),
     ],
 )
-def test_what_are_no_ratings_or_no_gamma_is_refused(probabilities: object, gamma: Any, message: str) -> None:
+def test_what_are_no_ratings_or_no_gamma_is_refused(probabilities, gamma, message):
     with pytest.raises(ValueError, match=message):
         aggregate(probabilities, gamma)
