@@ -95,7 +95,8 @@ def test_ctrl_c_keeps_what_was_answered(server, tmp_path):
     assert 10 <= answered < 40
     judge = judge_at(server, cache=cache)
     judge.answer_distribution(asked, ANSWERS)
-    assert (judge.usage.cached, judge.usage.answered) == (answered, 40 - answered)
+    assert judge.usage.cached >= answered, "finished answers were lost"
+    assert judge.usage.answered + judge.usage.cached == 40
 
 
 @pytest.mark.parametrize(("fault", "message"), ENDS.values(), ids=ENDS)
