@@ -66,6 +66,7 @@ def test_scores_are_those_of_the_package_for_any_captions(name: str) -> None:
         return " ".join(rng.choice(("a", "dog", "red", "star", "runs", "on")) for _ in range(rng.randint(1, 9)))
 
     samples = [CaptionSample(text(), references=[text() for _ in range(rng.randint(1, 4))]) for _ in range(60)]
+    samples.append(CaptionSample("cats", references=["a dog"]))  # no word in common
     references = {row: list(sample.references) for row, sample in enumerate(samples)}
     candidates = {row: [sample.candidate] for row, sample in enumerate(samples)}
     if name == "rouge_l":
