@@ -134,3 +134,9 @@ def test_what_embedded_weights_know_is_said_once_and_by_the_first_process_only(
     for name in ("length", "beitscore", "beitscore"):  # the first has no weights
         load_scorer(name, device="cpu")
     assert caplog.text.count("embedded weights know drawings only; for photos: `capreward metrics --for") == times
+
+
+def test_weights_for_drawings_are_known_from_those_of_a_user(tmp_path):
+    load_scorer("beitscore", device="cpu").save_pretrained(tmp_path)
+    known = {text: MetricSource.parse(text).knows_drawings_only for text in ("vela", "length", str(tmp_path))}
+    assert known == {"vela": True, "length": False, str(tmp_path): False}
