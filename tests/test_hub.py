@@ -69,6 +69,17 @@ def samples_of(rows):
     return [CaptionSample(row["cand"], row["image"], row["refs"]) for row in rows]
 
 
+@pytest.mark.parametrize("metric", ["vela", "beitscore"])
+def test_a_scorer_is_pushed_and_loaded_back(metric, hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", hub.token or "")
+    rows = samples_of(make_dataset(1, 99))
+    scorer = load_scorer(metric, device="cpu")
+    assert scorer.push_to_hub(f"tester/my-{metric}").startswith("http")
+    assert f'load_scorer("{metric}", "tester/my-{metric}")' in hub.files(f"tester/my-{metric}")["README.md"].decode()
+    pushed = load_scorer(f"tester/my-{metric}", device="cpu")
+    assert np.array_equal(pushed.score(rows).scores, scorer.score(rows).scores)
+
+
 @pytest.mark.slow
 def test_one_command_from_hub_to_hub(hub, tmp_path, monkeypatch, capsys):
     add_language_model(hub, tmp_path / "language_model")

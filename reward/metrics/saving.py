@@ -8,13 +8,14 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.checkpoints import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.fingerprint_objects import fingerprint_object
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
-from reward.publishing import HUB_ID
+from reward.publishing import HUB_ID, push_checkpoint
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +58,12 @@ class TrainedScorer(NetworkScorer):
             tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
         config, card = self.model.config.to_dict(), card or self._card()
         save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Uploads the checkpoint to the model repository `ORG/NAME`, made if needed; the web address of the commit."""
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return push_checkpoint(folder, repo_id, private=private, revision=revision)
 
     def _card(self) -> str:
         """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
