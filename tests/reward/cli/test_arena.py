@@ -174,10 +174,8 @@ def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> Non
     assert {len(entry["judge_orders"]) for entry in json.loads((folder / "once.json").read_text())} == {1}
 
 
-def test_the_prompt_can_be_replaced_and_no_verdict_is_an_error(run: Run, folder: Path, model: Path) -> None:
+def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
     prompt = write(folder, {**PairPrompt.of(None).to_json(), "version": "mine", "system": "Compare."}, "prompt.yaml")
-    line = [folder / "old.json", folder / "new.json", "-j", model, *FEW]
-    run(*line, "--no-reasons", "--prompt", prompt, "-o", folder / "b.json")
+    line = [folder / "old.json", folder / "new.json", "-j", model, "--no-reasons", *FEW]
+    run(*line, "--prompt", prompt, "-o", folder / "b.json")
     assert json.loads((folder / "b.json.summary.json").read_text())["run"]["prompt"].startswith("mine ")
-    _, err = run(*line, "--max-new-tokens", "4", "-o", folder / "d.json", code=1)
-    assert "error: no battle could be judged; the first: the judge gave no line 'Verdict: 1'" in err
