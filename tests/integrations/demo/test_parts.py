@@ -12,11 +12,12 @@ from PIL import Image
 
 from integrations.demo import captioner, quality
 from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, make_examples, mean_quality
-from integrations.demo.report import write_report
+from integrations.demo.report import curve_plot, interval_plot, write_report
 from integrations.hf_generate.best_of_n import RatedCandidates
 from reward import MetricReward, load_scorer
 from reward.decoding.selection import rate_candidates
 from reward.metaeval import Interval
+from reward.metaeval.report import BEST
 from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_error, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]
@@ -64,8 +65,8 @@ class OracleReward:
 def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(monkeypatch):
     candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
 
-    def planted(model, processor, images, references, reward, *, n, **sizes):
-        if n == 1:
+    def planted(model, processor, images, references, reward, *, greedy=False, **sizes):
+        if greedy:
             return RatedCandidates([[text] for text in captions_of_quality(0.3, 0)], [], [])
         return RatedCandidates(candidates, rate_candidates(candidates, images, [()] * len(images), reward), [])
 
@@ -74,6 +75,7 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(monkeyp
     images = list(map(render, SCENES))
     rewards = {"length": MetricReward("length"), "truth": OracleReward(images)}
     found = quality.measure_choice(None, None, images, None, SCENES, rewards, n=8, resamples=200)
+    assert found["captions"]["greedy"] == captions_of_quality(0.3, 0)
     assert found["gap_closed"]["truth"] == pytest.approx(1)
     assert 0 < found["gap_closed"]["length"] < 1
     assert found["differences"]["best of 8 by truth - greedy"]["f1"].low > 0
@@ -97,6 +99,18 @@ def test_examples_name_what_is_false_and_count_what_is_missing():
     )
     assert (false["wrong"], false["missing"]) == ([f"background {wrong.background}"], 1)
     assert (empty["text"], empty["recall"]) == ("(empty)", 0)
+
+
+def test_charts_show_their_rows_in_the_colours_of_the_page():
+    rows = {"<a> & b": Interval(0.5, 0.4, 0.6), "low": Interval(-0.05, -0.1, 0.0)}
+    intervals = interval_plot(rows, "F1 & more", {"low": BEST})
+    curve = curve_plot({"reward": [(step, step / 50) for step in range(1, 50)]})
+    for shown in ("&lt;a&gt; &amp; b", "0.500", "F1 &amp; more", "var(--ours)", "var(--plain)"):
+        assert shown in intervals
+    assert "reward" in curve
+    for plot in (intervals, curve):
+        assert plot.startswith("<svg")
+        assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a)", plot)
 
 
 CHOICE = ("greedy", "one sample", "best of 4 by VELA", "best of 4 by the oracle")
