@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import logging
 import re
 import subprocess
 import sys
 
+import datasets
 import pyarrow.parquet
 import pytest
 import transformers
@@ -29,12 +29,11 @@ pytestmark = pytest.mark.slow
 @contextlib.contextmanager
 def libraries_as_before():
     """The command makes libraries quiet, as it has a process of its own."""
-    checkpoints, verbosity = logging.getLogger("reward.checkpoints"), transformers.utils.logging.get_verbosity()
-    level = checkpoints.level
+    verbosity = transformers.utils.logging.get_verbosity()
     yield
-    checkpoints.setLevel(level)
     transformers.utils.logging.set_verbosity(verbosity)
     transformers.utils.logging.enable_progress_bar()
+    datasets.enable_progress_bars()
 
 
 @pytest.fixture(scope="module")
