@@ -144,7 +144,7 @@ SIXTEEN_BITS = np.array([[0, 257, 32768, 65535]], dtype=np.uint16)
         *[(animation(kind), (0, 0), (255, 0, 0)) for kind in ("GIF", "PNG")],
         (animation("WEBP", lossless=True), (0, 0), (255, 0, 0)),
         *[(encoded(Image.fromarray(SIXTEEN_BITS)), (x, 0), (grey,) * 3) for x, grey in enumerate((0, 1, 128, 255))],
-        *[(BoxedImage(Image.new("RGB", (9, 9)), [0, 0, 9, 9]), corner, (255, 0, 0)) for corner in ((0, 0), (8, 8))],
+        *[(BoxedImage(Image.new("RGB", (9, 9)), [0, 0, 9, 9]), edge, (255, 0, 0)) for edge in ((0, 0), (8, 4), (4, 8))],
         (Image.new("RGBA", (3, 3), (0, 0, 0, 128)), (1, 1), (127, 127, 127)),
         (encoded(Image.new("RGBA", (3, 3), (0, 0, 255, 255))), (1, 1), (0, 0, 255)),
         (encoded(Image.new("LA", (3, 3), (0, 0))), (1, 1), (255, 255, 255)),
