@@ -128,7 +128,7 @@ from tests.reward.training.small_runs import small_config
 
 if __name__ == "__main__":
     data = ["scenes", sys.argv[2]]
-    debug_launcher(train, ("vela", data, sys.argv[1], small_config(batch_size=3, epochs=1)), num_processes=2)
+    debug_launcher(train, ("vela", data, sys.argv[1], small_config(batch_size=3, max_steps=3)), num_processes=2)
 """
 
 
@@ -140,7 +140,7 @@ def test_two_processes_train_like_one_with_twice_the_batch(tmp_path: Path) -> No
     command = [sys.executable, script, tmp_path / "two", extra]
     launched = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert launched.returncode == 0, launched.stderr
-    train("vela", ["scenes", extra], tmp_path / "one", small_config(batch_size=6, epochs=1))
+    train("vela", ["scenes", extra], tmp_path / "one", small_config(batch_size=6, max_steps=3))
     two, one = record(tmp_path / "two"), record(tmp_path / "one")
     assert (two["processes"], one["processes"]) == (2, 1)
     assert two["steps"] == one["steps"]
