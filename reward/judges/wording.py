@@ -181,6 +181,8 @@ def pad_to_square(image: ImageLike) -> Image:
         >>> square = pad_to_square(Image.new("RGB", (6, 2)))
         >>> square.size, square.getpixel((0, 1)), square.getpixel((0, 2))
         ((6, 6), (122, 116, 104), (0, 0, 0))
+        >>> pad_to_square(Image.new("RGB", (2, 6))).getpixel((1, 0))
+        (122, 116, 104)
     """
     from PIL import Image
 

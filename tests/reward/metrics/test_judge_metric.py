@@ -11,8 +11,10 @@ from reward.judges import Answer, LocalJudge, ServerJudge
 from reward.metrics.judge_metric.items import read_questions, read_rubric
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
+from reward.scoring import score_dataset
 from tests.reward.service.in_process import App
 from tests.toys.fake_service import fake_service
+from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.rating_judges import save_yes_judge
 from tests.toys.toy_judges import RecordingJudge
@@ -206,6 +208,16 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture():
     table = QuestionsScorer(judge, sees_image=True).score([CaptionSample("A dog runs.", RED, columns=both)])
     assert table.scores == pytest.approx((3 * 0.5 + 1) / 4)
     assert all(asked.image is RED for asked in judge.asked[-2:])
+
+
+def test_files_bring_their_criteria_and_a_row_with_wrong_ones_has_a_reason(tmp_path):
+    RED.save(tmp_path / "a.png")
+    rows = [{"image": "a.png", "caption": "A dog.", "checklist": cell} for cell in (RUBRIC, json.dumps(RUBRIC), 5)]
+    judge = RecordingJudge(distribution={"Yes": 0.3, "No": 0.1})
+    score_dataset(write_lines(tmp_path / "data.jsonl", rows), load_scorer("rubric", judge), tmp_path / "scores.jsonl")
+    scored = read_lines(tmp_path / "scores.jsonl")
+    assert [row["met"] for row in scored] == [pytest.approx(0.75), pytest.approx(0.75), None]
+    assert "must be a list, got 5" in scored[2]["error"]
 
 
 def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():

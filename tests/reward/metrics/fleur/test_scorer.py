@@ -12,7 +12,9 @@ from reward import CaptionSample
 from reward.errors import ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.fleur.scorer import FleurScorer
+from reward.scoring import score_dataset
 from tests.contract import REFERENCES, SAMPLES
+from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.rating_judges import save_rating_judge, strict_llava
 from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
 
@@ -152,7 +154,7 @@ def test_references_are_shown_unless_switched_off():
 
 
 @pytest.mark.parametrize("order", ["before", "after"])
-def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order):
+def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order, tmp_path):
     def answer(question):
         if not (question.text.endswith(scorer.prompt.explain_first) or question.text == scorer.prompt.explain):
             return certain("0.50")
@@ -172,6 +174,10 @@ def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order)
     assert second.text == (scorer.prompt.ask if order == "before" else scorer.prompt.explain)
     assert second.history[1] == ("assistant", "It fits." if order == "before" else "0.50")
     assert "> ours" in second.history[0][1]
+    PICTURE.save(tmp_path / "a.png")
+    write_lines(tmp_path / "rows.jsonl", [{"image": "a.png", "caption": text} for text in ("good", "large")])
+    score_dataset(tmp_path / "rows.jsonl", scorer, tmp_path / "scores.jsonl")
+    assert [row["explanation"] for row in read_lines(tmp_path / "scores.jsonl")] == ["It fits.", None]
 
 
 def test_sampled_grades_are_averaged_instead_of_smoothed(caplog):
