@@ -15,7 +15,9 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize(("read", "own", "other"), [(read, *texts) for read, texts in READERS.items()], ids=str)
+@pytest.mark.parametrize(
+    ("read", "own", "other"), [(read, *texts) for read, texts in READERS.items()], ids=["opinion", "number", "object"]
+)
 def test_only_own_words_give_a_verdict(read, own, other):
     def value(text):
         found = read(text)
