@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import (
-    CaptionSample,
-    check_samples,
-    column_names,
-    find_column,
-    one_image,
-    read_references,
-)
+from reward.samples import CaptionSample, check_samples, column_names, find_column, one_image, read_references
 from reward.score_table import ScoreTable
 from reward.values import is_list, or_none, values_of
 
@@ -127,7 +120,7 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         spec: facts of the metric: what it needs.
         columns: values under a name of `reward.samples.COLUMN_NAMES`, such as `references=`: for each caption a list of
             texts or one text; for captions of one image a list that they share. Or the name of a column of the data, as
-            in `image_column="shot"`.
+            in `captions="text"` or `image_column="shot"`.
 
     Returns:
         The samples; a row that cannot be one has its reason.
@@ -150,20 +143,26 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     if captions is not None:
         given["candidate"] = _read(captions)
     data, index = _read(data), None
+    there = _columns_of(data)
+    named = [role for role, value in given.items() if isinstance(value, str) and value in there]
+    chosen |= {role: given.pop(role) for role in named}
+    for role in ("candidate", "image"):
+        if there and isinstance(given.get(role), str):
+            raise InvalidSampleError(
+                f"no column of the data is named {given[role]!r:.80} (the columns are: {', '.join(map(str, there))}); "
+                "values beside data are a list with one for each row"
+            )
     labels = [value.index for value in (data, *given.values()) if hasattr(value, "iloc") and hasattr(value, "name")]
     if any(set(labels[0]) == set(other) and list(labels[0]) != list(other) for other in labels[1:]):
         raise InvalidSampleError(
             "these Series have the same labels in different orders: bring them into one, or take lists"
         )
-    if (
-        hasattr(data, "iloc")
-        and not hasattr(data, "columns")
-        and set(column_names("candidate")) & {*map(str, data.index)}
-    ):
+    is_series = hasattr(data, "iloc") and not hasattr(data, "columns")
+    if is_series and set(column_names("candidate")) & {*map(str, data.index)}:
         data = data.to_dict()  # a row of a DataFrame
     if set(given) == {"candidate"} and _are_compared_texts(data, spec):
         given, data = {"candidate": data, "references": given["candidate"]}, None
-    if data is None or "candidate" in given or _are_texts(data, spec):
+    if data is None or ("candidate" in given and not there) or _are_texts(data, spec):
         if data is not None:
             given = {"image" if "candidate" in given else "candidate": data, **given}
         _check_needs(given, spec)
@@ -177,6 +176,7 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         if given:  # such as references beside a list of dicts
             added = _rows_of_values(given, len(rows))
             rows = [{**row, **more} if isinstance(row, Mapping) else row for row, more in zip(rows, added, strict=True)]
+            chosen |= {role: role for role in given}
     return _made(rows, chosen, spec, index)
 
 
@@ -200,6 +200,16 @@ def _role(name: str) -> str:
     if name in ("prompts", "completions"):
         raise InvalidSampleError("a scorer is no reward function: give the trainer MetricReward(scorer)")
     raise InvalidSampleError(f"score takes no {name!r}: it takes images, captions, references, batch_size and progress")
+
+
+def _columns_of(data: Any) -> list[Any]:
+    """The names of the columns of a table, of rows, or of one row; none of images, texts and {image: caption}."""
+    first = next(iter(data), None) if isinstance(data, (list, tuple)) else data
+    if isinstance(first, Mapping):
+        is_image = set(first) <= {"bytes", "path"} or all(map(_is_picture, first))
+        return [] if is_image else list(first)
+    names = getattr(data, "column_names", None)  # of Arrow and datasets
+    return list(getattr(data, "columns", ()) if names is None else names)
 
 
 def _are_texts(data: Any, spec: MetricSpec | None) -> bool:
@@ -288,7 +298,7 @@ def _rows_of_data(data: Any, chosen: Mapping[str, Any]) -> tuple[list[Any], Any]
         if any(hasattr(value, "column_names") for value in data.values()):
             raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
         names = _names(list(data), chosen, None)
-        if "candidate" in names and is_list(data[names["candidate"]]):
+        if is_list(data.get(names.get("candidate", names.get("image")))):
             rows = _rows_of_values({role: data[name] for role, name in names.items()})
             return [{names[role]: cell for role, cell in row.items()} for row in rows], None
         return [dict(data)], None

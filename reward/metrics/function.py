@@ -131,7 +131,9 @@ class FunctionScorer(TakesData):
             raise
         except Exception as error:
             hint = "; completions are texts here, not lists of messages" if "string indices" in str(error) else ""
-            told = f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)}){hint}"
+            caption = getattr(error, "at_caption", None)
+            at = "" if caption is None else f"; the caption is {caption!r:.80}; give None where there is no score"
+            told = f"{name} raised {type(error).__name__}: {error} ({_place_of(error, self)}){hint}{at}"
             raise ConfigError(told) from error
         values = values.tolist() if hasattr(values, "tolist") else values
         is_list = hasattr(values, "__iter__") and not isinstance(values, (str, bytes, Mapping))
@@ -187,8 +189,15 @@ def _way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], An
     def call(given: dict[str, Any]) -> Any:
         return function(**{name: value for name, value in given.items() if takes_all or name in named})
 
+    def call_one(sample: CaptionSample) -> Any:
+        try:
+            return call(_of_one([sample]))
+        except Exception as error:
+            error.at_caption = sample.candidate  # type: ignore[attr-defined]  # for the message
+            raise
+
     if lists is _of_one:
-        return lambda samples: [call(_of_one([sample])) for sample in samples]
+        return lambda samples: [call_one(sample) for sample in samples]
     return lambda samples: call(lists(samples))
 
 

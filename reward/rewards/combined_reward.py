@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -87,6 +87,8 @@ class CombinedReward:
             raise ConfigError(f"how must be one of {', '.join(_WAYS)}, or a function of an array, got {how!r}")
         if weights is not None and how not in _MEANS:
             raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={how!r}")
+        if isinstance(weights, Mapping):
+            raise ConfigError("weights are a list here, one for each part in order, such as weights=[0.7, 0.3]")
         if weights is not None and len(weights) != len(parts):
             raise ConfigError(f"got {len(weights)} weights for {len(parts)} parts")
         self.parts: list[Any] = [_checked_part(part, place) for place, part in enumerate(parts)]

@@ -110,7 +110,9 @@ def json_row(text: bytes, where: str) -> dict[str, Any] | BadRow:
     """The JSON object in some bytes; `where` names the place if they hold none."""
     try:
         return _row(loaded(text.strip()), where)
-    except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not Unicode
+    except json.JSONDecodeError as error:
+        return BadRow(f"{where} is not valid JSON: {error.msg} (character {error.pos + 1})")
+    except (ValueError, RecursionError) as error:  # ValueError: not Unicode
         return BadRow(f"{where} is not valid JSON: {error}")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,6 +151,10 @@ class TrainingConfig:
                 f"training config: batch_size must be divisible by 2 (two captions per pair), got {self.batch_size}"
             )
         for name, settings in self.stages.items():
+            if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)):  # it names a folder
+                raise ConfigError(
+                    f"training config: the name of a stage is a text of letters, digits, _, . and -, got {name!r}"
+                )
             if not isinstance(settings, Mapping):
                 raise ConfigError(f"training config: stage {name!r} must be a table of settings, got {settings!r}")
             if shared := sorted({"model", "stages"} & set(settings)):

@@ -23,6 +23,7 @@ COLUMNS = {"image": PICTURES, "caption": CAPTIONS, "references": REFERENCES}
 ROWS = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
 BY_PATH = [{**row, "image": path} for row, path in zip(ROWS, PATHS, strict=True)]
 VELA = metric_spec("vela")
+TABLES = {"dict": dict, "pandas": pd.DataFrame, "Arrow": pa.table, "Dataset": Dataset.from_dict}
 
 
 class FrameOfPolars:
@@ -51,6 +52,15 @@ FORMS = {
         {"image_column": "a", "caption_column": "b"},
     ),
     "a dict of columns": ((COLUMNS,), {}),
+    **{
+        f"columns named without _column: {kind}": (
+            (make({"a": PATHS, "b": CAPTIONS, "c": REFERENCES, "text": ["no"] * 3}), "b"),
+            {"images": "a", "references": "c"},
+        )
+        for kind, make in TABLES.items()
+    },
+    "a table of images, captions beside it": ((pd.DataFrame({"photo": PATHS}), CAPTIONS), {"references": REFERENCES}),
+    "a dict of images, captions beside it": (({"photo": PATHS, "text": ["no"] * 3}, CAPTIONS), {"refs": REFERENCES}),
     "{image: caption}": ((dict(zip(PATHS, CAPTIONS, strict=True)),), {"references": REFERENCES}),
     "pandas": ((pd.DataFrame(BY_PATH),), {}),
     "polars": ((FrameOfPolars(),), {}),
@@ -125,6 +135,8 @@ def test_metrics_of_words_take_texts():
         ((__file__,), {}, "capreward score"),
         ((DatasetDict({"train": Dataset.from_list(BY_PATH)}),), {}, "the splits train: score one of them"),
         ((["a.png"], [" "]), {}, "nothing can be scored: candidate is empty"),
+        ((ROWS, "text"), {}, r"no column of the data is named 'text' \(the columns are: image, caption, references\)"),
+        ((pd.DataFrame(BY_PATH),), {"images": "shot"}, "no column of the data is named 'shot'"),
     ],
 )
 def test_mistakes_are_told_with_the_right_call(args, columns, message):

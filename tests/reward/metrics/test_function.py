@@ -190,6 +190,7 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
         (lambda samples: [1.0], r"function gave 1 numbers for 2 captions: a metric is function\(samples\)"),
         (lambda samples: ["1.0", "a"], r"function gave '1.0' \(str\) for a caption"),
         (lambda samples: [each.text for each in samples], r"raised AttributeError: .*test_function.py, line"),
+        (lambda caption: 1 / ("dog" in caption), "raised ZeroDivisionError: .*the caption is 'a red star'; give None"),
         (lambda completions, **_: [each[0]["content"] for each in completions], "here, not lists of messages"),
         (lambda candidate, picture: 1.0, r"function takes \(candidate, picture\): a metric is function\(samples\)"),
         (lambda completions, solution, **columns: [1.0], "function needs solution, and captions come with prompts"),

@@ -155,6 +155,7 @@ def test_it_chooses_captions() -> None:
         ([A, B], {"how": "median"}, ConfigError, "how must be one of mean, harmonic"),
         ([A, B], {"how": "min", "weights": [1, 2]}, ConfigError, "weights are for a mean"),
         ([A, B], {"weights": [1]}, ConfigError, "1 weights for 2 parts"),
+        ([A, B], {"weights": {0: 1, 9: 3}}, ConfigError, "weights are a list here, one for each part"),
         ([A, B], {"weights": [1, -1]}, WeightsError, "sum"),
         ([A, B], {"weights": ["1", 1]}, WeightsError, r"weights\[0\]"),
         ([Column("a", -1), B], {"how": "product"}, ConfigError, r"'a' lies in \[-1, 1\]"),

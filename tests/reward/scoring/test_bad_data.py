@@ -24,7 +24,11 @@ from tests.toys.pictures import png
 
 GOOD = '{"image": "0.png", "candidate": "a b"}'
 BAD_ROWS = [  # (line, kind of its error, part of the message)
-    ('{"image": "0.png", "candidate": "cut of', "row", "line 2 is not valid JSON: Unterminated string"),
+    (
+        '{"image": "0.png", "candidate": "cut of',
+        "row",
+        "line 2 is not valid JSON: Unterminated string starting at (character 33)",
+    ),
     ('["0.png", "a"]', "row", "line 3 is not a JSON object but list"),
     ('{"image": "0.png"}', "candidate", "candidate must be a string, got NoneType"),
     ('{"image": "0.png", "candidate": " \\n\\t"}', "candidate", "candidate is empty"),

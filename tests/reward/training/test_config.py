@@ -25,6 +25,8 @@ from reward.training.config import make_config, read_config_file
         ({"learning_rat": 1.0}, "unknown settings learning_rat; known: .*learning_rate"),
         ({"stages": [1]}, "stages must be a table"),
         ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
+        ({"stages": {"../a": {}}}, "the name of a stage is a text of letters, digits, _, . and -, got '../a'"),
+        ({"stages": {1: {}}}, "the name of a stage is a text of letters"),
         ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be a whole number of at least 1"),
         ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
     ],
