@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import foreign_errors
-from reward.backbones.language import CHARACTERS_PER_TOKEN, Remembered, caption_ids
+from reward.backbones.language import CHARACTERS_PER_TOKEN, CaptionIds, Remembered
 from reward.images import Scaling, refuse_thin
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class ClipTowers(nn.Module, ABC):
     def read_ahead(self, texts: Sequence[str]) -> None:
         """Tokenises texts, if their tokens are remembered; other tokenizers are not safe in two threads at a time."""
         if isinstance(self.tokenizer, ClipTokenizer):
-            self.tokenizer.rows(texts)
+            for text in texts:
+                self.tokenizer.ids(text)
 
     @abstractmethod
     def encode_image(self, pixels: Any) -> torch.Tensor:
@@ -173,7 +174,7 @@ def _embed_dim(clip: Any) -> int:
 
 
 class ClipTokenizer:
-    """Captions as rows of one length: start token, caption, end token, padding; see `caption_ids`.
+    """Captions as rows of one length: start token, caption, end token, padding; see `CaptionIds`.
 
     Args:
         encode: gives the ids of a text without start and end token; it must not parse control tokens.
@@ -184,21 +185,16 @@ class ClipTokenizer:
     def __init__(
         self, encode: Callable[[str], list[int]], *, start: int, end: int, pad: int, context_length: int
     ) -> None:
-        self.encode, self.start, self.end, self.pad = Remembered(encode), start, end, pad
-        self.context_length = context_length
+        self.ids = CaptionIds(encode, start=start, end=end, most_tokens=context_length)
+        self.pad, self.context_length = pad, context_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Token ids (B, context_length), int64, and for each text whether it was cut."""
-        rows = self.rows(texts)
+        rows = [self.ids(text) for text in texts]
         ids = np.full((len(rows), self.context_length), self.pad, dtype=np.int64)
         for row, (tokens, _) in zip(ids, rows, strict=True):
             row[: len(tokens)] = tokens
         return torch.from_numpy(ids), [cut for _, cut in rows]
-
-    def rows(self, texts: Sequence[str]) -> list[tuple[list[int], bool]]:
-        """Token ids of each text, not padded, and whether it was cut."""
-        most = self.context_length
-        return [caption_ids(self.encode, text, start=self.start, end=self.end, most_tokens=most) for text in texts]
 
 
 def make_bpe_tokenizer(tokenizer: Any) -> ClipTokenizer:

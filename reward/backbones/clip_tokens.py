@@ -38,7 +38,7 @@ def clip_length(caption: str) -> int:
 
 
 def _clip_ids(caption: str) -> list[int]:
-    return _clip_tokenizer().encode(caption)
+    return _clip_tokenizer().ids.encode(caption)
 
 
 @functools.cache

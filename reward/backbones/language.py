@@ -54,6 +54,7 @@ class PlainTextEncoder:
 
     Args:
         tokenizer: a `transformers` tokenizer. One without a `tokenizers` backend is told to split special tokens.
+        before: put before each text.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -64,19 +65,16 @@ class PlainTextEncoder:
         ([5], [0, 1, 2, 3, 4])
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, *, before: str = "") -> None:
+        self._tokenizer, self._before = tokenizer, before
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         # Unigram models have control tokens in their vocabulary. The unknown token is not a control token.
         self._control = frozenset(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
-        self._texts, self._words = Remembered(self._ids_of_text), Remembered(self._ids_of_word, _WORDS)
+        self._words = Remembered(self._ids_of_word, _WORDS)
 
     def __call__(self, text: str) -> list[int]:
-        """Token ids of `text`, without control tokens and without tokens around it; nobody may change the list."""
-        ids: list[int] = self._texts(text)
-        return ids
-
-    def _ids_of_text(self, text: str) -> list[int]:
+        """Token ids of `text`, without control tokens and without tokens around it."""
+        text = self._before + text
         if self._backend is None:
             ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         else:
@@ -94,24 +92,37 @@ class PlainTextEncoder:
         return [token.id for token in backend.model.tokenize(word)]
 
 
-def caption_ids(
-    encode: Callable[[str], list[int]], text: str, *, start: int, end: int, most_tokens: int
-) -> tuple[list[int], bool]:
-    """Token ids of a caption between a start and an end token, and whether it was cut to fit.
+class CaptionIds:
+    """Token ids of a caption between a start and an end token, and whether it was cut to fit; both are remembered.
 
     White space is collapsed to single blanks. A caption that is too long is cut at its end, and the end token stays.
     At most 32 characters for each token that fits are read, so the time is bounded for texts of any length.
 
     Args:
         encode: gives the ids of a text without start and end token; must not parse control tokens.
-        text: the caption.
         start, end: ids of the two tokens.
         most_tokens: most ids of a row, start and end included.
+
+    Example:
+        >>> CaptionIds(lambda text: [ord(letter) for letter in text], start=1, end=2, most_tokens=5)("a  red")
+        ([1, 97, 32, 114, 2], True)
     """
-    collapsed = " ".join(text.split())
-    read = collapsed[: CHARACTERS_PER_TOKEN * most_tokens]
-    ids, room = encode(read), most_tokens - 2
-    return [start, *ids[:room], end], len(ids) > room or len(read) < len(collapsed)
+
+    def __init__(self, encode: Callable[[str], list[int]], *, start: int, end: int, most_tokens: int) -> None:
+        self.encode, self.start, self.end, self.most_tokens = encode, start, end, most_tokens
+        self._characters = CHARACTERS_PER_TOKEN * most_tokens
+        self._known = Remembered(self._read)
+
+    def __call__(self, text: str) -> tuple[list[int], bool]:
+        """The ids, which nobody may change, and the flag."""
+        found: tuple[list[int], bool] = (self._known if len(text) <= self._characters else self._read)(text)
+        return found
+
+    def _read(self, text: str) -> tuple[list[int], bool]:
+        collapsed = " ".join(text.split())
+        read = collapsed[: self._characters]
+        ids, room = self.encode(read), self.most_tokens - 2
+        return [self.start, *ids[:room], self.end], len(ids) > room or len(read) < len(collapsed)
 
 
 def pad_rows(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -17,7 +16,7 @@ import numpy as np
 from reward.errors import ImageError, InvalidSampleError
 from reward.fingerprint_objects import fingerprint_object
 from reward.held_data import TakesData
-from reward.images import THREADS, KeyedImage, image_key, load_image
+from reward.images import KeyedImage, image_names, in_threads, load_image
 from reward.metrics.base import MetricSpec
 from reward.samples import CaptionSample, ImageLike
 from reward.score_table import ScoreTable
@@ -36,7 +35,7 @@ class Group:
     """Samples with equal image and references.
 
     Args:
-        image_key: content hash of the image; None without image.
+        image_key: names the image in this call, by its content if the scorer has a cache; None without image.
         image: the first sample's image.
         references: the references.
         rows: {candidate: positions of the samples that have it}, in order of first appearance.
@@ -60,17 +59,16 @@ def group_samples(
     use_images: bool = True,
     use_references: bool = True,
     contexts: Sequence[Any] | None = None,
+    by_content: bool = False,
 ) -> list[Group]:
     """Groups samples by image content and references; `Group.rows` holds the positions of the samples.
-
-    Trainers make a new image object for every caption of a group. So images are compared by a hash of their bytes or
-    pixels.
 
     Args:
         samples: in any order.
         use_images: whether samples are grouped by image. Without, no image is opened.
         use_references: whether samples are grouped by references. Without, groups have none.
         contexts: one hashable value for each sample; the samples of a group have the same one.
+        by_content: see `image_names`.
 
     Example:
         >>> samples = [CaptionSample("a"), CaptionSample("b"), CaptionSample("a"), CaptionSample("a", None, ["c"])]
@@ -80,9 +78,10 @@ def group_samples(
     groups: dict[Any, Group] = {}
     # `samples` keeps the objects alive, so ids stay unique
     images = {id(sample.image): sample.image for sample in samples if use_images and sample.image is not None}
-    keys = dict(zip(images, _in_threads(_key_or_reason, list(images.values())), strict=True))
+    names = dict(zip(images, image_names(list(images.values()), by_content=by_content), strict=True))
     for row, sample in enumerate(samples):
-        key, error = keys.get(id(sample.image), (None, None))
+        name = names.get(id(sample.image))
+        key, error = (None, str(name)) if isinstance(name, ImageError) else (name, None)
         references = tuple(sample.references) if use_references else ()
         context = contexts[row] if contexts is not None else None
         group = groups.setdefault(
@@ -90,13 +89,6 @@ def group_samples(
         )
         group.rows.setdefault(sample.candidate, []).append(row)
     return list(groups.values())
-
-
-def _key_or_reason(image: ImageLike) -> tuple[str | None, str | None]:
-    try:
-        return image_key(image), None
-    except ImageError as error:
-        return None, str(error)
 
 
 def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
@@ -220,7 +212,7 @@ class CaptionScorer(TakesData):
         images = _Images(self, batch_size)
         contexts = [self._context(sample) for sample in samples] if contexts is None else contexts
         reads = {"use_images": self.reads_images, "use_references": self.reads_references}
-        groups = group_samples(samples, contexts=contexts, **reads)
+        groups = group_samples(samples, contexts=contexts, by_content=bool(self.caches), **reads)
         groups.sort(key=lambda group: group.image_key or "")  # so that the features of an image can be dropped early
         with self._mode(), _progress(self.spec.name, len(samples), progress) as advance:
             for window in self._windows(groups, batch_size):
@@ -304,7 +296,7 @@ class _Images:
 
     def _encode_waiting(self) -> None:
         images, prepared = list(self.waiting.values()), dict[str, Any]()
-        for key, ready in zip(self.waiting, _in_threads(self._prepare, images), strict=True):
+        for key, ready in zip(self.waiting, in_threads(self._prepare, images), strict=True):
             if isinstance(ready, ImageError):
                 self.errors[key] = str(ready)
             else:
@@ -323,13 +315,6 @@ class _Images:
             return self.scorer.preprocess(load_image(image)) if ready is None else ready
         except ImageError as error:
             return error
-
-
-def _in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
-    if len(images) < 2 or all(isinstance(image, KeyedImage) and image.prepared for image in images):
-        return [work(image) for image in images]
-    with ThreadPoolExecutor(min(len(images), THREADS), thread_name_prefix="prepare") as pool:
-        return list(pool.map(work, images))
 
 
 class _Results:

@@ -14,7 +14,7 @@ from reward.images import THREADS, KeyedImage
 from reward.scoring.columns import RowTask
 from reward.scoring.pictures import PictureReader
 
-FIRST_ROWS = 64  # scored in the first call, so that something is known soon
+FIRST_ROWS = 64  # scored in the first call; then twice as many each, so that who scores need not wait
 IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
 
@@ -45,7 +45,8 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has 64.
+        most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has
+            64, the next 128, and so on.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
@@ -74,7 +75,7 @@ def _chunks(
                 key = task.image_key
                 if len(chunk) >= limit or size >= IMAGE_BYTES:
                     yield _decoded(chunk, images, reader), _count(opened)
-                    chunk, size, opened, limit = [], 0, [], most_rows
+                    chunk, size, opened, limit = [], 0, [], min(2 * limit, most_rows)
                     images = {key: images[key]} if key in images else {}
                 if key is not None and key not in images:
                     images[key] = threads.submit(reader, task.image)

@@ -9,17 +9,29 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from reward.drawn_images import BoxedImage
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.fingerprints import image_stamp
 from reward.images import image_key
 from reward.metrics.base import MetricSpec
-from reward.samples import column_names, find_column, is_blank, named, one_image, read_references, without_thinking
+from reward.samples import (
+    CaptionSample,
+    column_names,
+    find_column,
+    is_blank,
+    named,
+    one_image,
+    read_references,
+    without_thinking,
+)
 from reward.scoring.sources import BadRow, Source
 from reward.values import is_list, listed, or_none, values_of
+
+Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
 _ROWS_LOOKED_AT = 1000  # for the form of the data
 
@@ -35,11 +47,24 @@ class RowTask:
     image: Any = None  # the cell, later replaced by the decoded image
     image_key: str | None = None  # under which rows share an image
     stamp: str = ""  # changes when the file of its image does, see `image_stamp`
-    problem: tuple[str, str] | None = None  # (kind, message) when nothing of the row can be scored
+    problem: Problem | None = None  # when nothing of the row can be scored
     image_problem: str | None = None  # why there is no image, for metrics that need one
     context: dict[str, Any] = field(default_factory=dict)  # further fields of a `CaptionSample`
     group: str | None = None  # names the group in which it competes
     thinking_cut: int = 0  # from how many of its captions reasoning is cut
+
+    @cached_property
+    def samples(self) -> list[CaptionSample | Problem]:
+        """What is to be scored, or what is wrong with it: one each candidate, or one alone; the image is decoded."""
+        return [self._sample(candidate) for candidate in self.candidates or [None]]
+
+    def _sample(self, candidate: Any) -> CaptionSample | Problem:
+        if self.problem is not None:
+            return self.problem
+        try:
+            return CaptionSample(candidate, self.image, self.references, **self.context)
+        except InvalidSampleError as error:
+            return "candidate", str(error)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from reward.drawn_images import BoxedImage
 from reward.errors import ImageError
 from reward.images import KeyedImage, keyed_image, load_image
 from reward.metrics.scorer import CaptionScorer, is_on_gpu
+from reward.samples import CaptionSample
 from reward.scoring.results import reads_images
 
 if TYPE_CHECKING:
@@ -88,9 +89,8 @@ class PictureReader:
 
     def read_ahead(self, tasks: Sequence[RowTask]) -> None:
         """Does for rows with decoded images what can be done before they are scored, in another thread."""
-        texts = dict.fromkeys(
-            text for task in tasks for text in (*task.candidates, *task.references) if isinstance(text, str)
-        )
+        samples = [sample for task in tasks for sample in task.samples if isinstance(sample, CaptionSample)]
+        texts = dict.fromkeys(text for sample in samples for text in (sample.candidate, *sample.references))
         if len(texts) <= _MOST_TEXTS:  # more would be forgotten before they are scored
             for scorer in self.scorers:
                 with suppress(Exception):  # said of its row when that is scored

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from reward.errors import DataError, InvalidSampleError
+from reward.errors import DataError
 from reward.metrics.base import Scorer
 from reward.samples import CaptionSample
 from reward.score_table import ScoreTable, weighted_mean
-from reward.scoring.columns import RowTask
+from reward.scoring.columns import Problem, RowTask
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
-
-Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
 
 def reads_images(scorer: Scorer) -> bool:
@@ -100,8 +98,8 @@ class AddedColumns:
         A caption that is refused does not keep the others from being scored. A row without a caption that can be read
         has one place among the captions, which says why.
         """
-        samples = [_sample(task, candidate) for task in tasks for candidate in task.candidates or [None]]
-        owners = [task for task in tasks for _ in task.candidates or [None]]
+        samples = [sample for task in tasks for sample in task.samples]
+        owners = [task for task in tasks for _ in task.samples]
         scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.parts]
         tables = [table for table, _ in scored]
         numbers = self._numbers(tables)
@@ -189,15 +187,6 @@ class AddedColumns:
                 ]
             )
         return dict(zip(self.types, map(list, zip(*rows, strict=True)), strict=True))
-
-
-def _sample(task: RowTask, candidate: Any) -> CaptionSample | Problem:
-    if task.problem is not None:
-        return task.problem
-    try:
-        return CaptionSample(candidate, task.image, task.references, **task.context)
-    except InvalidSampleError as error:
-        return "candidate", str(error)
 
 
 def _scored(

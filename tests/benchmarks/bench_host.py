@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--metrics", nargs="+", default=["beitscore", "clipscore", "vela"])
     parser.add_argument("--groups", type=int, nargs="+", default=[8])
     parser.add_argument("--sizes", nargs="+", default=["640x480", "4000x3000"])
-    parser.add_argument("--seconds", type=float, default=10, help="of the sleep for each row of the table")
+    parser.add_argument("--seconds", type=float, default=10, help="for each row of the table")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
     table, rates = make_table(f"{THREADS} threads", COLUMNS), network_rates()
@@ -132,15 +132,15 @@ def main() -> None:
             for group in options.groups:
                 rate = rates[metric, group]
                 scorer = Sleeping(metric, rate)
-                rows = max(1, round(options.seconds * rate / 1024)) * 1024 + 64
                 with tempfile.TemporaryDirectory() as folder:
                     data = Path(folder) / "data.parquet"
-                    write_rows(data, rows=rows, group=group, size=(width, height))
-                    few = pq.ParquetFile(data).read_row_group(0).slice(0, 64 * group if width < 1000 else 16 * group)
-                    jpegs = list(dict.fromkeys(row["bytes"] for row in few.column("image").to_pylist()))
+                    write_rows(data, rows=(64 if width < 1000 else 16) * group, group=group, size=(width, height))
+                    jpegs = list(dict.fromkeys(row["bytes"] for row in pq.read_table(data)["image"].to_pylist()))
                     if group == options.groups[0] and metric == options.metrics[0]:
                         print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs, 480).items()})
                     host = group * prepared_a_second(jpegs, scorer)
+                    rows = round(options.seconds * min(rate, host) / group) * group
+                    write_rows(data, rows=rows, group=group, size=(width, height))
                     began = time.perf_counter()
                     score_dataset(data, scorer, Path(folder) / "out.parquet", overwrite=True)
                     found = rows / (time.perf_counter() - began)

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from reward.drawn_images import BoxedImage, plain_image
 from reward.errors import ImageError
-from reward.images import image_key, load_image
+from reward.images import image_key, image_names, load_image
 
 
 def encoded(image, kind="PNG", **options):
@@ -52,6 +54,30 @@ def test_keys_tell_different_images_apart(photo):
     same_bytes_other_shape = Image.frombytes("RGB", (6, 9), photo.tobytes())
     images = [photo, changed, same_bytes_other_shape, encoded(photo), encoded(photo, "BMP")]
     assert len({image_key(image) for image in images}) == len(images)
+
+
+@pytest.mark.parametrize("by_content", [False, True])
+@given(
+    sizes=st.lists(st.sampled_from([(3, 2), (2, 3), (40, 30)]), min_size=1, max_size=8),
+    seed=st.integers(0, 3),
+)
+def test_names_of_a_call_are_equal_where_pixels_are(by_content, sizes, seed):
+    rng, images = np.random.default_rng(seed), []
+    for width, height in sizes:
+        pixels = np.full((height, width, 3), 7, np.uint8)
+        pixels[rng.integers(height), rng.integers(width), rng.integers(3)] += rng.integers(2, dtype=np.uint8)
+        images.append(Image.fromarray(pixels))
+    names = image_names(images, by_content=by_content)
+    equal = [[np.array_equal(np.asarray(one), np.asarray(other)) for other in images] for one in images]
+    assert [[one == other for other in names] for one in names] == equal
+
+
+def test_names_of_a_call_tell_why_an_image_cannot_be_read(photo, tmp_path):
+    data, grey, absent = encoded(photo), Image.new("L", (3, 3), 9), tmp_path / "absent.png"
+    first, again, why, other, same = image_names([data, bytearray(data), absent, grey, grey.copy()])
+    assert (first, other, isinstance(why, ImageError)) == (again, same, True)
+    assert first != other
+    assert "absent.png" in str(why)
 
 
 def test_relative_paths_start_from_root(photo, tmp_path):

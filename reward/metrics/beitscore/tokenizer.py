@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows
+from reward.backbones.language import CaptionIds, PlainTextEncoder, pad_rows
 from reward.backbones.pretrained import read_tokenizer
 from reward.errors import CheckpointError
 
@@ -25,7 +25,7 @@ _SHIFT = 1
 
 
 class BeitScoreTokenizer:
-    """Start token, caption, end token, padding on the right; see `reward.backbones.language.caption_ids`.
+    """Start token, caption, end token, padding on the right; see `reward.backbones.language.CaptionIds`.
 
     Control tokens written in a caption stay text.
 
@@ -51,7 +51,7 @@ class BeitScoreTokenizer:
         if max_tokens < 3:
             raise ValueError(f"max_tokens must be at least 3 (start, one token, end), got {max_tokens}")
         self.start, self.end, self.pad, self.size, self.max_tokens = start, end, pad, size, max_tokens
-        self._encode, self._save = encode, save
+        self._ids, self._save = CaptionIds(encode, start=start, end=end, most_tokens=max_tokens), save
 
     @classmethod
     def from_spm(cls, path: str | os.PathLike[str], *, max_tokens: int = 1022) -> BeitScoreTokenizer:
@@ -149,10 +149,7 @@ class BeitScoreTokenizer:
 
     def encode(self, captions: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
         """Ids of each caption with start and end token, unpadded, and whether it was cut."""
-        pairs = [
-            caption_ids(self._encode, caption, start=self.start, end=self.end, most_tokens=self.max_tokens)
-            for caption in captions
-        ]
+        pairs = [self._ids(caption) for caption in captions]
         return [ids for ids, _ in pairs], [cut for _, cut in pairs]
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ import numpy as np
 from torch.nn import functional
 
 from reward.backbones.fit import foreign_errors
-from reward.backbones.language import PlainTextEncoder, caption_ids, pad_rows, token_budget_batches
+from reward.backbones.language import CaptionIds, PlainTextEncoder, pad_rows, token_budget_batches
 from reward.backbones.pretrained import load_network
 from reward.errors import ConfigError
 from reward.metrics.bertscore import SPEC
@@ -53,9 +53,9 @@ class BertScorer(BorrowedScorer):
         model.encoder.layer = model.encoder.layer[:layer]
         self.model, self.tokenizer, self.layer = model, tokenizer, layer
         roberta = kind == "roberta"  # which reads words with the space before them, and does not use two positions
-        self._space = " " * roberta
-        self._most_tokens = min(tokenizer.model_max_length, model.config.max_position_embeddings - 2 * roberta)
-        self._plain = PlainTextEncoder(tokenizer)
+        encode = PlainTextEncoder(tokenizer, before=" " * roberta)
+        most = min(tokenizer.model_max_length, model.config.max_position_embeddings - 2 * roberta)
+        self._ids = CaptionIds(encode, start=tokenizer.cls_token_id, end=tokenizer.sep_token_id, most_tokens=most)
 
     @classmethod
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, layer: int | None = None) -> BertScorer:
@@ -87,9 +87,7 @@ class BertScorer(BorrowedScorer):
 
     def _read(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, np.ndarray], set[str]]:
         """{text: states of length 1 (tokens, d)}, and the texts that were cut."""
-        encode = lambda text: self._plain(self._space + text)  # noqa: E731
-        marks = {"start": self.tokenizer.cls_token_id, "end": self.tokenizer.sep_token_id}
-        read = [caption_ids(encode, text, most_tokens=self._most_tokens, **marks) for text in texts]
+        read = [self._ids(text) for text in texts]
         device = self.model.device
         budget = _TOKENS_PER_PASS_CPU if device.type == "cpu" else _TOKENS_PER_PASS
         states: dict[str, np.ndarray] = {}

@@ -12,7 +12,7 @@ from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from reward.backbones.clip import ClipTowers
-from reward.backbones.language import PlainTextEncoder, decoder_of
+from reward.backbones.language import PlainTextEncoder, Remembered, decoder_of
 from reward.backbones.states import CausalStates, pool_states
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
@@ -48,7 +48,7 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
-        self._plain = PlainTextEncoder(tokenizer)
+        self._plain = Remembered(PlainTextEncoder(tokenizer))
         framed = tokenizer if config.chat_template else None
         self._mark, self._separator = self._parsed(_REFERENCE_MARK), self._parsed(_REFERENCE_SEPARATOR)
         self._own: dict[tuple[str, bool], tuple[list[int], ...]] = {}

@@ -48,11 +48,14 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more(monkeypatch: 
     chunks: Any = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 500)  # type: ignore[arg-type]
     assert len(next(chunks)[0]) == ahead.FIRST_ROWS
     limit = time.monotonic() + 10
-    while len(reader.opened) < 500 and time.monotonic() < limit:
+    first, second = ahead.FIRST_ROWS, 2 * ahead.FIRST_ROWS  # each is twice as long, up to the 500
+    while len(reader.opened) < first + second and time.monotonic() < limit:
         time.sleep(0.01)
     chunks.close()
-    assert 500 <= len(reader.opened) <= ahead.FIRST_ROWS + 500 + 1
+    assert first + second <= len(reader.opened) <= first + second + 1
     assert threading.active_count() <= before  # threads of other tests may have ended, too
+    grown = ahead.decoded_chunks([tasks(map(str, range(1000)))], Reader(), 300)  # type: ignore[arg-type]
+    assert [len(rows) for rows, _ in grown] == [64, 128, 256, 300, 252]
     monkeypatch.setattr(ahead, "IMAGE_BYTES", 5 * 300)
     sizes = [len(rows) for rows, _ in ahead.decoded_chunks([tasks(map(str, range(40)))], Reader(), 1000)]  # type: ignore[arg-type]
     assert (sum(sizes), max(sizes) <= 5 + 2 * THREADS + 1) == (40, True)
