@@ -84,9 +84,9 @@ def group_samples(
         key, error = (None, str(name)) if isinstance(name, ImageError) else (name, None)
         references = tuple(sample.references) if use_references else ()
         context = contexts[row] if contexts is not None else None
-        group = groups.setdefault(
-            (key, error, references, context), Group(key, sample.image, references, error=error, context=context)
-        )
+        own = key, error, references, context
+        if (group := groups.get(own)) is None:
+            group = groups[own] = Group(key, sample.image, references, error=error, context=context)
         group.rows.setdefault(sample.candidate, []).append(row)
     return list(groups.values())
 

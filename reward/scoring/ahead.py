@@ -69,12 +69,16 @@ def _chunks(
         for block in blocks:
             chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
             images: dict[str, Future[Any]] = {}
+            whole = list[tuple[list[RowTask], dict[str, Future[Any]], list[Future[Any]]]]()
             for task in block:
                 if not reader.is_needed:
                     task.image = task.image_key = None
                 key = task.image_key
+                # the threads have images of the next chunk while the last ones of this are waited for
+                if whole and (len(opened) >= most_opened or len(chunk) >= min(limit, FIRST_ROWS)):
+                    yield _decoded(*whole.pop(), reader)
                 if len(chunk) >= limit or size >= IMAGE_BYTES:
-                    yield _decoded(chunk, images, reader), _count(opened)
+                    whole.append((chunk, images, opened))
                     chunk, size, opened, limit = [], 0, [], min(2 * limit, most_rows)
                     images = {key: images[key]} if key in images else {}
                 if key is not None and key not in images:
@@ -83,11 +87,14 @@ def _chunks(
                     if len(opened) > most_opened:  # waits, so that the size of the decoded images is known early
                         size += _size(opened[-most_opened - 1])
                 chunk.append(task)
-            if chunk:
-                yield _decoded(chunk, images, reader), _count(opened)
+            for each in (*whole, (chunk, images, opened)):
+                if each[0]:
+                    yield _decoded(*each, reader)
 
 
-def _decoded(chunk: list[RowTask], images: dict[str, Future[Any]], reader: PictureReader) -> list[RowTask]:
+def _decoded(
+    chunk: list[RowTask], images: dict[str, Future[Any]], opened: list[Future[Any]], reader: PictureReader
+) -> tuple[list[RowTask], int]:
     for task in chunk:
         if task.image_key is not None:
             try:
@@ -95,7 +102,7 @@ def _decoded(chunk: list[RowTask], images: dict[str, Future[Any]], reader: Pictu
             except ImageError as error:
                 task.image_problem, task.image = str(error), None
     reader.read_ahead(chunk)
-    return chunk
+    return chunk, _count(opened)
 
 
 def _count(opened: list[Future[Any]]) -> int:
