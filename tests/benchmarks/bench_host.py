@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from PIL import Image
 from rich.console import Console
@@ -33,7 +32,7 @@ from reward.metrics.vela.scorer import VelaScorer
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
 from reward.scoring.several import Metrics
-from tests.benchmarks.bench_offline import write_rows
+from tests.benchmarks.bench_offline import drawings, write_rows
 from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
 
 RATES = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu_captions.csv"
@@ -83,7 +82,7 @@ def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, seconds: float) -> f
     read, prepared, began = PictureReader.of(Metrics.of(scorer), ""), 0, time.perf_counter()
     with ThreadPoolExecutor(THREADS) as threads:
         while time.perf_counter() - began < seconds:
-            prepared += len([*threads.map(read, jpegs)])
+            prepared += sum(1 for _ in threads.map(read, jpegs))
     return prepared / (time.perf_counter() - began)
 
 
@@ -134,10 +133,9 @@ def main() -> None:
                 scorer = Sleeping(metric, rate)
                 with tempfile.TemporaryDirectory() as folder:
                     data = Path(folder) / "data.parquet"
-                    write_rows(data, rows=(64 if width < 1000 else 16) * group, group=group, size=(width, height))
-                    jpegs = list(dict.fromkeys(row["bytes"] for row in pq.read_table(data)["image"].to_pylist()))
+                    jpegs = [row["image"]["bytes"] for row in drawings((width, height))]
                     if group == options.groups[0] and metric == options.metrics[0]:
-                        print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs, 480).items()})
+                        print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs[:20], 480).items()})
                     before = prepared_a_second(jpegs, scorer, options.seconds / 6)
                     rows = round(options.seconds * min(rate, group * before) / group) * group
                     write_rows(data, rows=rows, group=group, size=(width, height))

@@ -7,6 +7,7 @@ bare scorer is given the first rows with decoded images.
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import subprocess
 import sys
@@ -33,13 +34,20 @@ MEMORY = ("MiB at 10 %", "MiB at 90 %", "MiB while writing")
 COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ")
 
 
-def write_rows(file: Path, *, rows: int, group: int = GROUP, size: tuple[int, int] = (640, 480)) -> None:
-    """A Parquet file whose rows hold encoded pictures, `group` captions of a picture one after another."""
+@functools.cache
+def drawings(size: tuple[int, int]) -> list[dict[str, Any]]:
+    """Encoded pictures with their references and a caption."""
     drawn: list[dict[str, Any]] = []
     for row in make_dataset(DRAWINGS, seed=1):
         jpeg = io.BytesIO()
         row["image"].convert("RGB").resize(size).save(jpeg, "JPEG", quality=90)
         drawn.append({"image": {"bytes": jpeg.getvalue(), "path": None}, "refs": row["refs"], "cand": row["cand"]})
+    return drawn
+
+
+def write_rows(file: Path, *, rows: int, group: int = GROUP, size: tuple[int, int] = (640, 480)) -> None:
+    """A Parquet file whose rows hold encoded pictures, `group` captions of a picture one after another."""
+    drawn = drawings(size)
     kinds = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()}), "references": pa.list_(pa.string())}
     with pq.ParquetWriter(file, pa.schema({"candidate": pa.string(), **kinds})) as writer:
         for start in range(0, rows, 1000):
