@@ -3,7 +3,7 @@
 Beside it stand what bounds it: the captions a second of the sleep, and the pictures a second that threads decode and
 scale. And the pictures a second of one core, beside torchvision's own reader.
 
-    python -m tests.benchmarks.bench_host
+    python -m tests.benchmarks.bench_host --seconds 45 --csv docs/results/host.csv
 """
 
 from __future__ import annotations
