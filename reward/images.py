@@ -27,6 +27,7 @@ THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _MAX_PIXELS = 64_000_000
 _EXIF_ORIENTATION = 0x0112
+_MOST_COMPARED = 8  # images with which another of the same look is compared
 _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
@@ -209,9 +210,10 @@ def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> lis
             continue
         alike = seen.setdefault((found.size, found.resize((16, 16), 0).tobytes()), [])
         equal = (name for name, other in alike if ImageChops.difference(found, other).getbbox() is None)
-        names.append(name := next(equal, str(place)))
-        if name == str(place):
-            alike.append((name, found))
+        name = next(equal, None)
+        if name is None and len(alike) < _MOST_COMPARED:
+            alike.append((name := str(place), found))
+        names.append(name or image_key(found))  # one of many that look alike, such as plots of lines
     return names
 
 

@@ -80,6 +80,14 @@ def test_names_of_a_call_tell_why_an_image_cannot_be_read(photo, tmp_path):
     assert "absent.png" in str(why)
 
 
+def test_many_images_that_look_alike_have_names_of_their_own():
+    plots = [Image.new("RGB", (640, 480), "white") for _ in range(20)]
+    for place, plot in enumerate(plots):
+        plot.putpixel((place, 1), (0, 0, 0))
+    names = image_names([*plots, *(plot.copy() for plot in plots)])
+    assert (names[:20], len(set(names))) == (names[20:], 20)
+
+
 def test_relative_paths_start_from_root(photo, tmp_path):
     (tmp_path / "run:" / "1").mkdir(parents=True)
     photo.save(tmp_path / "run:" / "1" / "a.png")
