@@ -175,7 +175,7 @@ class ClipScorer(NetworkScorer):
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""
         texts = dict.fromkeys(text for group in groups for text in (*group.rows, *group.references))
-        features, cut = self._encode_texts(list(texts), batch_size or _TEXTS_PER_PASS)
+        features, cut = self._encode_texts(sorted(texts, key=len), batch_size or _TEXTS_PER_PASS)  # little padding
         scores, truncated = [], []
         for group in groups:
             candidates = np.stack([features[candidate] for candidate in group.rows])
