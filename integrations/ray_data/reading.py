@@ -7,7 +7,7 @@ import posixpath
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -71,7 +71,7 @@ def told(rows: Iterator[dict[str, Any] | BadRow], fragment: Fragment) -> Iterato
         yield from rows
 
 
-def pieces(rows: Iterable[dict[str, Any] | BadRow]) -> Iterator[list[dict[str, Any] | BadRow]]:
+def pieces(rows: Iterable[dict[str, Any] | BadRow]) -> Generator[list[dict[str, Any] | BadRow], None, None]:
     """Rows in pieces that fit in memory with their images."""
     piece: list[dict[str, Any] | BadRow] = []
     size = 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -19,24 +18,39 @@ IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
 
 
-def ahead(items: Iterable[T]) -> Generator[T, None, None]:
+def ahead(items: Generator[T, None, None], stop: threading.Event | None = None) -> Generator[T, None, None]:
     """The items, of which the next is made in a thread while one is in use; none of them is None.
+
+    Args:
+        items: closed at the end, and if the consumer stops or is interrupted.
+        stop: set before they are closed, so that an item that is being made can end early.
 
     Example:
         >>> list(ahead(number**2 for number in range(3)))
         [0, 1, 4]
     """
-    iterator = iter(items)
+    turn = threading.Lock()
+
+    def following() -> T | None:
+        with turn:
+            return next(items, None)
+
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        future = pool.submit(next, iterator, None)
-        while (item := future.result()) is not None:
-            future = pool.submit(next, iterator, None)
-            yield item
+        try:
+            future = pool.submit(following)
+            while (item := future.result()) is not None:
+                future = pool.submit(following)
+                yield item
+        finally:
+            if stop is not None:
+                stop.set()
+            with turn:  # the pool does not know a thread whose start was interrupted, and would not wait for it
+                items.close()
 
 
 def decoded_chunks(
     blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int
-) -> Iterator[tuple[list[RowTask], int]]:
+) -> Generator[tuple[list[RowTask], int], None, None]:
     """Chunks of rows with decoded images, in order, made ahead of who takes them; and how many images were decoded.
 
     A chunk lies in one block. Rows of one image in a chunk share one object, so that it is decoded and encoded once. An
@@ -53,12 +67,7 @@ def decoded_chunks(
     """
     stop = threading.Event()
     running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
-    with closing(_chunks(running, reader, most_rows)) as chunks, closing(ahead(chunks)) as prepared:
-        try:
-            for chunk in prepared:  # noqa: UP028  # `yield from` would wait for the whole next chunk when closed
-                yield chunk
-        finally:
-            stop.set()
+    return ahead(_chunks(running, reader, most_rows), stop)
 
 
 def _chunks(

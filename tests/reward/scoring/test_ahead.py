@@ -61,6 +61,35 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more(monkeypatch: 
     assert (sum(sizes), max(sizes) <= 5 + 2 * THREADS + 1) == (40, True)
 
 
+@pytest.mark.parametrize("place", ["a thread starts", "a chunk is awaited"])
+def test_an_interrupt_ends_the_reading_before_it_is_told(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C can come in the middle of `Thread.start`: the thread runs, and the pool does not know it."""
+    reading, ended, read = threading.Event(), threading.Event(), list[RowTask]()
+
+    def slow_tasks() -> Iterator[RowTask]:
+        try:
+            for task in tasks([None] * 10_000):
+                read.append(task)
+                reading.set()
+                time.sleep(0.01)
+                yield task
+        finally:
+            ended.set()
+
+    def interrupted(*_: Any) -> Any:
+        assert reading.wait(10)
+        raise KeyboardInterrupt
+
+    start = threading.Thread.start
+    if place == "a thread starts":
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: (start(thread), interrupted()))
+    else:
+        monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(ahead.decoded_chunks([slow_tasks()], Reader(), 10_000))  # type: ignore[arg-type]
+    assert (ended.is_set(), len(read) < ahead.FIRST_ROWS) == (True, True)
+
+
 def test_other_errors_than_those_of_an_image_reach_the_consumer() -> None:
     with pytest.raises(OSError, match="disk gone"):
         list(ahead.decoded_chunks([tasks(["a", "gone"])], Reader(), 5))  # type: ignore[arg-type]
