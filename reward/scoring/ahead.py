@@ -13,7 +13,7 @@ from reward.images import THREADS, KeyedImage
 from reward.scoring.columns import RowTask
 from reward.scoring.pictures import PictureReader
 
-FIRST_ROWS = 64  # scored in the first call; then twice as many each, so that who scores need not wait
+FIRST_ROWS = 64  # scored in the first call; then half as many more each, so that who scores need not wait
 IMAGE_BYTES = 256 * 2**20
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ def decoded_chunks(
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
         most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has
-            64, the next 128, and so on.
+            64, the next 96, and so on.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
@@ -88,13 +88,15 @@ def _chunks(
                     yield _decoded(*whole.pop(), reader)
                 if len(chunk) >= limit or size >= IMAGE_BYTES:
                     whole.append((chunk, images, opened))
-                    chunk, size, opened, limit = [], 0, [], min(2 * limit, most_rows)
+                    chunk, size, opened, limit = [], 0, [], min(limit + limit // 2, most_rows)
                     images = {key: images[key]} if key in images else {}
                 if key is not None and key not in images:
                     images[key] = threads.submit(reader, task.image)
                     opened.append(images[key])
                     if len(opened) > most_opened:  # waits, so that the size of the decoded images is known early
                         size += _size(opened[-most_opened - 1])
+                if key is not None:
+                    task.image = None  # else each row of an image keeps a copy of the encoded bytes
                 chunk.append(task)
             for each in (*whole, (chunk, images, opened)):
                 if each[0]:

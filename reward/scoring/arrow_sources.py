@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-TABLE_ROWS, TABLE_BYTES = 4096, 32 * 2**20  # what is read at a time, at most; rows may hold whole images
+# Read at a time, at most. Encoded bytes do not tell how often an image repeats, so the rows are few, too.
+TABLE_ROWS, TABLE_BYTES = 64, 32 * 2**20
 
 
 class ArrowSource(Source):

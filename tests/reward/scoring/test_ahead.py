@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ImageError
-from reward.images import THREADS
+from reward.images import THREADS, encoded_image
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import ahead
 from reward.scoring.columns import RowTask
@@ -48,14 +52,14 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more(monkeypatch: 
     chunks: Any = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 500)  # type: ignore[arg-type]
     assert len(next(chunks)[0]) == ahead.FIRST_ROWS
     limit = time.monotonic() + 10
-    first, second = ahead.FIRST_ROWS, 2 * ahead.FIRST_ROWS  # each is twice as long, up to the 500
+    first, second = ahead.FIRST_ROWS, 3 * ahead.FIRST_ROWS // 2  # each is longer by half, up to the 500
     while len(reader.opened) < first + second and time.monotonic() < limit:
         time.sleep(0.01)
     chunks.close()
     assert first + second <= len(reader.opened) <= first + second + 2 * THREADS  # and those that threads have meanwhile
     assert threading.active_count() <= before  # threads of other tests may have ended, too
     grown = ahead.decoded_chunks([tasks(map(str, range(1000)))], Reader(), 300)  # type: ignore[arg-type]
-    assert [len(rows) for rows, _ in grown] == [64, 128, 256, 300, 252]
+    assert [len(rows) for rows, _ in grown] == [64, 96, 144, 216, 300, 180]
     monkeypatch.setattr(ahead, "IMAGE_BYTES", 5 * 300)
     sizes = [len(rows) for rows, _ in ahead.decoded_chunks([tasks(map(str, range(40)))], Reader(), 1000)]  # type: ignore[arg-type]
     assert (sum(sizes), max(sizes) <= 5 + 2 * THREADS + 1) == (40, True)
@@ -121,3 +125,14 @@ def test_networks_get_images_that_are_prepared_in_the_background_and_others_plai
     assert len(threads) == len(GREYS) + 2
     scored(rows[:1], tmp_path / "both.jsonl", [plain, scorer])
     assert isinstance(plain.samples[0].image, Image.Image)
+
+
+def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path: Path) -> None:
+    data = encoded_image(Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 500, 3), dtype=np.uint8)))
+    rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(600)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    tracemalloc.start()
+    scored(tmp_path / "data.parquet", tmp_path / "out.parquet", PictureScorer())
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < len(rows) * len(data) / 4
