@@ -22,7 +22,7 @@ from trl import GRPOConfig, GRPOTrainer
 from examples import untrained
 from integrations.trl import RewardMonitor, last_checkpoint, load_policy, make_prompt_dataset, readable_log
 from reward import MetricReward
-from reward.images import load_image
+from reward.data.images import load_image
 
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}  # not the vision tower
 FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from integrations.hf_generate.best_of_n import BestOfN as BestOfN
+    from reward.data.samples import CaptionSample
+    from reward.data.score_table import ScoreTable
     from reward.decoding.selection import rerank
     from reward.registry import list_metrics, load_scorer, metric_spec
     from reward.rewards.async_reward import AsyncReward
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from reward.rewards.remote_reward import RemoteReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
-    from reward.samples import CaptionSample
-    from reward.score_table import ScoreTable
 
 __version__ = "0.2.0"
 
@@ -37,7 +37,7 @@ _HOMES = {
     "AsyncReward": "reward.rewards.async_reward",
     "BeitScoreReward": "reward.rewards.named_rewards",
     "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
-    "CaptionSample": "reward.samples",
+    "CaptionSample": "reward.data.samples",
     "CombinedReward": "reward.rewards.combined_reward",
     "FleurReward": "reward.rewards.named_rewards",
     "HarmonicReward": "reward.rewards.named_rewards",
@@ -45,7 +45,7 @@ _HOMES = {
     "MetricReward": "reward.rewards.metric_reward",
     "RemoteReward": "reward.rewards.remote_reward",
     "RepetitionReward": "reward.rewards.text_rewards",
-    "ScoreTable": "reward.score_table",
+    "ScoreTable": "reward.data.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",
     "VelaReward": "reward.rewards.named_rewards",
     "beitscore_reward": "reward.rewards.named_rewards",

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import (
+from reward.checkpoints.fingerprints import split_sources
+from reward.checkpoints.folders import (
     CONFIG_FILE,
     OPEN_CLIP_CONFIG,
     SENTENCE_TRANSFORMERS_CONFIG,
@@ -20,9 +21,8 @@ from reward.checkpoints import (
     config_folder,
     named_metric,
 )
+from reward.data.json_files import read_json
 from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, did_you_mean, nearest
-from reward.fingerprints import split_sources
-from reward.json_files import read_json
 from reward.judges.base import Judge, Usage
 from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec, Scorer, installed_specs

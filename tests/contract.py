@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from reward import CaptionSample, ScoreTable
+from reward.data.samples import ImageLike
 from reward.errors import CheckpointError, InvalidSampleError
 from reward.metrics.base import Scorer
-from reward.samples import ImageLike
 from tests.toys.pictures import png
 
 TOLERANCE = 1e-5

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 LINES = [
     "import reward",
-    "import reward.samples, reward.aspect_weights, reward.errors, reward.optional, reward.images",
+    "import reward.data.samples, reward.aspect_weights, reward.errors, reward.optional, reward.data.images",
     "import reward; reward.list_metrics(); reward.CaptionSample; reward.ScoreTable",
     "import reward; reward.load_scorer('length').score([reward.CaptionSample('a red star')])",
     "import reward.cli.main",

@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from reward import load_scorer
+from reward.data.samples import is_blank
+from reward.data.sentences import split_sentences
 from reward.metaeval.audit.attacks import Attack, Material
 from reward.metaeval.audit.report import attack_grid, level_grid, notes, to_json
 from reward.metaeval.audit.run import Audit, audit, scene_rows
 from reward.registry import MetricSource
-from reward.samples import is_blank
 from reward.scenes.graph import COLOURS, WORDS
 from reward.scenes.language import POSITION_PHRASES, SYNONYMS, plural
-from reward.sentences import split_sentences
 
 # An ellipsis, a quotation mark, spaces of three widths, Braille without dots, a grapheme joiner, a framed picture.
 ODD_CHARACTERS = ("\u2026", "\u201c", "\u00a0\u2003\u3000", "\u2800", "\u034f", "\U0001f5bc\ufe0f")

@@ -37,7 +37,7 @@ def demo(
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     console = Console(highlight=False)
     start = time.perf_counter()
-    loading = logging.getLogger("reward.checkpoints")
+    loading = logging.getLogger("reward.checkpoints.folders")
     loading.setLevel(logging.ERROR)  # the report says what the embedded checkpoints are good for
     try:
         results = run_demo(output, QUICK if quick else Sizes(), console=console)

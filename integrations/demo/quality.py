@@ -11,14 +11,14 @@ import numpy as np
 from PIL import Image
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, best_of, write_captions
+from reward.data.samples import is_blank
+from reward.data.words import count_words
 from reward.decoding.selection import rank, rate_candidates
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.report import plain
-from reward.samples import is_blank
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
-from reward.words import count_words
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
 CLAIMS = ("false_actions", "missed_actions", "false_signs", "missed_signs")

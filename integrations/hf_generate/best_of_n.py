@@ -26,12 +26,12 @@ from integrations.hf_generate.private_names import (
     warpers,
 )
 from reward.backbones.language import evaluating
+from reward.data.cells import is_list, values_of
+from reward.data.samples import ImageLike, read_references
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
-from reward.samples import ImageLike, read_references
-from reward.values import is_list, values_of
 
 
 @dataclass

@@ -6,10 +6,10 @@ import json
 import re
 from typing import Any
 
+from reward.data.base64_images import data_url_bytes
+from reward.data.cells import or_none
+from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
-from reward.rewards.chats import data_url_bytes
-from reward.samples import read_references
-from reward.values import or_none
 
 _SHORTEST = 8  # characters of the prompt's end that must be found again
 _END = re.compile(r"(\s*(<\|[^|<>]*\|>|</s>|<eos>|<end_of_turn>|<pad>))+\s*$")

@@ -19,11 +19,11 @@ from integrations.ray_data.fragments import THREADS, Fragment, find_files, split
 from integrations.ray_data.output import OutputFolder
 from integrations.ray_data.parts import PartJob
 from integrations.ray_data.reading import sample_types
+from reward.data.samples import find_column
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
-from reward.samples import find_column
 from reward.scoring import BatchScorer, ScoringSummary
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import AddedColumns

@@ -18,8 +18,8 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from integrations.trl.parting import Parting, judge
+from reward.data.images import image_key
 from reward.errors import ConfigError
-from reward.images import image_key
 from reward.rewards.completions import completion_text
 from reward.rewards.logs import different_names
 

@@ -16,9 +16,9 @@ from transformers.trainer_callback import TrainerCallback, TrainerState
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_unfit
-from reward.checkpoints import CONFIG_FILE, resolve_checkpoint
+from reward.checkpoints.folders import CONFIG_FILE, resolve_checkpoint
+from reward.checkpoints.weight_files import refuse_stored_integers
 from reward.errors import CheckpointError
-from reward.weight_files import refuse_stored_integers
 
 logger = logging.getLogger(__name__)
 

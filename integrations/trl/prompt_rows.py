@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from reward.drawn_images import plain_image
+from reward.data.chats import trl_prompts
+from reward.data.drawn_images import plain_image
+from reward.data.images import load_image
+from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
-from reward.images import load_image
-from reward.rewards.chats import trl_prompts
-from reward.samples import read_references
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from integrations.trl.prompt_rows import PromptRows
+from reward.data.cells import or_none
+from reward.data.chats import PROMPT, as_prompt
+from reward.data.samples import column_names, find_column
 from reward.errors import DataError, InvalidSampleError
-from reward.rewards.chats import PROMPT, as_prompt
-from reward.samples import column_names, find_column
-from reward.values import or_none
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def make_prompt_dataset(
     image, on which the policy's processor would stop the training. Each image is decoded once to find them.
 
     The policy sees the picture that the rewards see: images that its processor would show otherwise (16-bit grey,
-    transparency) become PNGs of what `reward.images.load_image` gives.
+    transparency) become PNGs of what `reward.data.images.load_image` gives.
 
     Columns may have any names. Those that are not named by an option are found under the names that the rewards and
     `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
@@ -53,7 +53,7 @@ def make_prompt_dataset(
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or whole messages in TRL's or LLaVA's form; becomes
-            `prompt`, see `reward.rewards.chats.as_prompt`. Without an image column, the images are those in its
+            `prompt`, see `reward.data.chats.as_prompt`. Without an image column, the images are those in its
             messages.
         check_images: whether to look for broken images. False saves the time, where all are known to be good.
 

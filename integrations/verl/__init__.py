@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from reward.data.cells import or_none
+from reward.data.samples import find_column
 from reward.rewards.gathering import configured_reward
-from reward.samples import find_column
-from reward.values import or_none
 
 __all__ = ["compute_score", "find_image"]
 

@@ -10,9 +10,9 @@ from torch import nn
 
 from reward.backbones.clip import ClipTokenizer, HubClipTokenizer, OpenClipTowers, make_bpe_tokenizer
 from reward.backbones.fit import foreign_errors, on_meta
-from reward.checkpoints import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, config_folder, unsharded_loading
+from reward.checkpoints.folders import OPEN_CLIP_CONFIG, WEIGHT_SUFFIXES, config_folder, unsharded_loading
+from reward.checkpoints.weight_files import refuse_stored_integers
 from reward.errors import CheckpointError
-from reward.weight_files import refuse_stored_integers
 
 
 def build_clip(model_cfg: dict[str, Any]) -> nn.Module:

@@ -17,7 +17,7 @@ from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
 from reward.backbones.language import PlainTextEncoder
 from reward.backbones.pretrained import read_tokenizer
-from reward.checkpoints import (
+from reward.checkpoints.folders import (
     CONFIG_FILE,
     OPEN_CLIP_CONFIG,
     WEIGHT_SUFFIXES,
@@ -27,8 +27,8 @@ from reward.checkpoints import (
     read_config,
     resolve_checkpoint,
 )
+from reward.checkpoints.weight_files import load_strict, load_tensors
 from reward.errors import CheckpointError, ConfigError
-from reward.weight_files import load_strict, load_tensors
 
 _ACTIVATIONS = ("quick_gelu", "gelu")
 _OPENAIS_NAME = re.compile(r"ViT-[BL]/\d\d")

@@ -12,9 +12,9 @@ import torch
 from reward.backbones.clip import OpenClipTowers, make_bpe_tokenizer
 from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import foreign_errors
-from reward.checkpoints import OPEN_CLIP_CONFIG
+from reward.checkpoints.folders import OPEN_CLIP_CONFIG
+from reward.checkpoints.weight_files import load_strict, load_tensors, refuse_integers
 from reward.errors import CheckpointError
-from reward.weight_files import load_strict, load_tensors, refuse_integers
 
 LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
 _KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others

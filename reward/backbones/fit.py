@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from reward.checkpoints.weight_files import shape_faults
 from reward.errors import CapRewardError, CheckpointError, MissingExtraError
-from reward.weight_files import shape_faults
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -104,7 +104,7 @@ def check_fit(
 
     Args:
         make: builds the network; it is called on the device "meta".
-        shapes: {name: shape} of the weights, see `reward.weight_files.read_header`.
+        shapes: {name: shape} of the weights, see `reward.checkpoints.weight_files.read_header`.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.
         own: see `on_meta`.

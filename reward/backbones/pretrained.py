@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import foreign_errors, leaves, on_meta
-from reward.checkpoints import unsharded_loading
+from reward.checkpoints.folders import unsharded_loading
+from reward.checkpoints.weight_files import read_header, refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
-from reward.weight_files import read_header, refuse_stored_integers
 
 # The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
 REWARD_HEADS = ("v_head.summary.", "score.")

@@ -203,7 +203,7 @@ class SpeedOptions:
     cache_size: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.caches:parse_size"),
+            callback=_checked_by("reward.checkpoints.caches:parse_size"),
             help="Largest size of the cache on disk, such as 500MB; default: 20GB. When it is full, no more is kept.",
         ),
     ] = None

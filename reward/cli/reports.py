@@ -94,7 +94,7 @@ def _print_rows(summary: ScoringSummary) -> None:
     """The first rows of the output: image, caption and numbers; of a list of candidates the best."""
     from itertools import islice
 
-    from reward.samples import column_names
+    from reward.data.samples import column_names
     from reward.scoring.readers import open_source
 
     source = open_source(summary.output)

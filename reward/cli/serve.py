@@ -83,7 +83,7 @@ def serve(
         max_waiting=max_waiting,
         drain=drain,
     )
-    from reward.checkpoints import warn_embedded
+    from reward.checkpoints.folders import warn_embedded
     from reward.optional import require
 
     require("uvicorn", extra="serve", purpose="capreward serve")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError
 from reward.registry import load_scorer, metric_spec
-from reward.samples import CaptionSample
 
 _SIDE = 480  # pixels of the image, before the metric scales it
 _TOKENS = 80  # of the caption, for most tokenizers

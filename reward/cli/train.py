@@ -93,8 +93,8 @@ def train(
 
     from accelerate import PartialState
 
+    from reward.checkpoints.publishing import check_push
     from reward.errors import ConfigError
-    from reward.publishing import check_push
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
     from reward.training.loop import metric_training
@@ -177,8 +177,8 @@ def _report(results: list[Any]) -> None:
 
 def _push(metric: str, folder: Path, push_to: str, private: bool) -> None:
     """Publishes a checkpoint; if that fails, says how to do it again."""
+    from reward.checkpoints.publishing import push_checkpoint
     from reward.errors import CheckpointError
-    from reward.publishing import push_checkpoint
 
     try:
         address = push_checkpoint(folder, push_to, private=private, commit_message="Upload the trained checkpoint")

@@ -10,17 +10,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from reward.checkpoints.fingerprints import fingerprint_source
+from reward.data.images import load_image
 from reward.decoding.endings import end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
-from reward.fingerprints import fingerprint_source
-from reward.images import load_image
 from reward.judges import Question, ServerJudge, Usage
 from reward.judges.chat import Sampled
 
 if TYPE_CHECKING:
     import torch
 
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 # What the embedded captioner was trained on: asked otherwise, it writes worse captions.
 EMBEDDED_PROMPT, EMBEDDED_SHORT_PROMPT = "Describe the picture.", "Describe the picture briefly."

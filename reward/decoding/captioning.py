@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 import reward
+from reward.data.samples import check_encodable, without_thinking
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.endings import nearly_greedy
 from reward.decoding.photos import ImageRow
@@ -23,7 +24,6 @@ from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.judges import Usage
 from reward.judges.chat import Sampled
 from reward.registry import MetricSource
-from reward.samples import check_encodable, without_thinking
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reward.data.image_files import image_file
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, DataError, InvalidSampleError
-from reward.image_files import image_file
-from reward.samples import find_column, one_image, read_references
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow

@@ -11,21 +11,21 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from reward.data.cells import listed, or_none, values_of
+from reward.data.chats import PROMPT, as_prompt, trl_prompts
+from reward.data.drawn_images import plain_image
+from reward.data.image_files import image_file
+from reward.data.images import load_image
+from reward.data.samples import find_column, named, one_image
 from reward.decoding.preferences import ImageCandidates, Preferences
-from reward.drawn_images import plain_image
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
-from reward.image_files import image_file
-from reward.images import load_image
 from reward.registry import metric_spec
-from reward.rewards.chats import PROMPT, as_prompt, trl_prompts
-from reward.samples import find_column, named, one_image
 from reward.scoring.columns import ColumnPlan, find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, json_line, write_atomically
-from reward.values import listed, or_none, values_of
 
 _ROWS = 256  # rows of a table; they may hold whole images
 

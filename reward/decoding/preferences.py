@@ -10,10 +10,10 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from reward.data.chats import has_placeholder
+from reward.data.samples import is_wordless
+from reward.data.words import words_of
 from reward.errors import ConfigError, DataError
-from reward.rewards.chats import has_placeholder
-from reward.samples import is_wordless
-from reward.words import words_of
 
 
 @dataclass(frozen=True, kw_only=True)

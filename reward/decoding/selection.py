@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.cells import values_of
+from reward.data.samples import CaptionSample, ImageLike, is_wordless, without_thinking
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
-from reward.samples import CaptionSample, ImageLike, is_wordless, without_thinking
-from reward.values import values_of
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ def rerank(
 
     Args:
         candidates: captions of the image; an iterator is read to its end.
-        image: path, bytes, PIL image, array, ... as for `reward.images.load_image`; None for metrics that need none.
+        image: path, bytes, PIL image, array, ... as for `reward.data.images.load_image`; None for metrics that need
+            none.
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
             with a trainer's call, see `reward.rewards.rating.rates_captions`.

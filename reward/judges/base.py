@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from reward.data.images import image_key
+from reward.data.samples import check_encodable, is_blank
 from reward.errors import ImageError, InvalidSampleError, JudgeError
-from reward.images import image_key
-from reward.samples import check_encodable, is_blank
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 T = TypeVar("T")
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from reward.data.images import load_image
 from reward.http_client import GarbledReply, UnusableReply
-from reward.images import load_image
 from reward.judges.base import Answer, Question
 
 if TYPE_CHECKING:
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 _PNG_PIXELS = 1_000_000
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_source
 from reward.judges.base import Answer, Judge, Question, Usage
 
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
-from reward.checkpoints import resolve_checkpoint
+from reward.checkpoints.folders import resolve_checkpoint
 from reward.errors import JudgeError
 
 if TYPE_CHECKING:

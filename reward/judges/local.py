@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from reward.checkpoints import unsharded_loading
+from reward.checkpoints.fingerprint_objects import fingerprint_object
+from reward.checkpoints.folders import unsharded_loading
 from reward.errors import JudgeError
-from reward.fingerprint_objects import fingerprint_object
 from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, token_text
 from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
+from reward.data.samples import without_thinking
 from reward.judges.verdicts import own_words
-from reward.samples import without_thinking
 
 Winner: TypeAlias = Literal["A", "B", "tie"]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from reward.data.samples import ImageLike, is_blank, read_references
 from reward.errors import ConfigError, InvalidSampleError
 from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
 from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
 from reward.judges.wording import JudgePrompt, fill
-from reward.samples import ImageLike, is_blank, read_references
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,8 +13,8 @@ import torch
 
 from reward.backbones.language import pad_rows
 from reward.backbones.states import can_share, rows_of
+from reward.data.images import load_image
 from reward.errors import ImageError, first_line
-from reward.images import load_image
 from reward.judges.prompts import Prompt, PromptWriter
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from reward.samples import blank_thinking, blanks
+from reward.data.samples import blank_thinking, blanks
 
 _CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
 

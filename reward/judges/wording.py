@@ -9,14 +9,14 @@ from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from reward.data.images import load_image
 from reward.errors import ConfigError
-from reward.images import load_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from typing_extensions import Self
 
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 # Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
 _MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")

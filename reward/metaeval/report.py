@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reward.data.images import load_image
+from reward.data.samples import one_image
 from reward.errors import ImageError, InvalidSampleError, OutputError
-from reward.images import load_image
 from reward.metaeval.bootstrap import Interval
 from reward.optional import installed_versions
-from reward.samples import one_image
 from reward.scoring.writers import refuse_address, write_text
 
 if TYPE_CHECKING:

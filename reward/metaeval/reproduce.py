@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from reward.checkpoints import WEIGHT_SUFFIXES
+from reward.checkpoints.folders import WEIGHT_SUFFIXES
 from reward.errors import DataError, first_line
 from reward.metaeval.bench import run_bench, title_of
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from reward.checkpoints.fingerprints import metric_identity
+from reward.data.images import image_key
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, DataError, ImageError
-from reward.fingerprints import metric_identity
-from reward.images import image_key
 from reward.judges.wording import JudgePrompt
 from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.registry import load_scorer, loaded_if_remote, metric_spec
-from reward.samples import CaptionSample
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import score_samples
 from reward.scoring.writers import write_text

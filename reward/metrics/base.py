@@ -12,8 +12,8 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.aspect_weights import normalise_weights
-from reward.checkpoints import SourceKind
-from reward.score_table import ScoreTable
+from reward.checkpoints.folders import SourceKind
+from reward.data.score_table import ScoreTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,8 +77,8 @@ class MetricSpec:
         has_embedded: whether `source="embedded"` works.
         default_weights: {aspect: weight} of a reward for which the user gives none; None weighs all aspects alike.
         texts: names of the texts that a score table holds beside the scores, see `ScoreTable.texts`.
-        columns: further columns that it needs: keys of `reward.samples.COLUMN_NAMES` such as `"rubric"`, or columns'
-            own names. See `CaptionSample.columns`.
+        columns: further columns that it needs: keys of `reward.data.samples.COLUMN_NAMES` such as `"rubric"`, or
+            columns' own names. See `CaptionSample.columns`.
         reads_questions: whether it reads the question that a candidate answers.
         suits: captions that it is made for: `"short"` (a sentence), `"long"` (a paragraph) or `"short, long"`.
         blind_to: what it cannot see, for who chooses a metric.
@@ -158,7 +158,7 @@ class Scorer(Protocol):
     ) -> ScoreTable:
         """Scores (N, A) in the order of the samples; a sample that cannot be scored gets NaN and an error.
 
-        Samples alone are what this library gives; those who type it by hand give more, see `reward.held_data`.
+        Samples alone are what this library gives; those who type it by hand give more, see `reward.data.held_data`.
         """
         ...
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from reward.checkpoints.fingerprint_objects import fingerprint_object, names_in_code
+from reward.checkpoints.fingerprints import fingerprint_code
+from reward.data.held_data import TakesData
+from reward.data.images import load_image
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
 from reward.errors import CapRewardError, ConfigError, ImageError
-from reward.fingerprint_objects import fingerprint_object, names_in_code
-from reward.fingerprints import fingerprint_code
-from reward.held_data import TakesData
-from reward.images import load_image
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
 
 _FORMS = (
     "a metric is function(samples), or function(prompts, completions, **columns) as trainers call it, and gives a list "

@@ -11,11 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from reward.checkpoints import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints.fingerprint_objects import fingerprint_object
+from reward.checkpoints.folders import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints.publishing import HUB_ID, push_checkpoint
 from reward.errors import CheckpointError, ConfigError
-from reward.fingerprint_objects import fingerprint_object
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
-from reward.publishing import HUB_ID, push_checkpoint
 
 if TYPE_CHECKING:
     import torch

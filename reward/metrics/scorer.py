@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from reward.checkpoints.fingerprint_objects import fingerprint_object
+from reward.data.held_data import TakesData
+from reward.data.images import KeyedImage, image_names, in_threads, load_image
+from reward.data.samples import CaptionSample, ImageLike
+from reward.data.score_table import ScoreTable
 from reward.errors import ImageError, InvalidSampleError
-from reward.fingerprint_objects import fingerprint_object
-from reward.held_data import TakesData
-from reward.images import KeyedImage, image_names, in_threads, load_image
 from reward.metrics.base import MetricSpec
-from reward.samples import CaptionSample, ImageLike
-from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-    from reward.caches import TensorCache
+    from reward.checkpoints.caches import TensorCache
 
 logger = logging.getLogger(__name__)
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reward.fingerprint_objects import fingerprint_scorer
-from reward.held_data import TakesData
+from reward.checkpoints.fingerprint_objects import fingerprint_scorer
+from reward.data.held_data import TakesData
+from reward.data.samples import CaptionSample, is_blank
+from reward.data.score_table import ScoreTable
+from reward.data.sentences import split_sentences
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.samples import CaptionSample, is_blank
-from reward.score_table import ScoreTable
-from reward.sentences import split_sentences
 
 if TYPE_CHECKING:
-    from reward.caches import TensorCache
+    from reward.checkpoints.caches import TensorCache
 
 SUFFIX = "_avg"  # as the paper on LongCap-Arena names them, in subscript
 

@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from reward.data.images import encoded_image
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
 from reward.errors import ConfigError, ImageError, ServiceError
-from reward.images import encoded_image
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.remote import REMOTE
 from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from reward.data.samples import CaptionSample
 from reward.rewards.rating import is_asynchronous, load_reward, rates_captions
-from reward.samples import CaptionSample
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reward.aspect_weights import checked_weight, sum_to_one
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.completions import check_one_name
 from reward.rewards.logs import different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
-from reward.samples import CaptionSample
 
 if TYPE_CHECKING:
     from typing_extensions import Self

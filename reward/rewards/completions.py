@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
-from reward.images import load_image
-from reward.metrics.base import MetricSpec
-from reward.rewards.chats import IMAGE_TYPES, block_image
-from reward.samples import (
+from reward.data.cells import is_list, or_none, values_of
+from reward.data.chats import IMAGE_TYPES, block_image
+from reward.data.images import load_image
+from reward.data.samples import (
     COLUMN_NAMES,
     CaptionSample,
     check_encodable,
@@ -25,7 +24,8 @@ from reward.samples import (
     read_references,
     without_thinking,
 )
-from reward.values import is_list, or_none, values_of
+from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
+from reward.metrics.base import MetricSpec
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def completion_text(completion: Any) -> str:
     Args:
         completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
             text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.samples.without_thinking`.
+            Reasoning stays in, see `reward.data.samples.without_thinking`.
 
     Example:
         >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
@@ -167,7 +167,7 @@ def _content_text(content: Any) -> str:
 def prompt_images(prompt: Any) -> list[Any]:
     """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
 
-    They are as `load_image` takes them; `reward.rewards.chats.block_image` says under which keys they are found.
+    They are as `load_image` takes them; `reward.data.chats.block_image` says under which keys they are found.
 
     Example:
         >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
@@ -196,7 +196,7 @@ def read_rows(
     """Reads one row per completion; the arguments are not changed.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
-    messages of the prompt, else from a column of another known name, see `reward.samples.COLUMN_NAMES`. A caption
+    messages of the prompt, else from a column of another known name, see `reward.data.samples.COLUMN_NAMES`. A caption
     metric judges one image, so a row with several has none. References come from `references_column` if
     that is named, else from the column `references` or `refs` if there is one.
 
@@ -207,11 +207,11 @@ def read_rows(
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.samples.without_thinking`.
+        strip_thinking: whether reasoning is left out of the caption, see `reward.data.samples.without_thinking`.
 
     Raises:
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
-            read are no list (see `reward.values.is_list`): faults of the set-up, in every row.
+            read are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
     """
     prompts, completions = _listed(prompts, "prompts"), _listed(completions, "completions")
     if len(prompts) != len(completions):

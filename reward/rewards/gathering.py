@@ -12,10 +12,10 @@ from itertools import chain
 from typing import Any
 
 from reward.aspect_weights import parse_weights
+from reward.data.samples import column_names
 from reward.errors import InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.remote_reward import RemoteReward
-from reward.samples import column_names
 
 _configured: dict[str, GatheredReward] = {}
 _configuring = threading.Lock()

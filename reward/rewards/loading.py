@@ -77,7 +77,7 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     import torch  # on use: importing this module must stay cheap
 
     from reward.backbones.pretrained import usable_device
-    from reward.checkpoints import unsharded_loading
+    from reward.checkpoints.folders import unsharded_loading
 
     if device is None and torch.cuda.is_available():
         # the GPU of LOCAL_RANK, unless the launcher shows each process only its own GPU

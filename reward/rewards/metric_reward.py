@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from reward.aspect_weights import list_names
+from reward.data.held_data import as_samples
+from reward.data.samples import CaptionSample, check_batch_size
+from reward.data.score_table import ScoreTable, weighted_mean, weighted_range
 from reward.errors import ConfigError, InvalidSampleError
-from reward.held_data import as_samples
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import (
@@ -32,8 +34,6 @@ from reward.rewards.completions import (
 )
 from reward.rewards.loading import away_between_calls, given_metric, load_beside_a_trainer
 from reward.rewards.logs import default_name, log_rows
-from reward.samples import CaptionSample, check_batch_size
-from reward.score_table import ScoreTable, weighted_mean, weighted_range
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -194,7 +194,8 @@ class MetricReward:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
 
         Args:
-            samples, captions, references, columns: as in `score(images, captions)`, see `reward.held_data.as_samples`.
+            samples, captions, references, columns: as in `score(images, captions)`, see
+                `reward.data.held_data.as_samples`.
         """
         scorer = self._load()
         held = as_samples(samples, captions, spec=self.spec, references=references, **columns)

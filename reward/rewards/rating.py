@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError
 from reward.rewards.metric_reward import MetricReward
-from reward.samples import CaptionSample
 
 
 class RatesCaptions(Protocol):

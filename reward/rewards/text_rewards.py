@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.held_data import TakesData
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
+from reward.data.words import count_words, words_of
 from reward.errors import ConfigError
-from reward.held_data import TakesData
 from reward.metrics.base import MetricSpec
 from reward.rewards.metric_reward import MetricReward
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
-from reward.words import count_words, words_of
 
 
 class LengthReward(MetricReward):
@@ -33,7 +33,7 @@ class LengthReward(MetricReward):
         margin: width of the slopes; 0 makes cliffs, on which a policy cannot find its way back.
         relative: whether lengths are relative to the references. A row without references then gets None.
         tokenizer: has `encode(text)`, whose start and end tokens do not count; None counts words, see
-            `reward.words.count_words`.
+            `reward.data.words.count_words`.
         name: in the logs, `length_band` by default.
         options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
 
@@ -94,7 +94,7 @@ class RepetitionReward(MetricReward):
     `window` words, which does not detect repetition at a greater distance. A caption without a word gets 0.
 
     Args:
-        n: words of an n-gram, see `reward.words.words_of`; case and punctuation do not count. A caption with fewer
+        n: words of an n-gram, see `reward.data.words.words_of`; case and punctuation do not count. A caption with fewer
             words gets 1.
         window: words of a window, at least n. A shorter caption is one window.
         name: in the logs, `repetition` by default.

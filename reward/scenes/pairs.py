@@ -9,11 +9,11 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
+from reward.data.word_edits import corrupt_words
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import make_error
 from reward.scenes.graph import Fact, Scene, sample_scene
 from reward.scenes.render import render
-from reward.training.corruptions.words import corrupt_words
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -8,8 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import takewhile
 from typing import Any, TypeVar
 
+from reward.data.images import THREADS, KeyedImage
 from reward.errors import ImageError
-from reward.images import THREADS, KeyedImage
 from reward.scoring.columns import RowTask
 from reward.scoring.pictures import PictureReader
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from reward.data.samples import column_names, find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import column_names, find_column, one_image, read_references
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
 

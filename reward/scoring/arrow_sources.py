@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reward.checkpoints.fingerprints import fingerprint_file
 from reward.errors import DataError
-from reward.fingerprints import fingerprint_file
 from reward.scoring.sources import BadRow, Source, check_names
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.cells import values_of
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
@@ -19,7 +20,6 @@ from reward.scoring.results import AddedColumns
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
-from reward.values import values_of
 
 _CHUNK_ROWS = 1024
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint

@@ -13,12 +13,11 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, TypeAlias
 
-from reward.drawn_images import BoxedImage
-from reward.errors import DataError, ImageError, InvalidSampleError
-from reward.fingerprints import image_stamp
-from reward.images import image_key
-from reward.metrics.base import MetricSpec
-from reward.samples import (
+from reward.checkpoints.fingerprints import image_stamp
+from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.drawn_images import BoxedImage
+from reward.data.images import image_key
+from reward.data.samples import (
     CaptionSample,
     column_names,
     find_column,
@@ -28,8 +27,9 @@ from reward.samples import (
     read_references,
     without_thinking,
 )
+from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.metrics.base import MetricSpec
 from reward.scoring.sources import BadRow, Source
-from reward.values import is_list, listed, or_none, values_of
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
@@ -77,7 +77,7 @@ class ColumnPlan:
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
-        strip_thinking: whether captions are scored without their reasoning, see `reward.samples.without_thinking`.
+        strip_thinking: whether captions are scored without their reasoning, see `reward.data.samples.without_thinking`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
     """
@@ -195,7 +195,7 @@ def find_columns(
     strip_thinking: bool = False,
     is_csv: bool = False,
 ) -> ColumnPlan:
-    """Chooses the columns: those named, else those of `reward.samples.COLUMN_NAMES`.
+    """Chooses the columns: those named, else those of `reward.data.samples.COLUMN_NAMES`.
 
     Args:
         columns: the columns there are.

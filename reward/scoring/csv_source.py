@@ -15,9 +15,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reward.data.image_files import IMAGE_ENDINGS
+from reward.data.samples import column_names
 from reward.errors import DataError
-from reward.image_files import IMAGE_ENDINGS
-from reward.samples import column_names
 from reward.scoring.arrow_sources import TableSource
 from reward.scoring.row_sources import opened
 from reward.scoring.sources import BadRow, check_names

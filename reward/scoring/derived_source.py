@@ -8,9 +8,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from reward.data.cells import is_list, listed
 from reward.errors import InvalidSampleError
 from reward.scoring.sources import BadRow, Source
-from reward.values import is_list, listed
 
 
 class DerivedSource(Source):

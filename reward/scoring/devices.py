@@ -13,7 +13,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints import warn_embedded
+from reward.checkpoints.folders import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
 from reward.scoring.parts import rows_of

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from reward.data.image_files import IMAGE_ENDINGS
+from reward.data.json_files import parse_json
+from reward.data.samples import column_names
 from reward.errors import DataError
-from reward.image_files import IMAGE_ENDINGS
-from reward.json_files import parse_json
-from reward.samples import column_names
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.csv_source import read_csv
 from reward.scoring.forms import rows_of

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import reward
+from reward.data.samples import read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
-from reward.samples import read_references
 from reward.scoring.columns import find_columns
 from reward.scoring.devices import parse_devices, processes
 from reward.scoring.image_root import image_root as find_root

@@ -11,11 +11,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.samples import column_names
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import column_names
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
-from reward.values import is_list, listed, or_none, values_of
 
 _CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
 _LOOKED_AT = 100  # rows, for an image in their messages

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from reward.data.image_files import image_file
+from reward.data.samples import one_image
 from reward.errors import DataError, InvalidSampleError
-from reward.image_files import image_file
-from reward.samples import one_image
 from reward.scoring.sources import BadRow, Source
 
 

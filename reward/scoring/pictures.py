@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from reward.drawn_images import BoxedImage
+from reward.data.drawn_images import BoxedImage
+from reward.data.images import KeyedImage, keyed_image, load_image
+from reward.data.samples import CaptionSample
 from reward.errors import ImageError
-from reward.images import KeyedImage, keyed_image, load_image
 from reward.metrics.scorer import CaptionScorer, is_on_gpu
-from reward.samples import CaptionSample
 from reward.scoring.results import reads_images
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from reward.caches import TensorCache
+    from reward.checkpoints.caches import TensorCache
     from reward.scoring.columns import RowTask
     from reward.scoring.several import Metrics
 

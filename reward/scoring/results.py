@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable, weighted_mean
 from reward.errors import DataError
 from reward.metrics.base import Scorer
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable, weighted_mean
 from reward.scoring.columns import Problem, RowTask
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
+from reward.checkpoints.fingerprints import fingerprint_file
 from reward.errors import DataError
-from reward.fingerprints import fingerprint_file
 from reward.scoring.sources import BadRow, Source
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from reward.aspect_weights import checked_weight, sum_to_one
+from reward.checkpoints.fingerprint_objects import fingerprint_scorer
+from reward.checkpoints.fingerprints import metric_identity
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError, WeightsError, nearest
-from reward.fingerprint_objects import fingerprint_scorer
-from reward.fingerprints import metric_identity
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.metrics.function_places import names_function
 from reward.metrics.options import check_options, metric_options, takes_option

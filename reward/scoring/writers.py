@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
-from reward.fingerprints import hash_file
 from reward.scoring.readers import is_remote_path, written
 from reward.scoring.sources import BadRow, Source
 

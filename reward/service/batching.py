@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import reward
+from reward.checkpoints.fingerprint_objects import fingerprint_scorer, is_told
+from reward.checkpoints.fingerprints import metric_identity
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
 from reward.errors import ConfigError
-from reward.fingerprint_objects import fingerprint_scorer, is_told
-from reward.fingerprints import metric_identity
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
 from reward.service.counts import Counts
 from reward.service.settings import ServiceSettings
 

@@ -6,9 +6,9 @@ import os
 import stat
 from io import BytesIO
 
+from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
+from reward.data.images import check_size, opened_image
 from reward.errors import ImageError
-from reward.images import check_size, opened_image
-from reward.rewards.chats import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
 

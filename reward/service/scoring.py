@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from reward.aspect_weights import normalise_weights
+from reward.data.held_data import HeldData
+from reward.data.samples import CaptionSample, is_wordless
+from reward.data.score_table import ScoreTable, weighted_mean
 from reward.errors import ImageError, InvalidSampleError, WeightsError
-from reward.held_data import HeldData
-from reward.samples import CaptionSample, is_wordless
-from reward.score_table import ScoreTable, weighted_mean
 from reward.service.batching import ScoringThread
 from reward.service.images import ImageRefused, read_image
 from reward.service.schemas import SampleScores, ScoreSample

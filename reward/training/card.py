@@ -11,8 +11,8 @@ from typing import Any
 from huggingface_hub import ModelCardData
 
 from reward.backbones.fit import leaves
+from reward.checkpoints.publishing import HUB_ID
 from reward.metrics.base import MetricSpec
-from reward.publishing import HUB_ID
 from reward.training.evaluation import compare_figures
 from reward.training.tables import VALIDATION, hub_id
 

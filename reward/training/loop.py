@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints import read_config, resolve_checkpoint
+from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.folders import read_config, resolve_checkpoint
 from reward.errors import ConfigError
-from reward.fingerprints import fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import ConcatDataset
 from torch.utils.data import Dataset as TorchDataset
 
+from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import CaptionSample
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.training.ratings import TrainingRow
 from reward.training.tables import TRAIN, VALIDATION, Table, lacking

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from reward.data.json_files import read_json
 from reward.errors import DataError
-from reward.json_files import read_json
 from reward.metaeval.benchmarks.contrast import foil_pairs
 from reward.metaeval.benchmarks.files import MissingFileError, find_file, read_table
 from reward.metaeval.benchmarks.genai_bench import held_out

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from torch.utils.data import Dataset as TorchDataset
 
+from reward.data.samples import CaptionSample, column_names
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metrics.base import MetricSpec, installed_specs
-from reward.samples import CaptionSample, column_names
 from reward.training.tables import TRAIN, VALIDATION, Table, lacking
 
 if TYPE_CHECKING:

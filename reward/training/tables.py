@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reward.data.samples import column_names, one_image
 from reward.errors import DataError
 from reward.metaeval.benchmarks.registry import benchmark_spec
-from reward.samples import column_names, one_image
 from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Table:
 
 
 class _Images(Sequence[Any]):
-    """The images of a split of `datasets`, left encoded: `reward.images` decodes them in the worker."""
+    """The images of a split of `datasets`, left encoded: `reward.data.images` decodes them in the worker."""
 
     def __init__(self, rows: Dataset, root: Path | None) -> None:
         from datasets import Image

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reward import CaptionSample, load_scorer
-from reward.images import load_image
+from reward.data.images import load_image
 from reward.scenes import make_dataset
 from reward.scoring.parts import rows_of
 from tests.benchmarks.measuring import DEVICE, measure_seconds, show

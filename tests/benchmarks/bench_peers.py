@@ -20,9 +20,9 @@ import torch
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
+from reward.data.sentences import split_sentences
 from reward.metrics.base import fitted
 from reward.scenes import make_dataset
-from reward.sentences import split_sentences
 from tests.benchmarks import peers
 from tests.benchmarks.measuring import measure_seconds, show
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from reward import CaptionSample, load_scorer
-from reward.images import load_image
+from reward.data.images import load_image
 from reward.metrics.clipscore.scorer import ClipScorer, SiglipScorer
 from reward.metrics.vlmreward.scorer import VlmRewardScorer
 from reward.scenes import make_dataset

@@ -58,7 +58,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def captioner() -> Path:
     """The folder of the embedded captioner."""
-    from reward.checkpoints import resolve_checkpoint
+    from reward.checkpoints.folders import resolve_checkpoint
 
     return resolve_checkpoint("embedded", metric="captioner")
 

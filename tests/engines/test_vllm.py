@@ -6,8 +6,8 @@ import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from reward import CaptionSample
+from reward.data.images import load_image
 from reward.decoding.captioners import EMBEDDED_PROMPT
-from reward.images import load_image
 from reward.judges import LocalJudge, Question, ServerJudge
 from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer

@@ -19,8 +19,8 @@ from torchvision.transforms import functional
 
 from reward.backbones import load_clip
 from reward.backbones.clip import normalized
+from reward.data.images import Scaling
 from reward.errors import CheckpointError, ConfigError, ImageError
-from reward.images import Scaling
 from tests.reward.metrics.tiny_vela import clip_architecture
 from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.small_clip import small_clip

@@ -9,7 +9,7 @@ import pytest
 
 import reward.metrics
 from reward import CaptionSample, MetricReward, list_metrics, load_scorer, metric_spec
-from reward.checkpoints import warn_embedded
+from reward.checkpoints.folders import warn_embedded
 from reward.errors import CapRewardError
 from reward.metrics import base
 from reward.metrics.base import MetricSpec, installed_specs
@@ -130,7 +130,7 @@ def test_what_embedded_weights_know_is_said_once_and_by_the_first_process_only(
 ):
     warn_embedded.cache_clear()
     monkeypatch.setenv("RANK", rank)
-    monkeypatch.setattr("reward.checkpoints.multiprocessing.parent_process", lambda: started_by)
+    monkeypatch.setattr("reward.checkpoints.folders.multiprocessing.parent_process", lambda: started_by)
     for name in ("length", "beitscore", "beitscore"):  # the first has no weights
         load_scorer(name, device="cpu")
     assert caplog.text.count("embedded weights know drawings only; for photos: `capreward metrics --for") == times

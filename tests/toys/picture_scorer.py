@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.images import load_image
+from reward.data.score_table import ScoreTable
 from reward.errors import ImageError
-from reward.images import load_image
 from reward.metrics.base import MetricSpec
-from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="picture",

@@ -22,7 +22,7 @@ from transformers import (
     Qwen2VLVideoProcessor,
 )
 
-from reward.images import load_image
+from reward.data.images import load_image
 from reward.judges import Question, ScriptedJudge
 from tests.toys.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 

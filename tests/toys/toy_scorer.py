@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from reward.data.score_table import ScoreTable
 from reward.metrics.base import MetricSpec
-from reward.score_table import ScoreTable
 
 SPEC = MetricSpec(
     name="toy",

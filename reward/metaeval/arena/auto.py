@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from reward.data.json_files import check_same_images, read_json
 from reward.errors import DataError
-from reward.json_files import check_same_images, read_json
 from reward.metaeval.arena.battles import HUMAN, Battle, make_battle
 
 WHERE_TO_GET = """\

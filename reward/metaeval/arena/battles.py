@@ -9,10 +9,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from reward.data.json_files import check_same_images, check_string, read_json
+from reward.data.samples import find_column, one_image
 from reward.errors import DataError, InvalidSampleError
-from reward.json_files import check_same_images, check_string, read_json
 from reward.judges.opinions import Winner
-from reward.samples import find_column, one_image
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
 

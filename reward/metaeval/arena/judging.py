@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import reward
+from reward.data.images import load_image
 from reward.errors import DataError, ImageError
-from reward.images import load_image
 from reward.judges.base import Usage
 from reward.judges.opinions import Verdict
 from reward.judges.pairwise import JudgePair, PairwiseJudge

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.json_files import read_json
 from reward.errors import DataError
-from reward.json_files import read_json
 from reward.metaeval.arena.agreement import rank_correlations
 from reward.metaeval.bootstrap import Interval
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from reward.sentences import split_sentences
-from reward.training.corruptions.tagging import split_words, tag_words
-from reward.training.corruptions.words import corrupt_words
-from reward.words import count_words, pieces_of
+from reward.data.sentences import split_sentences
+from reward.data.tagging import split_words, tag_words
+from reward.data.word_edits import corrupt_words
+from reward.data.words import count_words, pieces_of
 
 # Captions that say nothing about any image.
 EMPTY_CAPTIONS = (

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reward.data.images import image_key
+from reward.data.samples import CaptionSample, is_blank
 from reward.errors import ConfigError, DataError, ImageError
-from reward.images import image_key
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
 from reward.metaeval.benchmarks.own_ratings import load_captions
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
 from reward.metrics.base import Scorer, fitted
-from reward.samples import CaptionSample, is_blank
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
 
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse

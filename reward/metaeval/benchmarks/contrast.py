@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from reward.data.json_files import read_json
 from reward.errors import DataError
-from reward.json_files import read_json
 from reward.metaeval.benchmarks.files import MissingFileError, find_file
 from reward.metaeval.benchmarks.items import Entry
 from reward.metaeval.benchmarks.jsonl import read_lines

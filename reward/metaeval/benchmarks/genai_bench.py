@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from reward.json_files import read_json
+from reward.data.json_files import read_json
 from reward.metaeval.benchmarks.files import find_file
 from reward.metaeval.benchmarks.items import Entry
 

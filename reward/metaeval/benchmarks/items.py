@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from reward.data.samples import CaptionSample, is_blank
 from reward.errors import InvalidSampleError
-from reward.samples import CaptionSample, is_blank
 
 OVERALL = "overall"  # the aspect of captions rated as a whole, and the column of all pairs together
 RATINGS, PAIRS, QUADRUPLES = "ratings", "pairs", "quadruples"

@@ -10,9 +10,9 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from reward.drawn_images import BoxedImage
+from reward.data.drawn_images import BoxedImage
+from reward.data.image_files import image_file
 from reward.errors import DataError
-from reward.image_files import image_file
 from reward.metaeval.benchmarks.items import CAPTIONS, OVERALL, PAIRS, QUADRUPLES, RATINGS, Entry
 
 JSONL_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from reward.data.samples import is_blank
 from reward.errors import DataError
-from reward.samples import is_blank
 
 CRITERIA = ("correctness", "completeness", "clarity", "fluency", "conciseness")
 

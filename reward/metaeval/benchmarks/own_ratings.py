@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.cells import is_list, listed, or_none
+from reward.data.image_files import image_file
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
-from reward.image_files import image_file
 from reward.metaeval.benchmarks.items import OVERALL, PAIRS, RATINGS, Benchmark, BenchmarkSpec
-from reward.samples import find_column, one_image, read_references
 from reward.scoring.columns import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source
-from reward.values import is_list, listed, or_none
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
 _SPEC = BenchmarkSpec("ratings", "", RATINGS, "tau-c", _CORRELATIONS, judgments="mean", checked="own")

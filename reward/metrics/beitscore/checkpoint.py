@@ -13,14 +13,14 @@ from torch.nn import functional as F
 
 from reward.backbones.fit import check_fit, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
-from reward.checkpoints import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
+from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
+from reward.checkpoints.weight_files import load_strict, load_tensors, read_header, refuse_integers
 from reward.errors import CheckpointError
 from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.encoder import FIRST_POSITION
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.weight_files import load_strict, load_tensors, read_header, refuse_integers
 
 _ENCODER, _POOLER, _HEAD = "beit3.", "pooler.", "head."
 _VISION_TABLE = "beit3.encoder.embed_positions.A.weight"

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from reward.backbones.pretrained import usable_device
+from reward.checkpoints.weight_files import load_tensors, refuse_integers
 from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.weight_files import load_tensors, refuse_integers
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from reward.backbones.new_tokenizer import make_tokenizer
+from reward.data.images import image_key, load_image
 from reward.errors import ConfigError
-from reward.images import image_key, load_image
 from reward.metrics.beitscore import checkpoint
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel, BeitScoreOutput

@@ -16,10 +16,10 @@ from torch.nn import functional
 from reward.backbones.clip import ClipTowers, stacked_on
 from reward.backbones.clip_loading import load_clip, load_shipped_clip
 from reward.backbones.pretrained import parse_dtype, usable_device
-from reward.caches import TensorCache
-from reward.checkpoints import CONFIG_FILE, named_metric, read_config, save_checkpoint
+from reward.checkpoints.caches import TensorCache
+from reward.checkpoints.fingerprints import fingerprint_network, fingerprint_source
+from reward.checkpoints.folders import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
-from reward.fingerprints import fingerprint_network, fingerprint_source
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC, SIGLIP
 from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
@@ -130,7 +130,7 @@ class ClipScorer(NetworkScorer):
         Scores are equal up to rounding, as between batch sizes. Call it again if the CLIP was trained meanwhile.
 
         Args:
-            folder, size: see `reward.caches.TensorCache`.
+            folder, size: see `reward.checkpoints.caches.TensorCache`.
 
         Raises:
             ConfigError: the folder cannot be written, or the size is wrong.

@@ -15,8 +15,8 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network
+from reward.data.json_files import read_json
 from reward.errors import CheckpointError, DataError
-from reward.json_files import read_json
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "none": nn.Identity}
 _NAMED = {"Sigmoid": "sigmoid", "Identity": "none"}  # as sentence-transformers names them in a folder

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
 from reward.errors import ConfigError, ImageError, JudgeError
 from reward.judges.base import Judge, Question, ask, read_each
 from reward.judges.wording import pad_to_square
@@ -19,8 +21,6 @@ from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.scorer import Group
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
 
 logger = logging.getLogger(__name__)
 

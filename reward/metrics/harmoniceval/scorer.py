@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError
 from reward.judges.base import LEAST_MASS, Judge, Question, ask
 from reward.metrics.harmoniceval import SPEC
@@ -16,7 +17,6 @@ from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_w
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.scorer import Group
-from reward.samples import CaptionSample
 
 MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
 
@@ -34,7 +34,7 @@ class HarmonicScorer(JudgedScorer):
         judge: a vision-language model.
         gamma: from 0 to 1; 1 weighs all criteria alike, 0.5 by inverse variance, see `aggregate`.
         task: "captioning", "question_answering", "referring" (the object is marked by a red box in the image, see
-            `reward.drawn_images`) or "documents"; of samples that name none.
+            `reward.data.drawn_images`) or "documents"; of samples that name none.
         prompt: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
         max_characters: most characters of a text that the judge sees; longer ones are cut and flagged.

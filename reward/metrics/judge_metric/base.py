@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from reward.checkpoints import named_metric, read_config, save_checkpoint
+from reward.checkpoints.fingerprint_objects import fingerprint_scorer
+from reward.checkpoints.fingerprints import fingerprint_code, split_sources
+from reward.checkpoints.folders import named_metric, read_config, save_checkpoint
+from reward.data.samples import ImageLike
 from reward.errors import CheckpointError, ConfigError
-from reward.fingerprint_objects import fingerprint_scorer
-from reward.fingerprints import fingerprint_code, split_sources
 from reward.judges.base import Judge
 from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, pad_to_square
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
-from reward.samples import ImageLike
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
+from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.samples import check_encodable, is_blank
 from reward.errors import InvalidSampleError
-from reward.samples import check_encodable, is_blank
-from reward.values import is_list, listed, or_none, values_of
 
 _TEXT = ("criterion", "text", "description", "requirement", "question", "title")  # the first that is there counts
 _WEIGHT = ("weight", "points")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from reward.data.samples import CaptionSample, without_thinking
 from reward.errors import ConfigError
 from reward.judges.base import Judge, Question, ask, read_each
 from reward.judges.wording import fill, quoted
@@ -19,7 +20,6 @@ from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt, QuestionsPrompt, RubricPrompt
 from reward.metrics.judge_metric.reading import WordReader, json_score, written_number
-from reward.samples import CaptionSample, without_thinking
 
 _YES_NO = ("Yes", "No")
 Value = float | str  # from 0 to 1, or why there is none

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints.folders import read_config, resolve_checkpoint, save_checkpoint
+from reward.data.samples import CaptionSample, read_references
+from reward.data.score_table import ScoreTable
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams import CIDER
 from reward.metrics.ngrams.counting import ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
-from reward.samples import CaptionSample, read_references
-from reward.score_table import ScoreTable
 
 if TYPE_CHECKING:
     from typing_extensions import Self

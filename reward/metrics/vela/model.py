@@ -14,11 +14,11 @@ from transformers.utils import ModelOutput
 from reward.backbones.clip import ClipTowers
 from reward.backbones.language import PlainTextEncoder, Remembered, decoder_of
 from reward.backbones.states import CausalStates, pool_states
+from reward.checkpoints.weight_files import load_strict
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import PromptLayout
-from reward.weight_files import load_strict
 
 _REFERENCE_MARK, _REFERENCE_SEPARATOR = "- ", "\n"  # before each reference, and between two
 _FEWEST_TOKENS = 8  # of a reference that is cut; fewer say nothing

@@ -13,9 +13,9 @@ import torch
 
 from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget
-from reward.caches import TensorCache
+from reward.checkpoints.caches import TensorCache
+from reward.checkpoints.fingerprints import fingerprint_network
 from reward.errors import CheckpointError
-from reward.fingerprints import fingerprint_network
 from reward.metrics.saving import TrainedScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
@@ -97,7 +97,7 @@ class VelaScorer(TrainedScorer):
         entries are found by the weights at the time of the call.
 
         Args:
-            folder, size: see `reward.caches.TensorCache`.
+            folder, size: see `reward.checkpoints.caches.TensorCache`.
 
         Raises:
             ConfigError: the folder cannot be written, or the size is wrong.

@@ -12,8 +12,8 @@ from torch import nn
 
 from reward.backbones.language import pad_rows
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
+from reward.data.images import image_key, load_image
 from reward.errors import CheckpointError, ConfigError
-from reward.images import image_key, load_image
 from reward.metrics.vela import checkpoint
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
@@ -22,7 +22,7 @@ from reward.metrics.vela.scorer import VelaScorer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from reward.samples import CaptionSample
+    from reward.data.samples import CaptionSample
 
 LOSSES = ("mse", "l1")
 # The file says which values are the paper's.

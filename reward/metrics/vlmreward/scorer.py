@@ -11,13 +11,13 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import REWARD_HEADS, load_pretrained, weight_files
+from reward.checkpoints.weight_files import load_strict, load_tensors
 from reward.errors import CheckpointError, JudgeError
 from reward.judges.prefixes import PromptReader
 from reward.judges.prompts import Prompt, PromptWriter
 from reward.metrics.saving import BorrowedScorer, check_longest
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vlmreward import SPEC
-from reward.weight_files import load_strict, load_tensors
 
 _BATCH_SIZE = 16
 

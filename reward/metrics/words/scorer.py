@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from reward.data.words import count_words, words_of
 from reward.metrics.saving import WeightlessScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH, UNIGRAM
-from reward.words import count_words, words_of
 
 
 class LengthScorer(WeightlessScorer):
     """Number of words, split at white space. Every metric of long captions must beat this baseline.
 
     Of scripts that put no blanks between words (Chinese, Japanese, Thai, ...), each letter counts as a word, see
-    `reward.words.count_words`.
+    `reward.data.words.count_words`.
 
     Example:
         >>> from reward import CaptionSample
@@ -50,7 +50,7 @@ class UnigramScorer(WeightlessScorer):
 
 
 def word_counts(text: str) -> Counter[str]:
-    """Counts the words of a text, in lower case, see `reward.words.words_of`.
+    """Counts the words of a text, in lower case, see `reward.data.words.words_of`.
 
     Example:
         >>> sorted(word_counts("The dog, the CAT.").items())

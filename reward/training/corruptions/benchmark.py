@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
+from reward.data.images import encoded_image, image_key
 from reward.errors import OutputError
-from reward.images import encoded_image, image_key
 from reward.metaeval.benchmarks.contrast import PAIRS_FILE
 from reward.scoring.writers import write_atomically, write_text
 from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import rewrite_captions
 
 if TYPE_CHECKING:
+    from reward.data.samples import ImageLike
     from reward.judges import Judge
-    from reward.samples import ImageLike
 
 _ANYWHERE = "scene text"  # the only errors that may be before CLIP's last token
 

@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from reward.data.image_files import image_file
+from reward.data.images import encoded_image, image_key
+from reward.data.samples import find_column, is_blank, one_image
+from reward.data.tagging import tag_words
+from reward.data.word_edits import corrupt_words
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
-from reward.image_files import image_file
-from reward.images import encoded_image, image_key
-from reward.samples import find_column, is_blank, one_image
 from reward.scoring.image_root import image_root
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
@@ -32,8 +34,6 @@ from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives
 from reward.training.corruptions.rewrites import rewrite_captions
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable
-from reward.training.corruptions.tagging import tag_words
-from reward.training.corruptions.words import corrupt_words
 
 if TYPE_CHECKING:
     from reward.backbones.clip import ClipTowers

@@ -15,7 +15,7 @@ from reward.training.corruptions.sampler import Negative, comparable
 
 if TYPE_CHECKING:
     from reward.backbones.clip import ClipTowers
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 
 # Ranges of similarity, from a lower to an upper bound; the upper one is part of `hard` only. Bounds are quantiles of
@@ -121,7 +121,7 @@ def clip_embeddings(
     import torch
 
     from reward.backbones.clip import stacked_on
-    from reward.images import load_image
+    from reward.data.images import load_image
 
     device = next(towers.parameters()).device
     empty = np.zeros((0, towers.embed_dim), np.float32)

@@ -12,18 +12,18 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reward.data.images import image_key
+from reward.data.samples import CaptionSample, is_blank, without_thinking
+from reward.data.words import words_of
 from reward.errors import ConfigError, JudgeError
-from reward.images import image_key
-from reward.samples import CaptionSample, is_blank, without_thinking
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.sampler import Negative, comparable
-from reward.words import words_of
 
 if TYPE_CHECKING:
+    from reward.data.samples import ImageLike
     from reward.judges import Judge
-    from reward.samples import ImageLike
 
 
 _CALL = 32  # questions a call of the judge: what an interruption can lose

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from reward.data.samples import check_encodable, is_blank
+from reward.data.tagging import PARTS
+from reward.data.word_edits import corrupt_words
 from reward.errors import InvalidSampleError
-from reward.samples import check_encodable, is_blank
-from reward.training.corruptions.tagging import PARTS
-from reward.training.corruptions.words import corrupt_words
 
 # Categories that are made on demand, out of the correct caption alone.
 WORD_LEVEL = (*(f"repeat_{part}" for part in PARTS), "shuffle_words", "shuffle_sentences")

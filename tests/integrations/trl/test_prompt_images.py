@@ -14,8 +14,8 @@ from PIL import Image as PILImage
 from trl.data_utils import prepare_multimodal_messages
 
 from integrations.trl import make_prompt_dataset
+from reward.data.images import encoded_image
 from reward.errors import InvalidSampleError
-from reward.images import encoded_image
 
 RED = PILImage.new("RGB", (4, 4), "red")
 

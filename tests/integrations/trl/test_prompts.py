@@ -13,8 +13,8 @@ from PIL import Image as PILImage
 from trl.data_utils import is_conversational, prepare_multimodal_messages
 
 from integrations.trl import make_prompt_dataset
+from reward.data.images import encoded_image
 from reward.errors import DataError, InvalidSampleError
-from reward.images import encoded_image
 
 RED, BLUE = (PILImage.new("RGB", (4, 4), colour) for colour in ("red", "blue"))
 PNG = encoded_image(RED)

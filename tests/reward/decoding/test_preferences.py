@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reward.data.words import words_of
 from reward.decoding.preferences import ImageCandidates, PreferenceRules, Preferences, choose_pairs, is_apart
 from reward.errors import ConfigError, DataError
-from reward.words import words_of
 
 WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), max_size=8).map(" ".join)
 CAPTIONS = st.one_of(WORDS, WORDS.map(lambda text: text.upper() + "."), st.sampled_from(["", "...", "星と月。", None]))

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from reward import MetricReward
+from reward.data.images import load_image
 from reward.errors import InvalidSampleError
-from reward.images import load_image
 from reward.metrics.base import MetricSpec
 from reward.rewards.completions import completion_text, read_rows
 from tests.toys.picture_scorer import PictureScorer

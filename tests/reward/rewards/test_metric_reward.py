@@ -23,10 +23,10 @@ from transformers import TrainerState
 
 import reward as reward_package
 from reward import registry
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
-from reward.samples import CaptionSample
 from tests.toys.toy_scorer import SPEC, ToyScorer
 from tests.toys.trainer_call import RED, call
 from tests.toys.trainer_log import TrainerLog
@@ -186,7 +186,7 @@ def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
     finally:
         sys.setprofile(None)
     assert len(files) <= 11, sorted(files)
-    assert {"rewards/metric_reward.py", "metrics/vela/model.py", "score_table.py"} < files
+    assert {"rewards/metric_reward.py", "metrics/vela/model.py", "data/score_table.py"} < files
 
 
 def test_the_model_stays_behind_when_a_reward_is_pickled(toy):

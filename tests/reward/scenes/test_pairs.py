@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
+from reward.data.tagging import split_words
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair, make_pair_dataset, render, sample_scene
 from reward.scenes.pairs import SHORT_TOKENS, WORD_LEVEL
-from reward.training.corruptions.tagging import split_words
 
 ORACLE = Oracle()
 # Kinds of facts that an error of a category makes false, besides spatial relations that follow from positions.

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
+from reward.data.images import THREADS, encoded_image
 from reward.errors import ImageError
-from reward.images import THREADS, encoded_image
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scoring import ahead
 from reward.scoring.columns import RowTask

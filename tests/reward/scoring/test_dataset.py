@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageOps
 
+from reward.data.samples import CaptionSample
 from reward.errors import DataError
-from reward.samples import CaptionSample
 from reward.scoring import rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import save_greys, scored
 from tests.toys.json_lines import write_lines

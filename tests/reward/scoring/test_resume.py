@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from reward.data.score_table import ScoreTable
 from reward.errors import OutputError, WeightsError
-from reward.score_table import ScoreTable
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
 from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
-from reward.samples import CaptionSample
-from reward.score_table import ScoreTable
 from reward.scoring import rerank_dataset
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.json_lines import write_lines

@@ -10,8 +10,8 @@ import pytest
 from datasets import DatasetDict
 from transformers import TrainingArguments
 
+from reward.data.images import load_image
 from reward.errors import DataError
-from reward.images import load_image
 from reward.registry import metric_spec
 from reward.scenes.pairs import CATEGORIES
 from reward.training.config import TrainingConfig, make_config

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from reward.data.samples import CaptionSample
+from reward.data.score_table import ScoreTable
+from reward.data.word_edits import corrupt_words
 from reward.errors import DataError
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
 from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer
-from reward.samples import CaptionSample
 from reward.scenes import Oracle, describe, rate_text, sample_scene
-from reward.score_table import ScoreTable
-from reward.training.corruptions.words import corrupt_words
 from tests.toys.json_lines import write_lines
 
 CAPTION = "A small red dog runs on the left. Two people watch it from a bench. The sky is dark."

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reward.data.images import load_image
 from reward.errors import DataError
-from reward.images import load_image
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.contrast import COREFERENCE, SUGARCREPE, VALSE
 from tests.reward.metaeval.benchmarks.published_layouts import (

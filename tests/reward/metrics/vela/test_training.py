@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator, make_model
-from reward.samples import CaptionSample
 from reward.scenes import make_dataset
 from tests.reward.training.small_runs import small_config
 

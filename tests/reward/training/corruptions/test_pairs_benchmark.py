@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
+from reward.data.images import load_image
 from reward.errors import OutputError
-from reward.images import load_image
 from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from reward.scenes import CATEGORIES, make_pair_dataset

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.sentences import split_sentences
-from reward.training.corruptions.tagging import PARTS, join, split_words, tag_words
-from reward.training.corruptions.words import repeat_words, shuffle_sentences, shuffle_words
+from reward.data.sentences import split_sentences
+from reward.data.tagging import PARTS, join, split_words, tag_words
+from reward.data.word_edits import repeat_words, shuffle_sentences, shuffle_words
 
 LONG = 'A big red star, and two dogs, run quickly across a field. The sign says "OPEN". It is early in the morning.'
 WORDS = [

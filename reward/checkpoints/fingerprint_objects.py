@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import partial
 from typing import Any
 
-from reward.fingerprints import fingerprint_code, fingerprint_network, tensor_sums
+from reward.checkpoints.fingerprints import fingerprint_code, fingerprint_network, tensor_sums
 
 # whose networks are known by config and weights
 _LIBRARIES = ("torch", "transformers", "sentence_transformers", "open_clip", "peft", "timm")

@@ -10,13 +10,13 @@ import pytest
 from datasets import Dataset
 
 from integrations.verl import compute_score
+from reward.data.cells import listed
+from reward.data.samples import CaptionSample, one_image
 from reward.decoding.selection import rate_candidates, rerank
 from reward.errors import InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.text_rewards import LengthReward
-from reward.samples import CaptionSample, one_image
 from reward.scoring import BatchScorer, rerank_dataset
-from reward.values import listed
 from tests.toys.json_lines import read_lines
 
 CAPTIONS = ["A red star.", "A star."]

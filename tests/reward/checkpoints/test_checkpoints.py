@@ -16,10 +16,10 @@ import torch
 from huggingface_hub import constants
 from torch import nn
 
-from reward.checkpoints import read_config, resolve_checkpoint, save_checkpoint, unsharded_loading
+from reward.checkpoints.folders import read_config, resolve_checkpoint, save_checkpoint, unsharded_loading
+from reward.checkpoints.publishing import HUB_ID, push_checkpoint
+from reward.checkpoints.weight_files import load_strict, load_tensors
 from reward.errors import CheckpointError
-from reward.publishing import HUB_ID, push_checkpoint
-from reward.weight_files import load_strict, load_tensors
 
 
 def save_toy(folder, value=1.0, **tokenizer):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward import CaptionSample, LengthReward, RepetitionReward, load_scorer
+from reward.data.sentences import split_sentences
+from reward.data.words import count_words, pieces_of, words_of
 from reward.decoding.preferences import PreferenceRules, choose_pairs
-from reward.sentences import split_sentences
-from reward.words import count_words, pieces_of, words_of
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reward.data.samples import check_encodable, is_blank
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import check_encodable, is_blank
 
 
 def check_same_images(images: Mapping[str, Any], among: Mapping[str, Any], name: str, other: str) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from reward.drawn_images import BoxedImage, plain_image
+from reward.data.drawn_images import BoxedImage, plain_image
+from reward.data.images import image_key, image_names, load_image
 from reward.errors import ImageError
-from reward.images import image_key, image_names, load_image
 
 
 def encoded(image, kind="PNG", **options):

@@ -16,15 +16,15 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from reward.data.cells import is_list, listed, or_none, values_of
 from reward.errors import DataError, InvalidSampleError, did_you_mean
-from reward.values import is_list, listed, or_none, values_of
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
 # A path, encoded bytes, an open binary file, a PIL image, an array of pixels (numpy, torch), the dict that a
-# `datasets.Image` column gives undecoded, or a list of one of these; see `reward.images.load_image`.
+# `datasets.Image` column gives undecoded, or a list of one of these; see `reward.data.images.load_image`.
 ImageLike: TypeAlias = (
     "str | os.PathLike[str] | bytes | IO[bytes] | Image.Image | np.ndarray | torch.Tensor | dict[str, Any] | list[Any]"
 )
@@ -322,7 +322,7 @@ def one_image(value: Any) -> Any:
 def read_references(value: Any) -> tuple[str, ...]:
     """The references in a cell, as a tuple; blank and missing ones are left out.
 
-    A string is one reference, or the list that it writes, see `reward.values.listed`.
+    A string is one reference, or the list that it writes, see `reward.data.cells.listed`.
 
     Raises:
         InvalidSampleError: neither a string nor a list (a dict is none: its keys would be scored), or an item that is

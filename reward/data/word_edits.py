@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reward.data.sentences import CLOSERS, END_MARKS, split_sentences
+from reward.data.tagging import PARTS, Token, join, split_words, tag_words
 from reward.errors import ConfigError
-from reward.sentences import CLOSERS, END_MARKS, split_sentences
-from reward.training.corruptions.tagging import PARTS, Token, join, split_words, tag_words
 
 _MAX_COPIES = 3  # copies added to a repeated word
 

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from reward.data.json_files import read_json
 from reward.errors import CheckpointError, DataError, did_you_mean, first_line
-from reward.json_files import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +38,7 @@ _TOKENIZER_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "beit3.spm"),
 )
 
-_ASSETS = Path(__file__).parent / "assets"
+_ASSETS = Path(__file__).parents[1] / "assets"
 # What a checkpoint needs, in its own folder and not below it. Python files and pickles of a repository are not fetched,
 # nor weights in another layout or precision, such as `consolidated.safetensors`.
 HUB_WEIGHTS = ("model.safetensors", "model*-of-*.safetensors", "adapter_model*.safetensors", "value_head.safetensors")

@@ -12,11 +12,11 @@ from datasets.fingerprint import Hasher
 from PIL import Image
 
 from reward import load_scorer
+from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.decoding.captioners import LocalCaptioner, Sampling
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.errors import CheckpointError, OutputError
-from reward.fingerprint_objects import fingerprint_object
 from reward.judges import LocalJudge
 from reward.judges.lazy import LazyJudge
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset

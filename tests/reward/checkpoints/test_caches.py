@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from reward.caches import TensorCache, parse_size
+from reward.checkpoints.caches import TensorCache, parse_size
 from reward.errors import ConfigError
 
 MODEL, OTHER = "0" * 64, "1" * 64

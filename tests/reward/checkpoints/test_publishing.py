@@ -3,8 +3,8 @@
 import pytest
 from huggingface_hub import constants
 
+from reward.checkpoints.publishing import check_push
 from reward.errors import CheckpointError
-from reward.publishing import check_push
 
 
 def test_a_repository_is_made_once_and_kept(hub):

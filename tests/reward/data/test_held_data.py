@@ -12,9 +12,9 @@ from PIL import Image
 
 import reward
 from reward import CaptionSample, MetricReward, load_scorer, metric_spec
+from reward.data.held_data import as_samples
+from reward.data.images import image_key
 from reward.errors import InvalidSampleError
-from reward.held_data import as_samples
-from reward.images import image_key
 
 CAPTIONS, REFERENCES = ["A red page.", "A blue page.", "A page."], [["Red."], ["Blue.", "Sky."], []]
 PICTURES = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "white")]
@@ -186,4 +186,4 @@ def test_names_of_other_packages_and_modules_are_found():
 
     assert rerank(["A star.", "A red star."], reward="length") == [1, 0]
     assert BestOfN.__module__.startswith("integrations")
-    assert samples is sys.modules["reward.samples"]
+    assert samples is sys.modules["reward.data.samples"]

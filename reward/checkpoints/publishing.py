@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from reward.checkpoints import CARD_FILE, HUB_FILES, NOT_HUB_FILES
+from reward.checkpoints.folders import CARD_FILE, HUB_FILES, NOT_HUB_FILES
 from reward.errors import CheckpointError, first_line
 
 HUB_ID = "<this folder or its Hub id>"  # in a card, until the checkpoint is pushed

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reward.data.image_arrays import image_of_array
+from reward.data.image_files import encoded_bytes
 from reward.errors import ImageError
-from reward.image_arrays import image_of_array
-from reward.image_files import encoded_bytes
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from reward.samples import ImageLike
+    from reward.data.samples import ImageLike
 
 THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
 # Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.

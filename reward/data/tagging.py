@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reward.data.sentences import END_MARKS, is_abbreviation, is_punctuation
 from reward.optional import require
-from reward.sentences import END_MARKS, is_abbreviation, is_punctuation
 
 _LONGEST = 40  # letters of a word that the tagger is shown
 _LATIN = re.compile("[A-Za-z]")

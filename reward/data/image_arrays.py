@@ -15,7 +15,7 @@ _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 
 def image_of_array(array: Any) -> Image.Image:
-    """An array of pixels as a PIL image; see `reward.images.load_image` for shapes and ranges."""
+    """An array of pixels as a PIL image; see `reward.data.images.load_image` for shapes and ranges."""
     from PIL import Image
 
     try:

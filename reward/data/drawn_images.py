@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from reward.data.images import encoded_image, load_image, opened_image
 from reward.errors import ImageError
-from reward.images import encoded_image, load_image, opened_image
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,7 +31,7 @@ def plain_image(image: Any) -> Any:
 
     Example:
         >>> from PIL import Image
-        >>> from reward.images import encoded_image
+        >>> from reward.data.images import encoded_image
         >>> data = encoded_image(Image.new("RGB", (2, 2)))
         >>> plain_image(data) is data
         True
@@ -55,7 +55,7 @@ def _exif_is_sound(image: Image.Image) -> bool:
         exif = image.getexif()
         if exif.get(0x0112, 1) != 1:
             exif.tobytes()
-    except Exception:  # see `reward.images`
+    except Exception:  # see `reward.data.images`
         return False
     return True
 

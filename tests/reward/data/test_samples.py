@@ -10,9 +10,9 @@ import regex
 
 from reward import CaptionSample
 from reward.aspect_weights import normalise_weights
+from reward.data.samples import check_samples, find_column, is_blank, is_wordless
+from reward.data.score_table import ScoreTable
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
-from reward.samples import check_samples, find_column, is_blank, is_wordless
-from reward.score_table import ScoreTable
 
 
 def test_what_unicode_ignores_by_default_shows_nothing():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
-from reward.image_files import image_file
+from reward.data.image_files import image_file
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,7 +29,15 @@ _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time
 _SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
 _STANDARD = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
-_SHARED = (".", "metrics", "backbones", "judges", "scoring")  # folders of this package, without those inside them
+_SHARED = (
+    ".",
+    "data",
+    "checkpoints",
+    "metrics",
+    "backbones",
+    "judges",
+    "scoring",
+)  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
 _NAMING = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
 

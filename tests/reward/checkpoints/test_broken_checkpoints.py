@@ -27,7 +27,7 @@ from tests.toys.toy_clips import toy_clip
 pytestmark = pytest.mark.slow
 
 ASSETS = Path(reward.__file__).parent / "assets"
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 LONG_CLIP, BEIT3 = "longclip_tiny_weights.safetensors", "beit3_tiny_weights.safetensors"
 CONTENTS = {
     "emptied": b"",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reward.data.cells import is_list, or_none, values_of
+from reward.data.samples import CaptionSample, check_samples, column_names, find_column, one_image, read_references
+from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
-from reward.samples import CaptionSample, check_samples, column_names, find_column, one_image, read_references
-from reward.score_table import ScoreTable
-from reward.values import is_list, or_none, values_of
 
 if TYPE_CHECKING:
     from reward.metrics.base import MetricSpec
@@ -80,7 +80,7 @@ class TakesData(ABC):
 
         Args:
             samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
-                `datasets.Dataset`, or one row. See `reward.held_data.as_samples`.
+                `datasets.Dataset`, or one row. See `reward.data.held_data.as_samples`.
             captions: one for each image, or several for one image.
             batch_size: most captions or images of one forward pass; None leaves it to the metric.
             progress: whether to show a progress bar.
@@ -118,9 +118,9 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
             a metric that looks at no image also captions.
         captions: one for each image. One image may have several, and one caption several images.
         spec: facts of the metric: what it needs.
-        columns: values under a name of `reward.samples.COLUMN_NAMES`, such as `references=`: for each caption a list of
-            texts or one text; for captions of one image a list that they share. Or the name of a column of the data, as
-            in `captions="text"` or `image_column="shot"`.
+        columns: values under a name of `reward.data.samples.COLUMN_NAMES`, such as `references=`: for each caption a
+            list of texts or one text; for captions of one image a list that they share. Or the name of a column of the
+            data, as in `captions="text"` or `image_column="shot"`.
 
     Returns:
         The samples; a row that cannot be one has its reason.

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
+from reward.data.cells import is_list, listed, values_of
 from reward.errors import ImageError, InvalidSampleError
-from reward.values import is_list, listed, values_of
 
 PROMPT = "Describe the image in detail."
 _FORM = "[{'role': 'user', 'content': 'Describe it.'}, ...], or LLaVA's [{'from': 'human', 'value': ...}, ...]"
@@ -21,7 +21,6 @@ _IMAGE_KEYS = ("image", "path", "url", "base64", "image_url")
 # what stands beside an image, or in its place in a column where the blocks of a text have the same keys
 _OTHER_KEYS = ["type", "text", "index", "id", "detail", "mime_type", "cache_control", "min_pixels", "max_pixels"]
 _OTHER_KEYS += ["total_pixels", "resized_height", "resized_width"]
-BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # JPEG, PNG, GIF, WebP
 _MARKER = re.compile(r"\n*<image>\n*")  # where an image stands, in LLaVA's form and in many others
 # <image>, <|image_pad|>, <|vision_start|>, <start_of_image>, <image_soft_token>, <|image_1|>, <IMG_CONTEXT>, [IMG]
 _PLACEHOLDER = re.compile(
@@ -221,24 +220,3 @@ def _with_parts(prompt: Sequence[Mapping[str, Any]], images: int) -> list[dict[s
             parts, shown = [{"type": "image"}] * images + parts, images
         messages.append({**message, "content": parts})
     return messages
-
-
-def data_url_bytes(url: str) -> bytes:
-    """What a data URL holds, in base64 or percent-encoded.
-
-    Example:
-        >>> data_url_bytes("data:image/png;base64,aGk=")
-        b'hi'
-    """
-    head, comma, data = url.partition(",")
-    if not comma:
-        raise ImageError("the image's data URL has no comma")
-    return base64_bytes(data) if head.lower().endswith(";base64") else unquote_to_bytes(data)
-
-
-def base64_bytes(text: str) -> bytes:
-    """What a text in base64 holds."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise ImageError(f"the image is not base64: {error}") from None

@@ -14,20 +14,20 @@ from PIL import Image
 
 import reward
 from reward import CaptionSample, load_scorer, metric_spec
-from reward.fingerprint_objects import fingerprint_object, is_told
-from reward.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source, metric_identity
+from reward.checkpoints.fingerprint_objects import fingerprint_object, is_told
+from reward.checkpoints.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source, metric_identity
 from tests.toys.small_clip import small_clip
 
 
 def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("reward.fingerprints._SETTLED", -1.0)  # that it was changed just now
+    monkeypatch.setattr("reward.checkpoints.fingerprints._SETTLED", -1.0)  # that it was changed just now
     file = tmp_path / "model.safetensors"
     file.write_bytes(bytes(17 * 2**20))
     os.utime(file, (1, 1))
     before = fingerprint_file(file)
     with monkeypatch.context() as patch:
-        patch.delattr("reward.fingerprints.hash_file")
+        patch.delattr("reward.checkpoints.fingerprints.hash_file")
         assert fingerprint_file(file) == before
     with file.open("r+b") as writing:
         writing.seek(7 * 2**20 + 13)
@@ -93,7 +93,8 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(monkeypatch, tm
 @pytest.fixture
 def code(tmp_path, monkeypatch):
     """Writes a file of a metric's package or of this one, each made of one file a folder; gives the metric's code."""
-    names = ("metrics/a.py", "backbones/clip.py", "judges/a.py", "scoring/a.py", "cli/bench.py", "sentences.py")
+    names = ("metrics/a.py", "backbones/clip.py", "judges/a.py", "scoring/a.py", "cli/bench.py")
+    names += ("data/sentences.py", "checkpoints/a.py")
     for name in ("mymetric/__init__.py", "mymetric/scorer.py", *(f"reward/{name}" for name in names)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -109,7 +110,7 @@ def code(tmp_path, monkeypatch):
 
 
 def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(code):
-    codes = [code("elsewhere.py"), code("mymetric/formula.py"), code("reward/sentences.py")]
+    codes = [code("elsewhere.py"), code("mymetric/formula.py"), code("reward/data/sentences.py")]
     codes.append(code("reward/backbones/clip.py"))
     assert len(set(codes)) == 4
     assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
