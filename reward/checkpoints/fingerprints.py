@@ -6,38 +6,28 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
-from reward.data.image_files import image_file
+from reward.checkpoints.code import fingerprint_code
+from reward.checkpoints.store import Store
+from reward.data.image_files import file_stamp, image_file
+from reward.errors import OutputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from reward.metrics.base import MetricSpec
 
-_REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
+_KEPT_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as their hashes are looked up
 _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time
 _SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
-_STANDARD = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
-_SHARED = (
-    ".",
-    "data",
-    "checkpoints",
-    "metrics",
-    "backbones",
-    "judges",
-    "scoring",
-)  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
 _NAMING = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
 
@@ -54,38 +44,35 @@ def hash_file(path: Path) -> str:
 def fingerprint_file(path: Path) -> str:
     """Names the content of a file, all of it: a copy has the same name, and an edit anywhere gives another.
 
-    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is
-    remembered by path, size and times of change, in `capreward/hashes.sqlite` of the user's cache folder
-    (`XDG_CACHE_HOME`, else `~/.cache`). Where nothing can be written there, it is hashed each time.
+    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is kept
+    by path and stamp in `capreward/kept.sqlite` of the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where
+    nothing can be written there, it is hashed each time.
     """
     real = Path(os.path.realpath(path))
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
         return real.name
     facts = real.stat()
-    if facts.st_size < _REMEMBERED_FROM:
+    if facts.st_size < _KEPT_FROM:
         return hash_file(real)
-    known = [os.fspath(real), f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"]
-    with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows:
-        found = rows.execute("SELECT hash FROM hashes WHERE path = ? AND stamp = ?", known).fetchone()
-        if found is not None:
-            return str(found[0])
-    content = hash_file(real)
-    if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
-        with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows, rows:
-            rows.execute("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?)", [*known, content])
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
+    hashes = Store(folder / "kept.sqlite", survives_power_cut=False)
+    stamp = file_stamp(facts)
+    try:
+        line = hashes.get("hashes", os.fspath(real))
+        if line is not None and line.decode().startswith(f"{stamp} "):
+            return line.decode().removeprefix(f"{stamp} ")
+        content = hash_file(real)
+        if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
+            hashes.put("hashes", {os.fspath(real): f"{stamp} {content}".encode()})
+    except OutputError:
+        content = hash_file(real)
+    finally:
+        hashes.close()
     return content
 
 
-def _remembered() -> sqlite3.Connection:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = sqlite3.connect(folder / "hashes.sqlite", timeout=10)
-    rows.execute("CREATE TABLE IF NOT EXISTS hashes (path TEXT PRIMARY KEY, stamp TEXT, hash TEXT)")
-    return rows
-
-
 def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
-    """Short text that changes when the file of an image is replaced: its size and its time of change.
+    """Short text that changes when the file of an image is edited or replaced; see `file_stamp`.
 
     Args:
         image: a cell of an image column.
@@ -105,8 +92,7 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
     path = os.path.join(root, image)
     for find in (os.fspath, image_file):  # the second tries many names
         with suppress(OSError, ValueError):
-            facts = os.stat(find(path))
-            return f"{facts.st_size:x}.{facts.st_mtime_ns:x}"
+            return file_stamp(os.stat(find(path)))
     return ""
 
 
@@ -256,8 +242,10 @@ def metric_identity(
     dtype: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a metric's scores depend on: package version, code, weights, revision, number format and its own options.
+    """What a metric's scores depend on: code, weights, revision, number format and its options.
 
+    The version of the library is left out: the code says what changed, and a release that computes the same ends no
+    run.
     Weights are named by `fingerprint_source`; those that ship with the package, and files that an option names, by
     their content.
 
@@ -271,33 +259,9 @@ def metric_identity(
     files = {name: value for name, value in (options or {}).items() if os.path.isfile(str(value))}
     return {
         "metric": spec.name,
-        "capreward": reward.__version__,
         "code": fingerprint_code(spec.scorer.partition(":")[0]),
         "source": fingerprint_source(shipped if is_shipped else source, revision),
         "revision": hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
         "options": {**(options or {}), **{name: fingerprint_file(Path(file)) for name, file in files.items()}},
     }
-
-
-def fingerprint_code(*modules: str) -> str:
-    """Hash of the code of a metric: its modules, those beside them, and the code that all metrics share."""
-    package = Path(reward.__file__).parent
-    files, folders = set(), {package / name for name in _SHARED}
-    for module in modules:
-        if module.partition(".")[0] not in _STANDARD and (file := _file_of(module)) is not None:
-            files.add(file)
-            folders |= {file.parent} if "." in module else set()
-    files |= {path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")}
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def _file_of(module: str) -> Path | None:
-    name = getattr(sys.modules.get(module), "__file__", None)
-    if name is None and module != "__main__":
-        found = find_spec(module)
-        name = found.origin if found is not None else None
-    return Path(name) if name is not None and os.path.isfile(name) else None

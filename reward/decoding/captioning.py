@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import reward
 from reward.data.samples import check_encodable, without_thinking
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.endings import nearly_greedy
@@ -128,7 +127,7 @@ def caption_images(
         raise DataError(
             f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
         )
-    drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
+    drawing = {"task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     if isinstance(captioner, LocalCaptioner):
         drawing["captioner"] = captioner.fingerprint
     elif getattr(captioner, "extra_body", None):
