@@ -121,7 +121,7 @@ def _facts(value: Any, *, is_users: bool, above: tuple[int, ...]) -> Any:
     if hasattr(value, "pattern") and hasattr(value, "flags"):  # a regular expression, whose repr is cut
         return [name, value.pattern, value.flags]
     if torch is not None and isinstance(value, torch.nn.Module):
-        return [name, _network_facts(value, facts)]
+        return [name, _network_facts(value, above=(*above, id(value)))]
     if torch is not None and isinstance(value, torch.Tensor):
         return [name, tensor_sums(value)]
     if hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
@@ -199,8 +199,8 @@ def _defaults(function: types.FunctionType, tree: Any) -> Iterator[tuple[str, An
 
 
 def _class_facts(kind: type) -> list[Any]:
-    """The code of a class and its bases where it is a user's: of its file, else of its functions."""
-    told = []
+    """The code of a class and its bases where they are a user's: of their file, else of what stands in them."""
+    told: list[Any] = []
     for base in kind.__mro__:
         if _is_library(base.__module__) or base.__module__.startswith("reward."):
             continue
@@ -209,17 +209,16 @@ def _class_facts(kind: type) -> list[Any]:
             told.append(file_code(file))
             continue
         for name, member in vars(base).items():
-            function = getattr(member, "__func__", getattr(member, "fget", member))
-            if isinstance(function, types.FunctionType):
-                told.append([name, _callable_facts(function, above=(id(kind),))])
-            elif isinstance(member, _PLAIN) and not name.startswith("__"):
-                told.append([name, repr(member)])
+            member = getattr(member, "__func__", getattr(member, "fget", member))  # of class methods and properties
+            if isinstance(member, types.FunctionType) or not name.startswith("__"):
+                told.append([name, _facts(member, is_users=True, above=(id(kind),))])
     return told
 
 
-def _network_facts(network: Any, facts: Any) -> list[Any]:
+def _network_facts(network: Any, above: tuple[int, ...]) -> list[Any]:
     """Layers, weights and configurations of a network, and what modules of other libraries hold beside."""
-    told = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
+    facts = partial(_facts, is_users=False, above=above)
+    told: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
     for module in network.modules():
         told.append(facts(_configuration(getattr(module, "config", None))))
         if type(module).__module__.partition(".")[0] not in _NETWORKS:
