@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.data.cells import is_list, or_none, values_of
-from reward.data.chats import IMAGE_TYPES, block_image
+from reward.data.cells import or_none, values_of
+from reward.data.chats import completion_text, prompt_images
 from reward.data.images import load_image
 from reward.data.samples import (
     COLUMN_NAMES,
@@ -126,60 +126,6 @@ def _fault(spec: MetricSpec, row: Row, is_scored: bool) -> str | None:
         except ImageError as error:
             return str(error)
     return None
-
-
-def completion_text(completion: Any) -> str:
-    """Gives the caption in a completion.
-
-    Args:
-        completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
-            text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.data.samples.without_thinking`.
-
-    Example:
-        >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
-        'A red star.'
-    """
-    if isinstance(completion, str):
-        return completion
-    if type(completion) is not list and not is_list(completion):
-        raise InvalidSampleError(
-            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
-        )
-    messages = _listed(completion, "completion")
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "assistant":
-            return _content_text(message.get("content"))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
-
-
-def _content_text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    blocks = _listed(content, "the content of a message")
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
-    return "\n".join(filter(None, texts))
-
-
-def prompt_images(prompt: Any) -> list[Any]:
-    """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
-
-    They are as `load_image` takes them; `reward.data.chats.block_image` says under which keys they are found.
-
-    Example:
-        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
-        ['a.png']
-    """
-    images = []
-    for message in values_of(prompt, "prompt") if is_list(prompt) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for block in values_of(content, "content") if is_list(content) else ():
-            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
-                images.append(block_image(block))
-    return [image for image in images if image is not None]  # a mere placeholder holds none
 
 
 def read_rows(
