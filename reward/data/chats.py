@@ -235,6 +235,22 @@ def prompt_images(prompt: Any) -> list[Any]:
     return [image for image in images if image is not None]  # a mere placeholder holds none
 
 
+def join_texts(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a message with neighbouring texts made one, joined by a line break as in `completion_text`.
+
+    Example:
+        >>> join_texts([{"type": "image"}, {"type": "text", "text": "Look."}, {"type": "text", "text": "What is it?"}])
+        [{'type': 'image'}, {'type': 'text', 'text': 'Look.\\nWhat is it?'}]
+    """
+    joined: list[dict[str, Any]] = []
+    for part in parts:
+        if joined and part["type"] == joined[-1]["type"] == "text":
+            joined[-1] = {**part, "text": _content_text([joined[-1], part])}
+        else:
+            joined.append(part)
+    return joined
+
+
 def trl_prompts(prompts: Sequence[list[dict[str, Any]]], images: Sequence[int]) -> list[list[dict[str, Any]]]:
     """What `as_prompt` gave, in TRL's form, the same for all.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.data.cells import listed, or_none, values_of
-from reward.data.chats import PROMPT, as_prompt, trl_prompts
+from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
 from reward.data.drawn_images import plain_image
 from reward.data.image_files import image_file
 from reward.data.images import load_image
@@ -110,7 +110,8 @@ def read_candidates(
 
 
 def _messages(asked: Any, system: str | None) -> list[dict[str, Any]]:
-    (shown,) = trl_prompts([as_prompt(asked, system)], [1])
+    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(asked, system)]
+    (shown,) = trl_prompts([prompt], [1])
     for message in shown:
         if not isinstance(message["content"], str):
             raise InvalidSampleError(
