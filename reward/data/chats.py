@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
-from reward.data.cells import is_list, listed, values_of
+from reward.data.cells import is_list, parse_list, to_list
 from reward.errors import ImageError, InvalidSampleError
 
 PROMPT = "Describe the image in detail."
@@ -51,11 +51,11 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
         [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'What is it?'}]}]
     """
     if isinstance(asked, str) and asked.lstrip().startswith("[{"):  # messages in a table without types
-        asked = listed(asked)
+        asked = parse_list(asked)
     if isinstance(asked, str) and asked.strip():
         before = [] if system is None else [{"role": "system", "content": system}]
         return [_message(message) for message in [*before, {"role": "user", "content": asked}]]
-    chat = values_of(asked, "a prompt") if is_list(asked) else []
+    chat = to_list(asked, "a prompt") if is_list(asked) else []
     if not chat or not all(isinstance(message, Mapping) for message in chat):
         raise InvalidSampleError(f"a prompt must be text or a list of messages such as {_FORM}, got {asked!r:.200}")
     if system is not None:
@@ -79,7 +79,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is None and role in ("user", "human", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
     parts: list[dict[str, Any]] = []
-    blocks = () if content is None else values_of(content, "a content") if is_list(content) else [content]
+    blocks = () if content is None else to_list(content, "a content") if is_list(content) else [content]
     for block in blocks:
         parts += _parts(block, _ROLES[role])
     return {"role": _ROLES[role], "content": parts, **given}
@@ -189,7 +189,7 @@ def completion_text(completion: Any) -> str:
         raise InvalidSampleError(
             f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
         )
-    messages = values_of(completion, "completion")
+    messages = to_list(completion, "completion")
     for message in reversed(messages):
         if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
             return _content_text(message.get("content", message.get("value")))
@@ -203,7 +203,7 @@ def _content_text(content: Any) -> str:
     if isinstance(content, str):
         return content
     texts = []
-    for block in values_of(content, "the content of a message"):
+    for block in to_list(content, "the content of a message"):
         if isinstance(block, str):
             texts.append(block)
         elif isinstance(block, Mapping) and block.get("type", "text") in _TEXT_TYPES and block.get("text") is not None:
@@ -225,11 +225,11 @@ def prompt_images(prompt: Any) -> list[Any]:
     if not is_list(prompt):
         return []
     images = []
-    for message in values_of(prompt, "prompt"):
+    for message in to_list(prompt, "prompt"):
         content = message.get("content") if isinstance(message, Mapping) else None
         if not is_list(content):
             continue
-        for block in values_of(content, "content"):
+        for block in to_list(content, "content"):
             if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
                 images.append(block_image(block))
     return [image for image in images if image is not None]  # a mere placeholder holds none

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
+from reward.data.cells import to_list
 from reward.data.samples import CaptionSample, ImageLike, is_wordless, without_thinking
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
@@ -49,7 +49,7 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    rewards = rate_candidates([values_of(candidates, "candidates")], [image], [references], reward)[0]
+    rewards = rate_candidates([to_list(candidates, "candidates")], [image], [references], reward)[0]
     return soft_rank(rewards, temperature, np.random.default_rng(seed))
 
 
@@ -86,8 +86,8 @@ def rate_candidates(
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
         [[3.0, 2.0, None]]
     """
-    candidates = [values_of(captions, "candidates") for captions in values_of(candidates, "candidates")]
-    images, references = values_of(images, "images"), values_of(references, "references")
+    candidates = [to_list(captions, "candidates") for captions in to_list(candidates, "candidates")]
+    images, references = to_list(images, "images"), to_list(references, "references")
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"

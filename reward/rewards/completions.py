@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.data.cells import or_none, values_of
+from reward.data.cells import missing_to_none, to_list
 from reward.data.chats import completion_text, prompt_images
 from reward.data.images import load_image
 from reward.data.samples import (
@@ -180,7 +180,7 @@ def read_rows(
 
 
 def _listed(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else values_of(values, name)  # trainers give lists
+    return values if type(values) is list else to_list(values, name)  # trainers give lists
 
 
 def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:
@@ -209,7 +209,7 @@ def _read_row(
     except InvalidSampleError as error:
         return Reason("no image" if isinstance(error, ImageError) else kind, str(error), by_policy)
     for role in spec.columns:
-        given[role], where[role] = cells[role].find(index, or_none)
+        given[role], where[role] = cells[role].find(index, missing_to_none)
     if lack := _lack(spec, given, where):
         return lack
     if is_wordless(candidate):

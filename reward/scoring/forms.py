@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.chats import completion_text
 from reward.data.samples import column_names
 from reward.errors import DataError, InvalidSampleError
@@ -148,10 +148,10 @@ def _chat_column(columns: Sequence[str]) -> str | None:
 
 def _of_chat(cell: Any) -> _Object:
     """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
-    messages = listed(or_none(cell))
+    messages = parse_list(missing_to_none(cell))
     if isinstance(messages, str):
         return {"caption": messages}
-    turns = [turn for turn in values_of(messages, "messages") if isinstance(turn, Mapping)] if is_list(messages) else []
+    turns = [turn for turn in to_list(messages, "messages") if isinstance(turn, Mapping)] if is_list(messages) else []
     images = (part for turn in turns for part in _parts(turn) if isinstance(part, Mapping))
     image = next(filter(None, map(_image_of, images)), None)
     with suppress(InvalidSampleError):  # the row will say that it has no caption
@@ -176,7 +176,7 @@ ROWS = (
         "COCO's results: image_id and caption",
         ("image",),
         lambda columns: "image_id" if "image_id" in columns else None,
-        lambda cell: {"image": None if or_none(cell) is None else str(cell)},
+        lambda cell: {"image": None if missing_to_none(cell) is None else str(cell)},
     ),
 )
 _ROLES = {"caption": "candidate", "image": "image"}
