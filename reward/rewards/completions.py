@@ -22,8 +22,8 @@ from reward.data.samples import (
     names_in_words,
     one_image,
     read_references,
-    without_thinking,
 )
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 
@@ -153,7 +153,8 @@ def read_rows(
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.data.samples.without_thinking`.
+        strip_thinking: whether reasoning is left out of the caption, see
+            `reward.data.written_captions.caption_in`.
 
     Raises:
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
@@ -185,7 +186,7 @@ def _listed(values: Any, name: str) -> list[Any]:
 
 def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:
     """The row of a sample that did not come from a trainer."""
-    candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
+    candidate = caption_in(sample.candidate) if strip_thinking else sample.candidate
     if candidate != sample.candidate and not is_wordless(candidate):
         sample = replace(sample, candidate=candidate)
     given = {**sample.columns, "image": sample.image, "references": sample.references}
@@ -201,7 +202,7 @@ def _read_row(
         given["image"], where["image"] = cells["image"].find(index, one_image)
         kind = "no caption"
         candidate = completion_text(completion)
-        candidate = without_thinking(candidate) if strip_thinking else candidate
+        candidate = caption_in(candidate) if strip_thinking else candidate
         by_policy = True
         check_encodable(candidate, "completion")
         kind, by_policy = "bad references", False

@@ -25,8 +25,8 @@ from reward.data.samples import (
     join_names,
     one_image,
     read_references,
-    without_thinking,
 )
+from reward.data.written_captions import caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.scoring.sources import BadRow, Source
@@ -77,7 +77,8 @@ class ColumnPlan:
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
-        strip_thinking: whether captions are scored without their reasoning, see `reward.data.samples.without_thinking`.
+        strip_thinking: whether captions are taken out of what a model wrote, see
+            `reward.data.written_captions.caption_in`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
     """
@@ -146,7 +147,7 @@ class ColumnPlan:
         else:  # a caption may be JSON that a model wrote, but no list of captions
             found = [found if is_list(found) else cell]
         strips = self.strip_thinking
-        task.candidates = [without_thinking(each) if strips and isinstance(each, str) else each for each in found]
+        task.candidates = [caption_in(each) if strips and isinstance(each, str) else each for each in found]
         task.thinking_cut = (
             sum(a != b for a, b in zip(found, task.candidates, strict=True)) if self.strip_thinking else 0
         )
