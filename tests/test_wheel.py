@@ -56,7 +56,8 @@ def test_mypy_reads_the_types_of_an_installed_package(build, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     (error,) = [line for line in done.stdout.splitlines() if "error: " in line]
-    assert error.startswith("script.py:7: error: Incompatible types in assignment") and '"list[int]"' in error
+    assert error.startswith("script.py:7: error: Incompatible types in assignment")
+    assert '"list[int]"' in error
 
 
 def test_the_citation_names_the_version():

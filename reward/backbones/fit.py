@@ -31,6 +31,27 @@ def on_meta(*, own: bool = False) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def float32_by_default() -> Iterator[None]:
+    """Context in which networks are built in float32, whatever default dtype the user's program has set.
+
+    Example:
+        >>> torch.set_default_dtype(torch.bfloat16)
+        >>> with float32_by_default():
+        ...     torch.get_default_dtype()
+        torch.float32
+        >>> torch.get_default_dtype()
+        torch.bfloat16
+        >>> torch.set_default_dtype(torch.float32)
+    """
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
 class _Uninitialised(TorchFunctionMode):
     """Leaves out `torch.nn.init`: on "meta" there is nothing to fill, and PyTorch would load its compiler for it."""
 

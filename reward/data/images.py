@@ -259,8 +259,11 @@ def _single(image: Any) -> Any:
 @contextmanager
 def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
     """An encoded image of which only the header has been decoded."""
-    from PIL import Image
+    from PIL import Image, PngImagePlugin
 
+    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
+    # All texts of a file together still have its limit of 64 MiB.
+    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
     try:
         with Image.open(file, formats=_FORMATS) as opened:
             yield opened

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.fit import check_fit, on_meta
+from reward.backbones.fit import check_fit, float32_by_default, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.checkpoints.weight_files import load_strict, load_tensors, read_header, refuse_integers
@@ -179,6 +179,7 @@ def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
     return torch.cat([table[:_BEFORE_PATCHES].float(), grid.flatten(2)[0].T])
 
 
+@float32_by_default()
 def load_model(
     source: str | os.PathLike[str],
     *,
