@@ -106,7 +106,7 @@ def load_beit3(
 
 def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
     """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
-    with on_meta(own=True):
+    with on_meta(needs_transformers=False):
         model = BeitScoreModel(config)
     return _with_memory(model)
 
@@ -205,7 +205,7 @@ def load_model(
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     at = f"{where}: its {CONFIG_FILE}"
-    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, own=True))
+    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, needs_transformers=False))
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)
