@@ -103,8 +103,8 @@ class BertScorer(BorrowedScorer):
         states: dict[str, np.ndarray] = {}
         for rows in token_budget_batches([len(ids) for ids in ids_of_texts], budget, batch_size):
             batch = [ids_of_texts[row] for row in rows]
-            ids, mask = pad_rows(batch, value=self.tokenizer.pad_token_id, device=device)
-            hidden = self.model(ids, attention_mask=mask).last_hidden_state
+            input_ids, mask = pad_rows(batch, value=self.tokenizer.pad_token_id, device=device)
+            hidden = self.model(input_ids, attention_mask=mask).last_hidden_state
             unit = functional.normalize(hidden.float(), dim=-1).cpu().numpy()
             for row, row_states in zip(rows, unit, strict=True):
                 states[texts[row]] = row_states[: len(ids_of_texts[row])]  # without the padding
