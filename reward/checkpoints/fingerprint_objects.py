@@ -11,7 +11,6 @@ import sys
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import partial
 from typing import Any
 
 from reward.checkpoints.code import UntoldError, file_code, file_of_module, fingerprint_code, function_tree
@@ -67,10 +66,10 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     try:
         code = fingerprint_code(*(base.__module__ for base in kind.__mro__))
         if _is_library(kind.__module__) or isinstance(value, (Mapping, list, tuple, Set)):
-            facts = _facts(value, is_users=False, above=())
+            facts = _facts(value)
         else:
             attributes = {name: held for name, held in vars(value).items() if name not in leave_out}
-            facts = [_class_facts(kind), _facts(attributes, is_users=False, above=(id(value),))]
+            facts = [_class_facts(kind), _facts(attributes, (id(value),))]
     except Exception as error:  # whatever an object raises when it is looked into
         return f"{kind.__qualname__}{_UNTOLD}{error}) {uuid.uuid4().hex}"
     text = f"{code} {facts}".encode("utf-8", "backslashreplace")
@@ -87,51 +86,53 @@ def names_in_code(code: types.CodeType) -> Iterator[str]:
             yield constant
 
 
-def _facts(value: Any, *, is_users: bool, above: tuple[int, ...]) -> Any:
+def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:
     """Lists and texts that stand for a value and all that it holds.
 
     Args:
         value: anything.
-        is_users: whether a user's function holds it, in which lists and dicts may be memories of calls.
         above: `id` of the values that hold it, since a value may hold itself.
+        is_users: whether a user's function holds it, in which lists and dicts may be memories of calls.
 
     Raises:
         UntoldError: it cannot be told.
     """
-    kind = type(value)
-    name = f"{kind.__module__}.{kind.__qualname__}"
     if _is_plain(value):
         return repr(value)
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}"
     if id(value) in above:
-        return [name, "above"]
+        return name
+    above = (*above, id(value))
     torch = sys.modules.get("torch")
-    facts = partial(_facts, is_users=is_users, above=(*above, id(value)))
     if isinstance(value, tuple):
-        return [name, [facts(item) for item in value]]
-    if isinstance(value, (Mapping, list, Set)) and not hasattr(value, "fingerprint"):
+        facts: Any = [_facts(item, above, is_users=is_users) for item in value]
+    elif isinstance(value, type):
+        facts = [value.__module__, value.__qualname__, _class_facts(value)]
+    elif isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
+        facts = [getattr(value, "__module__", ""), value.__name__]
+    elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, _CACHED_CALLS)):
+        facts = _callable_facts(value, above)
+    elif hasattr(value, "pattern") and hasattr(value, "flags"):  # a regular expression, whose repr is cut
+        facts = [value.pattern, value.flags]
+    elif torch is not None and isinstance(value, torch.nn.Module):
+        facts = _network_facts(value, above)
+    elif torch is not None and isinstance(value, torch.Tensor):
+        facts = tensor_sums(value)
+    elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
+        settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
+        facts = [sorted(value.get_vocab().items()), _facts(settings, above)]
+    elif isinstance(getattr(value, "fingerprint", None), str):
+        facts = value.fingerprint
+        if not is_told(facts):
+            raise UntoldError(f"it holds a {facts}")
+    elif isinstance(value, (Mapping, list, Set)):
         if is_users:
             raise UntoldError(f"it holds a {kind.__name__}, which calls may fill")
-        return [name, _container_facts(value, facts)]
-    if isinstance(value, (types.FunctionType, types.MethodType, functools.partial, _CACHED_CALLS)):
-        return [name, _callable_facts(value, above=(*above, id(value)))]
-    if isinstance(value, type):
-        return [f"{value.__module__}.{value.__qualname__}", _class_facts(value)]
-    if isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
-        return [getattr(value, "__module__", ""), value.__name__]
-    if hasattr(value, "pattern") and hasattr(value, "flags"):  # a regular expression, whose repr is cut
-        return [name, value.pattern, value.flags]
-    if torch is not None and isinstance(value, torch.nn.Module):
-        return [name, _network_facts(value, above=(*above, id(value)))]
-    if torch is not None and isinstance(value, torch.Tensor):
-        return [name, tensor_sums(value)]
-    if hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
-        settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
-        return [name, sorted(value.get_vocab().items()), _facts(settings, is_users=False, above=above)]
-    if isinstance(getattr(value, "fingerprint", None), str):
-        if not is_told(value.fingerprint):
-            raise UntoldError(f"it holds a {value.fingerprint}")
-        return [name, value.fingerprint]
-    return [name, _object_facts(value, above=(*above, id(value)))]
+        facts = _container_facts(value, above)
+    else:
+        facts = _object_facts(value, above)
+    return [name, facts]
 
 
 def _is_plain(value: Any) -> bool:
@@ -139,7 +140,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (type(value) is tuple and all(map(_is_plain, value)))
 
 
-def _container_facts(value: Any, facts: Any) -> Any:
+def _container_facts(value: Any, above: tuple[int, ...]) -> Any:
     if isinstance(value, Mapping):
         items = [(key, value[key]) for key in sorted(value, key=repr)]
     elif isinstance(value, Set):
@@ -148,54 +149,58 @@ def _container_facts(value: Any, facts: Any) -> Any:
         items = list(value)
     if _is_plain(tuple(items)):  # a vocabulary has 50,000 of them
         return repr(items)
-    return [facts(item) for item in items]
+    return [_facts(item, above) for item in items]
 
 
 def _callable_facts(function: Any, above: tuple[int, ...]) -> Any:
     """What a function computes with: its source, and what it was made with."""
-    facts = partial(_facts, is_users=True, above=above)
     if isinstance(function, functools.partial):
-        arguments = [function.args, function.keywords]
-        return [facts(function.func), _facts(arguments, is_users=False, above=above)]
+        return [_facts(function.func, above), _facts([function.args, function.keywords], above)]
     if isinstance(function, types.MethodType):
-        return [function.__func__.__qualname__, facts(function.__self__)]
+        return [function.__func__.__qualname__, _facts(function.__self__, above, is_users=True)]
     if isinstance(function, _CACHED_CALLS):
-        return facts(function.__wrapped__)
+        return _facts(function.__wrapped__, above)
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    closure = [[name, _named_facts(name, cell.cell_contents, facts)] for name, cell in cells]
+    held = {name: cell.cell_contents for name, cell in cells}
     if _is_library(function.__module__):
-        return [function.__module__, function.__qualname__, closure]
+        return [function.__module__, function.__qualname__, _held_facts(held, above)]
     tree = function_tree(function)
-    held = [closure, [_named_facts(name, value, facts) for name, value in _defaults(function, tree)]]
+    held |= _defaults(function, tree)
     file = file_of_module(function.__module__ or "")
     if file is not None:
-        return [file_code(file), ast.dump(tree), held]
-    # Of a notebook no file holds what it uses beside itself.
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    used = sorted(names & function.__globals__.keys())
-    return [ast.dump(tree), held, [_named_facts(name, function.__globals__[name], facts) for name in used]]
+        return [file_code(file), ast.dump(tree), _held_facts(held, above)]
+    # Of a notebook no file holds what a function uses beside itself.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in function.__globals__:
+            held[node.id] = function.__globals__[node.id]
+    return [ast.dump(tree), _held_facts(held, above)]
 
 
-def _named_facts(name: str, value: Any, facts: Any) -> Any:
-    try:
-        return [name, facts(value)]
-    except UntoldError as error:
-        raise UntoldError(f"{name!r}: {error}") from error
-
-
-def _defaults(function: types.FunctionType, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Defaults of a function by parameter, without those that its source tells whole, such as `memo={}`."""
-    arguments = tree.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    nodes = dict(zip([argument.arg for argument in positional][::-1], arguments.defaults[::-1], strict=False))
-    nodes |= {argument.arg: node for argument, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)}
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        if parameter.default is parameter.empty:
-            continue
+def _held_facts(held: dict[str, Any], above: tuple[int, ...]) -> list[Any]:
+    """What a user's function holds by name; what cannot be told is named in the error."""
+    facts = []
+    for name in sorted(held):
         try:
-            ast.literal_eval(nodes[name])
-        except ValueError:
-            yield name, parameter.default
+            facts.append([name, _facts(held[name], above, is_users=True)])
+        except UntoldError as error:
+            raise UntoldError(f"{name!r}: {error}") from error
+    return facts
+
+
+def _defaults(function: types.FunctionType, tree: Any) -> dict[str, Any]:
+    """Defaults of a function by parameter, without those that its source tells whole, such as `memo={}`."""
+    arguments = [*tree.args.posonlyargs, *tree.args.args]
+    with_default = arguments[len(arguments) - len(tree.args.defaults) :]
+    nodes = {argument.arg: node for argument, node in zip(with_default, tree.args.defaults, strict=True)}
+    nodes |= {argument.arg: node for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)}
+    defaults = {}
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        if parameter.default is not parameter.empty:
+            try:
+                ast.literal_eval(nodes[name])
+            except ValueError:
+                defaults[name] = parameter.default
+    return defaults
 
 
 def _class_facts(kind: type) -> list[Any]:
@@ -211,20 +216,19 @@ def _class_facts(kind: type) -> list[Any]:
         for name, member in vars(base).items():
             member = getattr(member, "__func__", getattr(member, "fget", member))  # of class methods and properties
             if isinstance(member, types.FunctionType) or not name.startswith("__"):
-                told.append([name, _facts(member, is_users=True, above=(id(kind),))])
+                told.append([name, _facts(member, (id(kind),), is_users=True)])
     return told
 
 
 def _network_facts(network: Any, above: tuple[int, ...]) -> list[Any]:
     """Layers, weights and configurations of a network, and what modules of other libraries hold beside."""
-    facts = partial(_facts, is_users=False, above=above)
     told: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
     for module in network.modules():
-        told.append(facts(_configuration(getattr(module, "config", None))))
+        told.append(_facts(_configuration(getattr(module, "config", None)), above))
         if type(module).__module__.partition(".")[0] not in _NETWORKS:
             told.append(_class_facts(type(module)))
             names = [name for name in vars(module) if not name.startswith("_") and name not in ("training", "config")]
-            told.append(facts({name: vars(module)[name] for name in names}))
+            told.append(_facts({name: vars(module)[name] for name in names}, above))
     return told
 
 
@@ -233,7 +237,7 @@ def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package in _NETWORKS and hasattr(value, "to_dict"):
-        return _facts(_configuration(value), is_users=False, above=above)
+        return _facts(_configuration(value), above)
     if package not in _LIBRARIES and package != "reward":
         raise UntoldError(f"it holds a {kind.__qualname__}, which has no attribute fingerprint")
     reduced = value.__reduce_ex__(4)
@@ -241,7 +245,7 @@ def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
         return reduced
     constructor, arguments, state = (*reduced, None)[:3]
     items = [list(part) for part in reduced[3:5] if part is not None]
-    return _facts([constructor, arguments, state, items], is_users=False, above=above)
+    return _facts([constructor, arguments, state, items], above)
 
 
 def _is_library(module: str | None) -> bool:

@@ -29,7 +29,7 @@ _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time
 _SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
-_NAMING = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
+_WEIGHT_FIELDS = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
 
 
 def hash_file(path: Path) -> str:
@@ -45,8 +45,8 @@ def fingerprint_file(path: Path) -> str:
     """Names the content of a file, all of it: a copy has the same name, and an edit anywhere gives another.
 
     A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is kept
-    by path and stamp in `capreward/kept.sqlite` of the user's cache folder (`XDG_CACHE_HOME`, else `~/.cache`). Where
-    nothing can be written there, it is hashed each time.
+    by path and `file_stamp` in the user's cache folder, `capreward/kept.sqlite` of `XDG_CACHE_HOME`, else of
+    `~/.cache`. Where nothing can be written there, it is hashed each time.
     """
     real = Path(os.path.realpath(path))
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
@@ -56,19 +56,17 @@ def fingerprint_file(path: Path) -> str:
         return hash_file(real)
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
     hashes = Store(folder / "kept.sqlite", survives_power_cut=False)
-    stamp = file_stamp(facts)
-    try:
-        line = hashes.get("hashes", os.fspath(real))
-        if line is not None and line.decode().startswith(f"{stamp} "):
-            return line.decode().removeprefix(f"{stamp} ")
-        content = hash_file(real)
+    key = f"{os.fspath(real)!r} {file_stamp(facts)}"
+    content = None
+    with suppress(OutputError):
+        content = hashes.get("hashes", key)
+    if content is None:
+        content = hash_file(real).encode()
         if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
-            hashes.put("hashes", {os.fspath(real): f"{stamp} {content}".encode()})
-    except OutputError:
-        content = hash_file(real)
-    finally:
-        hashes.close()
-    return content
+            with suppress(OutputError):
+                hashes.put("hashes", {key: content})
+    hashes.close()
+    return content.decode()
 
 
 def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
@@ -83,16 +81,17 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
     """
     if isinstance(image, (list, tuple)) and len(image) == 1:
         image = image[0]
-    if isinstance(image, Mapping):
-        image = image.get("path") if image.get("bytes") is None else None
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = image.get("path")
     if isinstance(image, int):
         image = str(image)
     if not isinstance(image, (str, os.PathLike)):
         return ""
     path = os.path.join(root, image)
-    for find in (os.fspath, image_file):  # the second tries many names
-        with suppress(OSError, ValueError):
-            return file_stamp(os.stat(find(path)))
+    with suppress(OSError, ValueError):
+        return file_stamp(os.stat(path))
+    with suppress(OSError, ValueError):
+        return file_stamp(os.stat(image_file(path)))
     return ""
 
 
@@ -104,7 +103,9 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
         ['name/one', 'http://localhost:8000/v1#two']
     """
     text = os.fspath(source)
-    return [text] if os.path.exists(text) else [each.strip() for each in text.split(",") if each.strip()]
+    if os.path.exists(text):
+        return [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def fingerprint_source(source: Any, revision: str | None = None) -> str:
@@ -118,22 +119,30 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
     parts = []
     for text in split_sources(str(source)):
         path = Path(text.removeprefix("local-dir:"))
-        commit = None if path.exists() else hub_commit(text, revision)
         if path.exists():
-            parts += [_fingerprint(path) or text, *_named(_config(path))]
-        elif commit is None:
-            parts.append(text + (f"@{revision}" if revision else ""))
+            parts.append(_fingerprint_path(path) or text)
+            parts.extend(_weights_in_config(_read_config(path)))
+            continue
+        commit = hub_commit(text, revision)
+        if commit is not None:
+            parts.append(f"{text}@{commit}")
+            parts.extend(_weights_in_config(_hub_config(text, commit)))
+        elif revision:
+            parts.append(f"{text}@{revision}")
         else:
-            parts += [f"{text}@{commit}", *_named(_hub_config(text, commit))]
+            parts.append(text)
     return ";".join(parts)
 
 
-def _fingerprint(path: Path) -> str:
-    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix.lower() in _DATA)
-    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in files if each.is_file())
+def _fingerprint_path(path: Path) -> str:
+    """Names and contents of a file, or of the data files of a folder."""
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in _DATA and file.is_file())
+    return ",".join(f"{file.name}:{fingerprint_file(file)[:16]}" for file in files)
 
 
-def _config(folder: Path) -> Any:
+def _read_config(folder: Path) -> Any:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # without a readable one, loading the checkpoint gives the error
@@ -145,22 +154,28 @@ def _hub_config(repo: str, commit: str) -> Any:
     from huggingface_hub import hf_hub_download
 
     try:
-        return _config(Path(hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)).parent)
+        file = hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)
     except (OSError, ValueError):  # every error of the client is one of these
         return None
+    return _read_config(Path(file).parent)
 
 
-def _named(config: Any, at: str = "", revision: str | None = None) -> Iterator[str]:
+def _weights_in_config(config: Any, field: str = "", revision: str | None = None) -> Iterator[str]:
     """What a config.json names: files and folders of this disk anywhere in it, models on the Hub in some fields."""
-    if isinstance(config, str):
-        place = config.removeprefix("local-dir:")
-        if os.path.exists(place):
-            yield _fingerprint(Path(place))
-        elif at in _NAMING and (commit := hub_commit(config, revision)):
-            yield f"{config}@{commit}"
-    elif isinstance(config, (dict, list)):
-        for name, value in config.items() if isinstance(config, dict) else ((at, value) for value in config):
-            yield from _named(value, name, config.get("revision") if isinstance(config, dict) else revision)
+    if isinstance(config, dict):
+        for name, value in config.items():
+            yield from _weights_in_config(value, name, config.get("revision"))
+    elif isinstance(config, list):
+        for value in config:
+            yield from _weights_in_config(value, field, revision)
+    elif isinstance(config, str):
+        path = Path(config.removeprefix("local-dir:"))
+        if path.exists():
+            yield _fingerprint_path(path)
+        elif field in _WEIGHT_FIELDS:
+            commit = hub_commit(config, revision)
+            if commit is not None:
+                yield f"{config}@{commit}"
 
 
 def hub_commit(source: str, revision: str | None) -> str | None:
@@ -215,15 +230,18 @@ def tensor_sums(tensor: Tensor) -> str:
     import torch
 
     values = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    whole = len(values) // 8 * 8
-    words = values[:whole] if values.storage_offset() % 8 == 0 else values[:whole].clone()
-    odd, sums = _odd_numbers(str(tensor.device)), []
+    length = len(values) // 8 * 8
+    words = values[:length]
+    if values.storage_offset() % 8 != 0:
+        words = words.clone()
+    weights = _odd_numbers(str(tensor.device))
+    sums = []
     for part in words.view(torch.int64).split(_WORDS):
         if tensor.device.type == "cpu":  # where numpy is ten times as fast
-            sums.append(int(np.dot(part.numpy(), odd.numpy()[: len(part)])))
+            sums.append(int(np.dot(part.numpy(), weights.numpy()[: len(part)])))
         else:
-            sums.append(int((part * odd[: len(part)]).sum()))
-    return f"{tensor.dtype} {tuple(tensor.shape)} {sums} {values[whole:].tolist()}"
+            sums.append(int((part * weights[: len(part)]).sum()))
+    return f"{tensor.dtype} {tuple(tensor.shape)} {sums} {values[length:].tolist()}"
 
 
 @cache
@@ -254,14 +272,19 @@ def metric_identity(
         >>> metric_identity(metric_spec("length"), "embedded")["source"]
         'embedded'
     """
-    shipped = Path(reward.__file__).parent / "assets" / spec.name
-    is_shipped = source == "embedded" and shipped.is_dir()  # a formula has no weights
-    files = {name: value for name, value in (options or {}).items() if os.path.isfile(str(value))}
+    weights = source
+    assets = Path(reward.__file__).parent / "assets" / spec.name
+    if source == "embedded" and assets.is_dir():  # a formula has no weights
+        weights = assets
+    settings = dict(options or {})
+    for name, value in settings.items():
+        if os.path.isfile(str(value)):
+            settings[name] = fingerprint_file(Path(value))
     return {
         "metric": spec.name,
         "code": fingerprint_code(spec.scorer.partition(":")[0]),
-        "source": fingerprint_source(shipped if is_shipped else source, revision),
+        "source": fingerprint_source(weights, revision),
         "revision": hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
-        "options": {**(options or {}), **{name: fingerprint_file(Path(file)) for name, file in files.items()}},
+        "options": settings,
     }

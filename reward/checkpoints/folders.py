@@ -196,7 +196,7 @@ def hub_folder(
     if revision is not None:
         repository += f" at revision {revision}"
     where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
-    patterns = {"allow_patterns": list(files), "ignore_patterns": list(without)}
+    patterns: dict[str, Any] = {"allow_patterns": list(files), "ignore_patterns": list(without)}
     try:
         return Path(snapshot_download(repo_id, revision=revision, **patterns))
     except HFValidationError as error:
