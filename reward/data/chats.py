@@ -185,15 +185,12 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    if not is_list(completion):
-        raise InvalidSampleError(
-            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
-        )
-    messages = to_list(completion, "completion")
-    for message in reversed(messages):
+    if not isinstance(completion, list):  # trainers give lists
+        completion = to_list(completion, "a completion that is no string")
+    for message in reversed(completion):
         if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
             return _content_text(message.get("content", message.get("value")))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
+    raise InvalidSampleError(f"the completion has no assistant message among its {len(completion)} messages")
 
 
 def _content_text(content: Any) -> str:
@@ -202,15 +199,18 @@ def _content_text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
+    if not isinstance(content, list):
+        content = to_list(content, "the content of a message")
     texts = []
-    for block in to_list(content, "the content of a message"):
-        if isinstance(block, str):
-            texts.append(block)
-        elif isinstance(block, Mapping) and block.get("type", "text") in _TEXT_TYPES and block.get("text") is not None:
-            if not isinstance(block["text"], str):
-                raise InvalidSampleError(f"the text of a message block must be a string, got {block['text']!r:.80}")
-            texts.append(block["text"])
-    return "\n".join(text for text in texts if text)
+    for block in content:
+        text = block
+        if isinstance(block, Mapping):
+            text = block.get("text") if block.get("type", "text") in _TEXT_TYPES else None
+        if text is not None and not isinstance(text, str):
+            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
+        if text:
+            texts.append(text)
+    return "\n".join(texts)
 
 
 def prompt_images(prompt: Any) -> list[Any]:

@@ -160,7 +160,9 @@ def test_captions_of_a_folder_are_written_without(tmp_path):
 def test_files_of_captions_are_cut_on_request(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [{"candidate": text} for text in WRITTEN])
     summary = score_dataset(data, "length", tmp_path / "scores.jsonl", strip_thinking=True)
-    assert [row["reward"] for row in read_lines(tmp_path / "scores.jsonl")] == LENGTHS
+    rows = read_lines(tmp_path / "scores.jsonl")
+    assert [row["reward"] for row in rows] == LENGTHS
+    assert [row["candidate"] for row in rows] == WRITTEN  # what is scored is cut, the cell is not
     assert (summary.thinking_cut, summary.errors) == (3, {"candidate": 1})
     assert score_dataset(data, "length", tmp_path / "raw.jsonl").thinking_cut == 0
     assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
