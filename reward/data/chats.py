@@ -186,7 +186,12 @@ def completion_text(completion: Any) -> str:
     if isinstance(completion, str):
         return completion
     if not isinstance(completion, list):  # trainers give lists
-        completion = to_list(completion, "a completion that is no string")
+        if not is_list(completion):
+            raise InvalidSampleError(
+                "a completion must be a string or a list of messages, "
+                f"got {type(completion).__name__}: {completion!r:.80}"
+            )
+        completion = to_list(completion, "a completion")
     for message in reversed(completion):
         if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
             return _content_text(message.get("content", message.get("value")))

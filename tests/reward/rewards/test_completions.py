@@ -138,7 +138,7 @@ def test_columns_must_be_there_and_of_one_length(prompts, columns, options, mess
         (PictureScorer, "...", {"image": "absent.png"}, {}, "absent.png"),  # not hidden by captions without a word
         ("unigram", "red", {"refs": [" "]}, {}, r"column 'refs' holds \[' '\]. Name their column with references_colu"),
         ("unigram", "red", {"captions": "a"}, {}, r"no column is named references, refs, reference or ref \(the col"),
-        ("length", None, {}, {}, "a completion that is no string must be a list, got NoneType"),
+        ("length", None, {}, {}, "a completion must be a string or a list of messages, got NoneType"),
         ("length", {"role": "assistant"}, {}, {}, "got dict"),
         ("length", [{"role": "user", "content": "A"}], {}, {}, "has no assistant message among its 1 messages"),
         ("length", [assistant([{"type": "text", "text": 5}])], {}, {}, "text of a message block must be a string, go"),
