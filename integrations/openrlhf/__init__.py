@@ -53,19 +53,20 @@ def make_reward_func(
         import torch
 
         try:
-            asked = []
+            futures = []
             for query, prompt, label in zip(queries, prompts, labels, strict=True):
                 image, references, row = read_label(label)
                 if isinstance(image, str):
                     image = str(Path(image_root) / image)
-                asked.append(reward.ask(response_of(query, prompt), image, references, row))
-            rows = [future.result() for future in asked]
+                futures.append(reward.ask(response_of(query, prompt), image, references, row))
+            rows = [future.result() for future in futures]
             rewards = torch.tensor([row.number(missing) for row in rows], dtype=torch.float32)
         except Exception:  # of whatever kind, and raised again: OpenRLHF says it at level info only, and goes on
             logger.exception("no reward for %d samples of OpenRLHF, which goes on without one", len(queries))
             raise
-        names = rows[0].aspects if rows else ()
-        logs = {name: torch.tensor([row.aspects[name] for row in rows], dtype=torch.float32) for name in names}
-        return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+        aspects = {}
+        for name in rows[0].aspects if rows else ():
+            aspects[name] = torch.tensor([row.aspects[name] for row in rows], dtype=torch.float32)
+        return {"rewards": rewards, "scores": rewards, "extra_logs": aspects}
 
     return reward_func

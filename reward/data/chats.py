@@ -23,8 +23,8 @@ _IMAGE_TYPES = ("image", "image_url", "input_image")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _IMAGE_KEYS = ("image", "path", "url", "base64", "image_url")
 # What else a block of an image may have: settings beside it, and keys of other blocks, which a table fills with None.
-_OTHER_KEYS = ("type", "text", "index", "id", "detail", "mime_type", "cache_control", "min_pixels", "max_pixels")
-_OTHER_KEYS += ("total_pixels", "resized_height", "resized_width")
+_OTHER_KEYS = {"type", "text", "index", "id", "detail", "mime_type", "cache_control"}
+_OTHER_KEYS |= {"min_pixels", "max_pixels", "total_pixels", "resized_height", "resized_width"}
 _MARKER = re.compile(r"\n*<image>\n*")  # where an image stands, in LLaVA's form and in many others
 # <image>, <|image_pad|>, <|vision_start|>, <start_of_image>, <image_soft_token>, <|image_1|>, <IMG_CONTEXT>, [IMG]
 _PLACEHOLDER = re.compile(
@@ -71,7 +71,7 @@ def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
     if system is not None:
         raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
     messages = [_read_message(message) for message in chat]
-    while messages and messages[-1]["role"] != "user":
+    while messages and messages[-1]["role"] != "user":  # the answer, which the policy is to write
         messages.pop()
     if not messages:
         raise InvalidSampleError(f"a prompt needs a turn of the user, got {prompt!r:.200}")
@@ -130,6 +130,7 @@ def _text_parts(text: str, role: str) -> list[dict[str, Any]]:
             )
         if number > 0:
             parts.append({"type": "image"})
+        # A chat template puts its own white space around an image.
         if len(pieces) > 1 and not piece.strip():
             continue
         if len(pieces) > 1 and not has_text:
@@ -259,12 +260,14 @@ def prompt_images(prompt: Any) -> list[Any]:
     images = []
     for message in to_list(prompt, "prompt"):
         content = message.get("content") if isinstance(message, Mapping) else None
-        if not is_list(content):
-            continue
-        for block in to_list(content, "content"):
-            if isinstance(block, Mapping) and block.get("type") in _IMAGE_TYPES:
-                images.append(block_image(block))
-    return [image for image in images if image is not None]  # a mere placeholder holds none
+        blocks = to_list(content, "content") if is_list(content) else []
+        for block in blocks:
+            if not isinstance(block, Mapping) or block.get("type") not in _IMAGE_TYPES:
+                continue
+            image = block_image(block)
+            if image is not None:  # else the block only says where an image stands
+                images.append(image)
+    return images
 
 
 def join_texts(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -303,12 +306,13 @@ def trl_prompts(prompts: Sequence[list[dict[str, Any]]], image_counts: Sequence[
         ['text', 'image', 'text']
     """
     for prompt, count in zip(prompts, image_counts, strict=True):
-        shown = sum(_count_images(message) for message in prompt)
-        if shown not in (0, count):
+        images = sum(map(_count_images, prompt))
+        if images not in (0, count):
             raise InvalidSampleError(
-                f"a prompt shows {shown} images ('<image>' or image parts), but its row has {count}: show each once, "
+                f"a prompt shows {images} images ('<image>' or image parts), but its row has {count}: show each once, "
                 f"or none, and all come first. The prompt: {prompt!r:.200}"
             )
+    # The same form for all rows, since Arrow holds one type a column.
     if all(_is_plain(prompt) for prompt in prompts):
         return [[_with_text(message) for message in prompt] for prompt in prompts]
     return [_with_image_parts(prompt, count) for prompt, count in zip(prompts, image_counts, strict=True)]
@@ -338,7 +342,7 @@ def _with_text(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _with_image_parts(prompt: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
     """A prompt with parts as contents and its `count` images among them: if it shows none, before the user's text."""
-    shows_images = any(_count_images(message) > 0 for message in prompt)
+    shows_images = sum(map(_count_images, prompt)) > 0
     messages = []
     for message in prompt:
         parts = [{"type": "image"} if part["type"] == "image" else part for part in message["content"]]
