@@ -33,17 +33,7 @@ def on_meta(*, needs_transformers: bool = True) -> Iterator[None]:
 
 @contextmanager
 def float32_by_default() -> Iterator[None]:
-    """Context in which networks are built in float32, whatever default dtype the user's program has set.
-
-    Example:
-        >>> torch.set_default_dtype(torch.bfloat16)
-        >>> with float32_by_default():
-        ...     torch.get_default_dtype()
-        torch.float32
-        >>> torch.get_default_dtype()
-        torch.bfloat16
-        >>> torch.set_default_dtype(torch.float32)
-    """
+    """Context in which networks are built in float32, whatever default dtype the user's program has set."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
