@@ -20,24 +20,14 @@ if TYPE_CHECKING:
 
 
 class ClipTowers(nn.Module, ABC):
-    """The two towers of a CLIP, with its image transform and its tokenizer, whatever library it comes from.
+    """The two towers of a CLIP, with its image transform and its tokenizer, whatever library it comes from."""
 
-    Attributes:
-        clip: the network.
-        tokenizer: `texts -> (ids, cut)`; it does not parse control tokens in the texts.
-        context_length: tokens that it reads of a caption.
-        embed_dim: size of the features.
-        preparation: gives the pixels of an RGB image as arrays of numpy, see `preprocess`.
-        preprocess_cfg: the settings of `preprocess`.
-        sigmoid: scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
-    """
-
-    clip: Any
-    tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]
-    context_length: int
-    embed_dim: int
-    preparation: Callable[[Image.Image], Any]
-    preprocess_cfg: dict[str, Any]
+    clip: Any  # the network
+    tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]  # does not parse control tokens in the texts
+    context_length: int  # tokens that it reads of a caption
+    embed_dim: int  # size of the features
+    preprocess_cfg: dict[str, Any]  # the settings of `preprocess`
+    # Scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
     sigmoid: tuple[float, float] | None = None
 
     @property
@@ -49,6 +39,7 @@ class ClipTowers(nn.Module, ABC):
         """Token ids (B, context_length), int64, and for each text whether it was cut to fit."""
         return self.tokenizer(texts)
 
+    @abstractmethod
     def preprocess(self, image: Image.Image) -> Any:
         """What `encode_image` reads of an RGB image, on the CPU.
 
@@ -57,10 +48,6 @@ class ClipTowers(nn.Module, ABC):
         Raises:
             ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
         """
-        arrays = self.preparation(image)
-        if isinstance(arrays, Mapping):
-            return {name: torch.as_tensor(array) for name, array in arrays.items()}
-        return torch.as_tensor(arrays)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         """Tokenises texts, if their tokens are remembered; other tokenizers are not safe in two threads at a time."""
@@ -111,11 +98,17 @@ class OpenClipTowers(ClipTowers):
         mode = self.preprocess_cfg.get("resize_mode", "shortest")
         filter = self.preprocess_cfg.get("interpolation", "bicubic")
         if mode in ("shortest", "squash") and filter in ("bicubic", "bilinear"):
-            self.preparation = Scaling(self.image_size, crops=mode == "shortest", filter=filter)
+            self._scale: Callable[[Image.Image], Any] = Scaling(
+                self.image_size, crops=mode == "shortest", filter=filter
+            )
         else:
-            self.preparation = _Steps(tuple(scaling_steps))
+            self._scale = _Steps(tuple(scaling_steps))
         self.context_length = getattr(clip, "text", clip).context_length
         self.embed_dim = _embed_dim(clip)
+
+    def preprocess(self, image: Image.Image) -> torch.Tensor:
+        """See `ClipTowers.preprocess`."""
+        return torch.as_tensor(self._scale(image))
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
         """See `ClipTowers.encode_image`."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -83,41 +82,6 @@ class ProcessorTokens:
         return (~is_pad).long()
 
 
-class ProcessedImage:
-    """What an image processor of transformers makes of an RGB image, as arrays.
-
-    That is its levels (3, H, W), uint8, if it would only scale them to [0, 1] and normalise each channel afterwards,
-    which the network's device does in less time. Else it is normalised pixels, and the further arrays of a SigLIP 2 of
-    any image size (NaFlex).
-    """
-
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
-        settings = processor.to_dict()
-        self.is_thin_refused = bool((settings.get("size") or {}).get("shortest_edge"))
-        self.mean = tuple(settings.get("image_mean") or ())
-        self.std = tuple(settings.get("image_std") or ())
-        self._options: dict[str, bool] = {}
-        is_usual = settings.get("do_rescale") and settings.get("do_normalize") and len(self.mean) == len(self.std) == 3
-        if is_usual and abs(255 * settings.get("rescale_factor", 0) - 1) <= 1e-6:
-            self._options = {"do_rescale": False, "do_normalize": False}
-            arrays = self._processed(Image.new("RGB", (64, 64)))
-            pixels = arrays["pixel_values"]
-            if len(arrays) > 1 or pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) != 3:
-                self._options = {}
-
-    def __call__(self, image: Image.Image) -> Any:
-        """An array, or a dict of several."""
-        if self.is_thin_refused:
-            refuse_thin(image)
-        arrays = self._processed(image)
-        return arrays["pixel_values"] if set(arrays) == {"pixel_values"} else arrays
-
-    def _processed(self, image: Image.Image) -> dict[str, Any]:
-        tensors = self.processor(image, return_tensors="pt", **self._options)
-        return {name: tensor[0].numpy() for name, tensor in tensors.items()}
-
-
 class TransformersTowers(ClipTowers):
     """The towers of a model of transformers with `get_image_features` and `get_text_features`.
 
@@ -128,19 +92,41 @@ class TransformersTowers(ClipTowers):
 
     def __init__(self, clip: Any, processor: Any) -> None:
         super().__init__()
-        self.clip, self.image_processor = clip, processor.image_processor
-        self.preparation: ProcessedImage = ProcessedImage(processor.image_processor)
+        self.clip = clip
+        self.kind: str = clip.config.model_type
+        self.embed_dim = _embed_dim(clip.config)
         self.tokenizer = self.tokens = ProcessorTokens(processor.tokenizer, _context_length(clip.config, processor))
         self.context_length = self.tokens.context_length
-        self.preprocess_cfg = self.image_processor.to_dict()
-        self.embed_dim = _embed_dim(clip.config)
-        self.kind: str = clip.config.model_type
+        self.image_processor = processor.image_processor
+        self.preprocess_cfg = settings = self.image_processor.to_dict()
+        self.mean = tuple(settings.get("image_mean") or ())
+        self.std = tuple(settings.get("image_std") or ())
+        # To scale levels to [0, 1] and to normalise them takes less time on the network's device. So the processor is
+        # asked for levels, unless it does more with them, as that of a SigLIP 2 of any image size (NaFlex) does.
+        self._options: dict[str, bool] = {}
+        is_usual = settings.get("do_rescale") and settings.get("do_normalize") and len(self.mean) == len(self.std) == 3
+        if is_usual and abs(255 * settings.get("rescale_factor", 0) - 1) <= 1e-6:
+            self._options = {"do_rescale": False, "do_normalize": False}
+            tensors = self._processed(Image.new("RGB", (64, 64)))
+            pixels = tensors["pixel_values"]
+            if len(tensors) > 1 or pixels.dtype != torch.uint8 or pixels.ndim != 3 or len(pixels) != 3:
+                self._options = {}
+
+    def preprocess(self, image: Image.Image) -> Any:
+        """See `ClipTowers.preprocess`; the dict is that of a SigLIP 2 of any image size."""
+        if (self.preprocess_cfg.get("size") or {}).get("shortest_edge"):
+            refuse_thin(image)
+        tensors = self._processed(image)
+        return tensors["pixel_values"] if set(tensors) == {"pixel_values"} else tensors
+
+    def _processed(self, image: Image.Image) -> dict[str, torch.Tensor]:
+        tensors = self.image_processor(image, return_tensors="pt", **self._options)
+        return {name: tensor[0] for name, tensor in tensors.items()}
 
     def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
         """See `ClipTowers.encode_image`."""
         inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
-        levels = normalized(inputs["pixel_values"], self.preparation.mean, self.preparation.std)
-        inputs["pixel_values"] = levels.to(self.clip.dtype)
+        inputs["pixel_values"] = normalized(inputs["pixel_values"], self.mean, self.std).to(self.clip.dtype)
         return self._features(self.clip.get_image_features(**inputs))
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
