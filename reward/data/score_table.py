@@ -164,10 +164,66 @@ def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple
         >>> weighted_range([2, -1, 0], [(0, 1), (0, 10), (0, float("inf"))])
         (-10.0, 2.0)
     """
-    ends = [
-        sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight
-    ]
-    return float(sum(low for low, _ in ends)), float(sum(high for _, high in ends))
+    lowest = highest = 0.0
+    for weight, (low, high) in zip(weights, ranges, strict=True):
+        if weight > 0:
+            lowest += weight * low
+            highest += weight * high
+        elif weight < 0:
+            lowest += weight * high
+            highest += weight * low
+    return float(lowest), float(highest)
+
+
+def rewards_of_rows(
+    scores: np.ndarray,
+    weights: np.ndarray,
+    bounds: tuple[float, float],
+    *,
+    is_wordless: Sequence[bool],
+    is_complete: Sequence[bool],
+    whole_call: bool = True,
+) -> np.ndarray:
+    """What each row gets as its reward: the one rule for trainers, services and files.
+
+    A row that lacks what its metric needs gets none. Of the others, a caption without a word gets the lowest reward
+    that the metric can give, and where it has no bound the lowest of the call; with none instead, a policy could avoid
+    a low reward by writing nothing. All others get the weighted mean of their scores.
+
+    Args:
+        scores: (N, A); NaN where there is none.
+        weights: (A,), of the aspects in the reward.
+        bounds: lowest and highest score of an aspect, infinite without a bound.
+        is_wordless: N flags, whether the caption has no letter and no number, see `reward.data.samples.is_wordless`.
+        is_complete: N flags, whether the row has the picture, the references and the columns that the metric needs.
+        whole_call: whether these are all rows of the call. Without, the rows that get the lowest of the call have
+            -inf, until all of it is there, see `fill_lowest`.
+
+    Returns:
+        Rewards (N,), NaN for a row without one.
+
+    Example:
+        >>> scores = np.array([[0.5], [0.1], [np.nan]])
+        >>> rewards_of_rows(scores, np.ones(1), (0, 1), is_wordless=[False, True, True], is_complete=[True, True, False])
+        array([0.5, 0. , nan])
+    """
+    rewards = weighted_mean(scores, weights)
+    wordless = np.array(is_wordless, dtype=bool)
+    complete = np.array(is_complete, dtype=bool)
+    rewards[~np.isfinite(rewards) | wordless | ~complete] = np.nan
+    rewards[wordless & complete], _ = weighted_range(weights, [bounds] * len(weights))
+    return fill_lowest(rewards) if whole_call else rewards
+
+
+def fill_lowest(rewards: np.ndarray) -> np.ndarray:
+    """Rewards (N,) of a whole call, with the lowest of them in place of -inf; NaN where no row has one.
+
+    Example:
+        >>> fill_lowest(np.array([0.5, -np.inf, np.nan]))
+        array([0.5, 0.5, nan])
+    """
+    lowest = np.min(rewards[np.isfinite(rewards)], initial=np.inf)
+    return np.where(np.isneginf(rewards), lowest if np.isfinite(lowest) else np.nan, rewards)
 
 
 def _mean(column: np.ndarray) -> float:

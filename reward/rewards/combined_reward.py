@@ -15,9 +15,9 @@ from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.completions import check_one_name
 from reward.rewards.logs import different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
+from reward.rewards.trainers import calls_of_parts, check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -122,12 +122,15 @@ class CombinedReward:
         # pass only the loggers that the trainer gave
         options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **options}
-        table = self._table([part(**call) for part in self.parts], len(completions))
+        with calls_of_parts():
+            rewards_of_parts = [part(**call) for part in self.parts]
+        table = self._table(rewards_of_parts, len(completions))
         combined = self._combine(table)
         if log_metric is not None:
             for part_name, column in zip(self.part_names, table.T, strict=True):
                 log_rows(log_metric, f"{self.__name__}/{part_name}", column[np.isfinite(column)])
             log_rows(log_metric, f"{self.__name__}/unscored", [value is None for value in combined])
+        warn_of_sums(self, columns.get("trainer_state"), combined, log_extra)
         return combined
 
     def load(self) -> Self:
@@ -178,10 +181,20 @@ class CombinedReward:
         combined = np.full(len(table), math.nan)
         with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             if callable(self.how):
-                combined[rows] = self.how(numbers)
+                combined[rows] = self._by_function(numbers)
             else:
                 combined[rows] = _WAYS[self.how](numbers, self.weights[used])
         return [float(value) if math.isfinite(value) else None for value in combined]
+
+    def _by_function(self, numbers: np.ndarray) -> np.ndarray:
+        """What the user's function makes of the parts' numbers (N, parts)."""
+        combined = np.asarray(self.how(numbers), dtype=np.float64)  # type: ignore[operator]
+        if combined.shape != (len(numbers),):
+            raise InvalidSampleError(
+                f"{self.__name__}: how must give one number for each of {len(numbers)} rows, an array of shape "
+                f"({len(numbers)},), and gave one of shape {combined.shape}: take the mean over the parts with axis=1"
+            )
+        return combined
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))

@@ -26,7 +26,7 @@ _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDicti
 
 
 @dataclass(frozen=True)
-class GivenMetric:
+class ChosenMetric:
     """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
 
     spec: MetricSpec
@@ -35,7 +35,7 @@ class GivenMetric:
     scorer: Scorer | None = None
 
 
-def given_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> GivenMetric:
+def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded."""
     own = {"column" if name in ("rubric_column", "questions_column") else name: options[name] for name in options}
     scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
@@ -61,7 +61,7 @@ def given_metric(metric: Any, source: Any, revision: str | None, options: dict[s
             "other captions of its batch. Fit it on the references of the training data, "
             f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
         )
-    return GivenMetric(spec, source, {**own, "revision": revision}, scorer)
+    return ChosenMetric(spec, source, {**own, "revision": revision}, scorer)
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:

@@ -178,7 +178,7 @@ def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
         if event == "call" and package in file.parents:
             files.add(str(file.relative_to(package)))
 
-    ask = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]], trainer_state=reward)
+    ask = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]])
     ask([[{"role": "assistant", "content": "A star."}]], images=[[picture]])  # what is loaded at first is not counted
     sys.setprofile(see)
     try:
