@@ -17,9 +17,9 @@ from integrations.ray_data.stores import explained
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
+from reward.scoring.results import fill_rewards, reward_names
 from reward.scoring.schemas import arrow_type
 from reward.scoring.sources import Source
-from reward.scoring.results import fill_rewards, reward_names
 from reward.scoring.summary import SummaryBuilder
 from reward.scoring.writers import rows_with, write_parquet
 

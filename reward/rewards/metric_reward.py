@@ -358,9 +358,7 @@ class MetricReward:
         if self.on_error == "lowest":
             unscored = ~np.isfinite(weighted_mean(scores, weights))
             is_wordless, is_complete = is_wordless | unscored, is_complete | unscored
-        rewards = rewards_of_rows(
-            scores, weights, self.spec.range, is_wordless=is_wordless, is_complete=is_complete
-        )
+        rewards = rewards_of_rows(scores, weights, self.spec.range, is_wordless=is_wordless, is_complete=is_complete)
         return [None if np.isnan(reward) else reward for reward in rewards.tolist()]
 
     def _log(

@@ -63,6 +63,7 @@ def check_one_name(reward: Any, trainer_state: Any) -> None:
             f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
             f"Give one of them another name: {type(reward).__name__}(..., name='...')"
         )
+    _called.pop(reward.__name__, None)  # so that they are in the order of their first calls
     _called[reward.__name__] = _Called(state, weakref.ref(reward), _combining.get())
 
 
