@@ -180,8 +180,8 @@ def rewards_of_rows(
     weights: np.ndarray,
     bounds: tuple[float, float],
     *,
-    is_wordless: Sequence[bool],
-    is_complete: Sequence[bool],
+    is_wordless: Sequence[bool] | np.ndarray,
+    is_complete: Sequence[bool] | np.ndarray,
     whole_call: bool = True,
 ) -> np.ndarray:
     """What each row gets as its reward: the one rule for trainers, services and files.
@@ -204,7 +204,8 @@ def rewards_of_rows(
 
     Example:
         >>> scores = np.array([[0.5], [0.1], [np.nan]])
-        >>> rewards_of_rows(scores, np.ones(1), (0, 1), is_wordless=[False, True, True], is_complete=[True, True, False])
+        >>> is_wordless, is_complete = [False, True, True], [True, True, False]
+        >>> rewards_of_rows(scores, np.ones(1), (0, 1), is_wordless=is_wordless, is_complete=is_complete)
         array([0.5, 0. , nan])
     """
     rewards = weighted_mean(scores, weights)

@@ -259,7 +259,7 @@ class RowReader:
 class _Places:
     """Where the values of a role are looked for: columns in this order, None for the prompt; and why nowhere else."""
 
-    columns: list[str | None]
+    columns: Sequence[str | None]
     absent: str = ""
 
 

@@ -58,7 +58,7 @@ def fault_of_all(name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mappi
 def _fault_of_data(row: Row, looks_at_image: bool) -> str | None:
     if not isinstance(row, CaptionSample):
         return None if row.by_policy else row.message
-    if looks_at_image:
+    if looks_at_image and row.image is not None:
         try:
             load_image(row.image)
         except ImageError as error:

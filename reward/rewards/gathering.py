@@ -96,8 +96,9 @@ class GatheredReward:
         """
         columns = {"images": image, "references": references}
         spec = getattr(self.reward, "spec", None)
-        for role in spec.columns if row and spec is not None else ():
-            columns |= {name: row[name] for name in column_names(role) if name in row}
+        if spec is not None and row is not None:
+            for role in spec.columns:
+                columns |= {name: row[name] for name in column_names(role) if name in row}
         request = _Request(Future(), caption, columns)
         with self._lock:
             self._requests.append(request)

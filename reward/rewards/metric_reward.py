@@ -183,7 +183,7 @@ class MetricReward:
         trainer_state = columns.get("trainer_state")
         if trainer_state is not None:
             check_one_name(self, trainer_state)
-        scorer, reader = self._load(), self._shared.reader
+        scorer, reader = self._load()
         lists = (completions, *columns.values())
         with self._turn(scorer):
             call = self._last_call(lists)
@@ -210,7 +210,7 @@ class MetricReward:
             samples, captions, references, columns: as in `score(images, captions)`, see
                 `reward.data.held_data.as_samples`.
         """
-        scorer = self._load()
+        scorer, _ = self._load()
         held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         with self._turn(scorer):
             return held.spread(self._score(scorer, held.samples))
@@ -274,14 +274,14 @@ class MetricReward:
             >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        scorer = self._load()
+        scorer, _ = self._load()
         if self.offload:
             with self._turn(scorer), away_between_calls(scorer):
                 pass  # it waits in the CPU's memory
         return self
 
     def _rate_samples(self, samples: Sequence[CaptionSample]) -> _RatedCall:
-        scorer, reader = self._load(), self._shared.reader
+        scorer, reader = self._load()
         with self._turn(scorer):
             call = self._last_call((samples,))
             if call is None:
@@ -294,7 +294,7 @@ class MetricReward:
         return call if call is not None and call.serves(lists, self._aspect) else None
 
     def _rate(self, scorer: Scorer, rows: list[Row], lists: tuple[Any, ...]) -> _RatedCall:
-        """Scores (N, A) of rows: the lowest for captions without a word; NaN, an error and a counted failure for none."""
+        """Scores rows: the lowest for captions without a word; NaN, an error and a counted failure for no score."""
         places, samples = [], []
         reasons: dict[int, Reason] = {}
         for index, row in enumerate(rows):
@@ -377,8 +377,8 @@ class MetricReward:
             log_rows(log_metric, f"{self._logged_as}/unscored", ~is_scored)
             log_rows(log_metric, f"{self._logged_as}/truncated", table.truncated)
 
-    def _load(self) -> Scorer:
-        """The scorer, loaded if this process does not have it yet."""
+    def _load(self) -> tuple[Scorer, RowReader]:
+        """The scorer, loaded if this process does not have it yet, and what reads rows for it."""
         shared = self._shared
         with shared.lock:
             if shared.scorer is None:
@@ -398,7 +398,7 @@ class MetricReward:
                     references_column=self.references_column,
                     strip_thinking=self.strip_thinking,
                 )
-            return scorer
+            return scorer, shared.reader
 
     def _turn(self, scorer: Scorer) -> AbstractContextManager[Any]:
         """One forward pass at a time; a service takes many calls together, and joins them."""

@@ -1,4 +1,4 @@
-"""What rewards can tell of the trainer that calls them: whether their names are different, and whether it has several."""
+"""What rewards can tell of the trainer that calls them: whether two have one name, and whether it sums several."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def warn_of_sums(
         "%s gave None to a row, and the trainer has several rewards: where another one gives the row a number, TRL "
         "counts None as 0. Write reward_funcs=[CombinedReward([%s])], which leaves the row out, or give each reward "
         'on_error="lowest"',
-        leaving_out[0].__name__,
+        getattr(leaving_out[0], "__name__", ""),
         ", ".join(str(getattr(function, "__name__", type(function).__name__)) for function in functions),
     )
 

@@ -198,7 +198,7 @@ class AddedColumns:
                 continue
             rewards = numbers["reward"][own]
             wordless = [isinstance(candidate, str) and is_wordless(candidate) for candidate in task.candidates]
-            order = np.lexsort((wordless, np.where(np.isnan(rewards), np.inf, -rewards)))
+            order = np.lexsort((np.array(wordless), np.where(np.isnan(rewards), np.inf, -rewards)))
             texts = [_text(each) for each in task.candidates]
             summary.count(distinct=len(set(texts)))
             whole = task.problem or (task.image_problem and ("image", task.image_problem))
@@ -249,7 +249,7 @@ def _is_complete(task: RowTask, scorer: Scorer) -> bool:
 
 
 def reward_names(metrics: Metrics) -> list[str]:
-    """The names of the columns with rewards, without a prefix: one a metric, and `reward` of several that are weighed."""
+    """The names of the columns with rewards, without a prefix: one a metric, and `reward` of all that are weighed."""
     names = [f"{before}reward" for before in metrics.prefixes]
     return names if metrics.shares is None else [*names, "reward"]
 

@@ -127,7 +127,7 @@ def test_on_error_raise(row, reason):
         call(MetricReward(ToyScorer(), on_error="raise"), ["red", row])
     with pytest.raises(ValueError, match="on_error must be"):
         MetricReward(ToyScorer(), on_error="ignore")
-    with pytest.raises(ConfigError, match="name must be a text, such as .*, got 3"):
+    with pytest.raises(ConfigError, match=r"name must be a text, such as .*, got 3"):
         VelaReward(name=3)
 
 
