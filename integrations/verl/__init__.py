@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reward.data.cells import or_none
+from reward.data.cells import missing_to_none
 from reward.data.samples import find_column
 from reward.rewards.gathering import configured_reward
 
@@ -56,7 +56,7 @@ async def compute_score(
     info = extra_info or {}
     references = ground_truth
     for name in ("refs", "references"):
-        if or_none(info.get(name)) is not None:
+        if missing_to_none(info.get(name)) is not None:
             references = info[name]
     gathered = configured_reward(missing=missing, **settings)
     reward = await asyncio.wrap_future(gathered.ask(solution_str, find_image(info), references, info))
@@ -71,6 +71,6 @@ def find_image(info: Mapping[str, Any]) -> Any:
         >>> find_image({"index": 3, "image_path": "photos/1.jpg"})
         'photos/1.jpg'
     """
-    present = [name for name, value in info.items() if or_none(value) is not None]
+    present = [name for name, value in info.items() if missing_to_none(value) is not None]
     name = find_column("image", present, option="extra_info")
     return None if name is None else info[name]

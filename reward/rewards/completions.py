@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.data.cells import is_list, or_none, values_of
-from reward.data.chats import IMAGE_TYPES, block_image
+from reward.data.cells import missing_to_none, to_list
+from reward.data.chats import completion_text, prompt_images
 from reward.data.images import load_image
 from reward.data.samples import (
     COLUMN_NAMES,
@@ -18,8 +18,8 @@ from reward.data.samples import (
     names_in_words,
     one_image,
     read_references,
-    without_thinking,
 )
+from reward.data.written_captions import caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 
@@ -46,60 +46,6 @@ Row: TypeAlias = CaptionSample | Reason
 WORDLESS = Reason("empty caption", "given the lowest score", by_policy=True, is_wordless=True)
 
 
-def completion_text(completion: Any) -> str:
-    """Gives the caption in a completion.
-
-    Args:
-        completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
-            text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.data.samples.without_thinking`.
-
-    Example:
-        >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
-        'A red star.'
-    """
-    if isinstance(completion, str):
-        return completion
-    if type(completion) is not list and not is_list(completion):
-        raise InvalidSampleError(
-            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
-        )
-    messages = _listed(completion, "completion")
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "assistant":
-            return _content_text(message.get("content"))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
-
-
-def _content_text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    blocks = _listed(content, "the content of a message")
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
-    return "\n".join(filter(None, texts))
-
-
-def prompt_images(prompt: Any) -> list[Any]:
-    """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
-
-    They are as `load_image` takes them; `reward.data.chats.block_image` says under which keys they are found.
-
-    Example:
-        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
-        ['a.png']
-    """
-    images = []
-    for message in values_of(prompt, "prompt") if is_list(prompt) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for block in values_of(content, "content") if is_list(content) else ():
-            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
-                images.append(block_image(block))
-    return [image for image in images if image is not None]  # a mere placeholder holds none
-
-
 class RowReader:
     """Reads the rows of a trainer's calls, or those of samples, for one metric.
 
@@ -112,7 +58,8 @@ class RowReader:
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.data.samples.without_thinking`.
+        strip_thinking: whether the caption is taken out of what the policy wrote, see
+            `reward.data.written_captions.caption_in`.
     """
 
     def __init__(
@@ -140,7 +87,7 @@ class RowReader:
 
         Args:
             prompts: N prompts, plain or conversational.
-            completions: N completions, see `completion_text`.
+            completions: N completions, see `reward.data.chats.completion_text`.
             columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
 
         Raises:
@@ -173,7 +120,7 @@ class RowReader:
         rows = []
         for sample in samples:
             values = {**sample.columns, "image": sample.image, "references": sample.references or None}
-            caption = without_thinking(sample.candidate) if self.strip_thinking else sample.candidate
+            caption = caption_in(sample.candidate) if self.strip_thinking else sample.candidate
             refused = self._refused(caption, values)
             if refused is None and caption != sample.candidate:
                 sample = replace(sample, candidate=caption)
@@ -186,7 +133,7 @@ class RowReader:
         try:
             values["image"] = cells.find("image", index)
             kind = "no caption"
-            caption = completion_text(completion)
+            caption = completion if isinstance(completion, str) else completion_text(completion)
             kind = "bad references"
             for role in self._roles[1:]:
                 values[role] = cells.find(role, index)
@@ -195,7 +142,7 @@ class RowReader:
         except InvalidSampleError as error:
             return Reason(kind, str(error))
         if self.strip_thinking:
-            caption = without_thinking(caption)
+            caption = caption_in(caption)
         refused = self._refused(caption, values, cells, index)
         if refused is not None:
             return refused
@@ -294,7 +241,7 @@ class _Cells:
                 elif role == "references":
                     value = read_references(self.data[name][index]) or None
                 else:
-                    value = or_none(self.data[name][index])
+                    value = missing_to_none(self.data[name][index])
             except InvalidSampleError as error:
                 where = "the prompt" if name is None else f"column {name!r}"
                 raise type(error)(f"{where}: {error}") from None
@@ -321,4 +268,4 @@ def _described(role: str) -> str:
 
 
 def _listed(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else values_of(values, name)  # trainers give lists
+    return values if type(values) is list else to_list(values, name)  # trainers give lists
