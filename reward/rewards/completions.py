@@ -109,7 +109,12 @@ class RowReader:
         if names not in self._places:
             self._places[names] = {role: self._find_places(role, names) for role in self._roles}
         cells = _Cells(prompts, data, self._places[names])
-        cells.check_lengths(len(completions))
+        for places in cells.places.values():
+            for column in places.columns:
+                if column is not None and len(data[column]) != len(completions):
+                    raise InvalidSampleError(
+                        f"column {column!r} has {len(data[column])} values for {len(completions)} completions"
+                    )
         rows = []
         for index, completion in enumerate(completions):
             rows.append(self._read_row(index, completion, cells))
@@ -217,14 +222,6 @@ class _Cells:
     prompts: list[Any]
     data: Mapping[str, Sequence[Any]]
     places: Mapping[str, _Places]
-
-    def check_lengths(self, count: int) -> None:
-        for places in self.places.values():
-            for name in places.columns:
-                if name is not None and len(self.data[name]) != count:
-                    raise InvalidSampleError(
-                        f"column {name!r} has {len(self.data[name])} values for {count} completions"
-                    )
 
     def find(self, role: str, index: int) -> Any:
         """The first value of a row for a role; None if there is none.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import os
 import threading
 from collections import Counter
@@ -19,19 +19,17 @@ from reward.aspect_weights import list_names
 from reward.data.held_data import as_samples
 from reward.data.samples import CaptionSample, check_batch_size
 from reward.data.score_table import ScoreTable, fill_lowest, rewards_of_rows, weighted_mean, weighted_range
-from reward.errors import ConfigError, InvalidSampleError
+from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
-from reward.rewards.faults import fault_of_all, report_reasons
+from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import default_name, log_rows
+from reward.rewards.logs import default_name, log_scores
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -41,13 +39,13 @@ class _RatedCall:
     lists: tuple[Any, ...]
     rows: list[Row]
     table: ScoreTable
-    aspects: set[str]  # that have taken it
+    served: set[str]  # the aspects that have it
 
     def serves(self, lists: tuple[Any, ...], aspect: str) -> bool:
-        """Whether an aspect may take it: once, since lists that it is given again may hold other rows by then."""
+        """Whether an aspect may have it: once, since lists that come again may hold other rows by then."""
         is_same = len(lists) == len(self.lists) and all(a is b for a, b in zip(lists, self.lists, strict=True))
-        serves = is_same and aspect not in self.aspects
-        self.aspects.add(aspect)
+        serves = is_same and aspect not in self.served
+        self.served.add(aspect)
         return serves
 
 
@@ -186,18 +184,15 @@ class MetricReward:
         scorer, reader = self._load()
         lists = (completions, *columns.values())
         with self._turn(scorer):
-            call = self._last_call(lists)
-            if call is None:
+            call = self._shared.last_call
+            if call is None or not call.serves(lists, self._aspect):
                 call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
         if call.rows and self._shared.is_first_call:
-            hopeless = fault_of_all(self.__name__, self.spec, call.rows, call.table.errors)
-            if hopeless is not None and not self.goes_on:
-                raise InvalidSampleError(hopeless)
-            if hopeless is not None:
-                logger.warning("%s", hopeless)
+            check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
             self._shared.is_first_call = False
         if log_extra is not None or log_metric is not None:
-            self._log(call.table, log_extra, log_metric)
+            aspects = () if self._aspect else self.spec.aspects
+            log_scores(self._logged_as, aspects, call.table, log_extra, log_metric)
         rewards = self._rewards(call)
         if trainer_state is not None:
             warn_of_sums(self, trainer_state, rewards, log_extra)
@@ -283,15 +278,10 @@ class MetricReward:
     def _rate_samples(self, samples: Sequence[CaptionSample]) -> _RatedCall:
         scorer, reader = self._load()
         with self._turn(scorer):
-            call = self._last_call((samples,))
-            if call is None:
+            call = self._shared.last_call
+            if call is None or not call.serves((samples,), self._aspect):
                 call = self._rate(scorer, reader.read_samples(samples), (samples,))
             return call
-
-    def _last_call(self, lists: tuple[Any, ...]) -> _RatedCall | None:
-        """The last call, if it was that of another aspect with the same lists."""
-        call = self._shared.last_call
-        return call if call is not None and call.serves(lists, self._aspect) else None
 
     def _rate(self, scorer: Scorer, rows: list[Row], lists: tuple[Any, ...]) -> _RatedCall:
         """Scores rows: the lowest for captions without a word; NaN, an error and a counted failure for no score."""
@@ -307,34 +297,27 @@ class MetricReward:
         truncated = np.zeros(len(rows), dtype=bool)
         if samples:
             table = self._score(scorer, samples)
-            scores[places], truncated[places] = table.scores, table.truncated
-            for position in np.flatnonzero(~np.isfinite(table.scores).all(axis=1)).tolist():
+            is_finite = np.isfinite(table.scores)
+            scores[places] = np.where(is_finite, table.scores, np.nan)
+            truncated[places] = table.truncated
+            for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
                 reasons[places[position]] = Reason("not scored by the metric", message)
-            scores[~np.isfinite(scores)] = np.nan
-        errors = {}
+        errors: dict[int, str] = {}
         if reasons:
-            errors = self._report(dict(sorted(reasons.items())))
-            wordless = [index for index, reason in reasons.items() if reason.is_wordless]
-            scores[wordless] = self.spec.range[0]
-            scores = np.apply_along_axis(fill_lowest, 0, scores)  # where the metric has no bound
+            reasons = dict(sorted(reasons.items()))
+            with self._shared.lock:
+                errors = report_reasons(self.__name__, reasons, self.failures, raises=self.on_error == "raise")
+            for index, reason in reasons.items():
+                if reason.is_wordless:
+                    scores[index] = self.spec.range[0]
+            if np.isinf(self.spec.range[0]):
+                scores = np.column_stack([fill_lowest(aspect) for aspect in scores.T])
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:
             self._shared.last_call = call
         return call
-
-    def _report(self, reasons: dict[int, Reason]) -> dict[int, str]:
-        """Counts and warns of rows that are not scored; gives those in which something is wrong, as errors."""
-        errors = {index: reason.message for index, reason in reasons.items() if not reason.is_wordless}
-        if errors and self.on_error == "raise":
-            index, message = next(iter(errors.items()))
-            raise InvalidSampleError(
-                f"{self.__name__}: row {index} cannot be scored ({reasons[index].kind}): {message}"
-            )
-        with self._shared.lock:
-            report_reasons(self.__name__, reasons, self.failures)
-        return errors
 
     def _score(self, scorer: Scorer, samples: list[CaptionSample]) -> ScoreTable:
         import torch  # on use: importing this module must stay cheap
@@ -348,7 +331,7 @@ class MetricReward:
         return table
 
     def _rewards(self, call: _RatedCall) -> list[float | None]:
-        """Rewards of rows, None for none."""
+        """What each row gets."""
         scores, weights = call.table.scores, self.weights
         is_wordless = np.zeros(len(call.rows), dtype=bool)
         is_complete = np.ones(len(call.rows), dtype=bool)
@@ -357,25 +340,10 @@ class MetricReward:
                 is_wordless[index] = is_complete[index] = row.is_wordless
         if self.on_error == "lowest":
             unscored = ~np.isfinite(weighted_mean(scores, weights))
-            is_wordless, is_complete = is_wordless | unscored, is_complete | unscored
+            is_wordless |= unscored
+            is_complete |= unscored
         rewards = rewards_of_rows(scores, weights, self.spec.range, is_wordless=is_wordless, is_complete=is_complete)
-        return [None if np.isnan(reward) else reward for reward in rewards.tolist()]
-
-    def _log(
-        self,
-        table: ScoreTable,
-        log_extra: Callable[[str, list[Any]], None] | None,
-        log_metric: Callable[[str, float], None] | None,
-    ) -> None:
-        is_scored = np.isfinite(table.scores).all(axis=1)
-        for aspect in () if self._aspect else self.spec.aspects:
-            if log_extra is not None:
-                log_extra(f"{self._logged_as}/{aspect}", table.column(aspect).tolist())
-            if log_metric is not None:
-                log_rows(log_metric, f"{self._logged_as}/{aspect}", table.column(aspect)[is_scored])
-        if log_metric is not None:
-            log_rows(log_metric, f"{self._logged_as}/unscored", ~is_scored)
-            log_rows(log_metric, f"{self._logged_as}/truncated", table.truncated)
+        return [None if math.isnan(reward) else reward for reward in rewards.tolist()]
 
     def _load(self) -> tuple[Scorer, RowReader]:
         """The scorer, loaded if this process does not have it yet, and what reads rows for it."""
