@@ -15,7 +15,7 @@ from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.logs import different_names, log_rows
+from reward.rewards.logs import check_name, different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
 from reward.rewards.trainers import calls_of_parts, check_one_name, warn_of_sums
 
@@ -86,6 +86,7 @@ class CombinedReward:
             raise ConfigError(f"{type(self).__name__} needs at least one reward function, got none")
         if not callable(how) and how not in _WAYS:
             raise ConfigError(f"how must be one of {', '.join(_WAYS)}, or a function of an array, got {how!r}")
+        check_name(name)
         self.parts: list[Any] = [_reward_function(part, position) for position, part in enumerate(parts)]
         self.part_names = different_names([function_name(part) for part in self.parts])
         self.how = how

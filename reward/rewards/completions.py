@@ -73,14 +73,14 @@ class RowReader:
     ) -> None:
         self.spec, self.scorer, self.strip_thinking = spec, scorer, strip_thinking
         self._needs = spec.needs
-        self._chosen = {"image": image_column, "references": references_column}
+        self._column_of = {"image": image_column, "references": references_column}
         self._roles = ("image", "references", *spec.columns)
-        self._names_read: set[str] = set()
+        self._names: set[str] = set()  # of columns that are looked at
         for role in self._roles:
-            chosen = self._chosen.get(role)
-            self._names_read.update(column_names(role) if chosen is None else [chosen])
-        # A trainer calls with the same columns at each step, so where things are is found once.
-        self._places: dict[tuple[str, ...], dict[str, _Places]] = {}
+            column = self._column_of.get(role)
+            self._names.update(column_names(role) if column is None else [column])
+        # A trainer calls with the same columns at each step: where to look is found once.
+        self._lookups: dict[tuple[str, ...], dict[str, _Lookup]] = {}
 
     def read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Row]:
         """One row for each completion, in order; the arguments are not changed.
@@ -92,25 +92,25 @@ class RowReader:
 
         Raises:
             InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that
-                is read are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
+                is looked at are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
         """
-        prompts, completions = _listed(prompts, "prompts"), _listed(completions, "completions")
+        prompts, completions = _as_list(prompts, "prompts"), _as_list(completions, "completions")
         if len(prompts) != len(completions):
             raise InvalidSampleError(
                 f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both"
             )
         data = {}
         for name, values in columns.items():
-            if name in self._names_read and values is not None:
-                data[name] = _listed(values, f"column {name!r}")
+            if name in self._names and values is not None:
+                data[name] = _as_list(values, f"column {name!r}")
             elif hasattr(values, "__iter__"):
-                data[name] = values
+                data[name] = values  # is not looked at, but messages name it
         names = tuple(data)
-        if names not in self._places:
-            self._places[names] = {role: self._find_places(role, names) for role in self._roles}
-        cells = _Cells(prompts, data, self._places[names])
-        for places in cells.places.values():
-            for column in places.columns:
+        if names not in self._lookups:
+            self._lookups[names] = {role: self._lookup(role, names) for role in self._roles}
+        cells = _Cells(prompts, data, self._lookups[names])
+        for lookup in cells.lookups.values():
+            for column in lookup.columns:
                 if column is not None and len(data[column]) != len(completions):
                     raise InvalidSampleError(
                         f"column {column!r} has {len(data[column])} values for {len(completions)} completions"
@@ -125,40 +125,42 @@ class RowReader:
         rows = []
         for sample in samples:
             values = {**sample.columns, "image": sample.image, "references": sample.references or None}
-            caption = caption_in(sample.candidate) if self.strip_thinking else sample.candidate
-            refused = self._refused(caption, values)
-            if refused is None and caption != sample.candidate:
+            caption = sample.candidate
+            if self.strip_thinking:
+                caption = caption_in(caption)
+            refusal = self._refusal(caption, values)
+            if refusal is None and caption != sample.candidate:
                 sample = replace(sample, candidate=caption)
-            rows.append(refused or self._fitting(sample))
+            rows.append(refusal or self._fitting(sample))
         return rows
 
     def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
         values = {}
-        kind = "several images"
+        fault = "several images"
         try:
             values["image"] = cells.find("image", index)
-            kind = "no caption"
+            fault = "no caption"
             caption = completion if isinstance(completion, str) else completion_text(completion)
-            kind = "bad references"
+            fault = "bad references"
             for role in self._roles[1:]:
                 values[role] = cells.find(role, index)
         except ImageError as error:
             return Reason("no image", str(error))
         except InvalidSampleError as error:
-            return Reason(kind, str(error))
+            return Reason(fault, str(error))
         if self.strip_thinking:
             caption = caption_in(caption)
-        refused = self._refused(caption, values, cells, index)
-        if refused is not None:
-            return refused
-        columns = {role: values[role] for role in self.spec.columns} if self.spec.columns else {}
+        refusal = self._refusal(caption, values, cells, index)
+        if refusal is not None:
+            return refusal
+        image, references = values.pop("image"), values.pop("references")
         try:
-            sample = CaptionSample(caption, values["image"], values["references"] or (), columns=columns)
+            sample = CaptionSample(caption, image, references or (), columns=values)
         except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
             return Reason("no caption", str(error), by_policy=True)
-        return self._fitting(sample)
+        return self._fitting(sample) if values else sample
 
-    def _refused(
+    def _refusal(
         self, caption: str, values: Mapping[str, Any], cells: _Cells | None = None, index: int = 0
     ) -> Reason | None:
         """Why a row is not scored, by the rule of `reward.data.score_table.rewards_of_rows`; None if it can be."""
@@ -168,8 +170,9 @@ class RowReader:
                 return Reason(f"no {role}", f"metric {self.spec.name!r} needs {_described(role)}, but {lack}")
         if not is_wordless(caption):
             return None
+        # The metric, which would open the image, does not get to see this row.
         if "image" in self._needs:
-            try:  # the metric, which would open it, does not get to see this row
+            try:
                 load_image(values["image"])
             except ImageError as error:
                 return Reason("no image", str(error))
@@ -184,32 +187,37 @@ class RowReader:
                 return Reason(f"bad {' or '.join(self.spec.columns)}", str(error))
         return sample
 
-    def _find_places(self, role: str, names: tuple[str, ...]) -> _Places:
-        """Where the values of a role are, in data with columns of these names."""
-        chosen = self._chosen.get(role)
+    def _lookup(self, role: str, names: tuple[str, ...]) -> _Lookup:
+        """Where to look for the values of a role, in data with columns of these names."""
+        column = self._column_of.get(role)
+        if column is not None:
+            try:
+                find_column(role, names, column, option=f"{role}_column=")
+            except DataError as error:
+                # perhaps the trainer removed it, if it is not misspelt
+                hint = " Leave remove_unused_columns=False in the trainer's arguments"
+                raise InvalidSampleError(f"{error}{'' if 'Did you mean' in str(error) else hint}") from None
+            return _Lookup([column])
         absent = ""
         try:
-            name = find_column(role, names, chosen, option=f"{role}_column=")
-            if name is None:
-                there = ", ".join(names) or "none"
-                absent = f"no column is named {names_in_words(role)} (the columns are: {there})"
+            column = find_column(role, names, option=f"{role}_column=")
         except DataError as error:
-            if chosen is not None:
-                # perhaps the trainer removed it, if it is not misspelt
-                is_misspelt = "Did you mean" in str(error)
-                hint = "" if is_misspelt else " Leave remove_unused_columns=False in the trainer's arguments"
-                raise InvalidSampleError(f"{error}{hint}") from None
-            name, absent = None, str(error)  # several are possible, which matters only to metrics that need one
-        columns = [] if name is None else [name]
-        if role != "image" or chosen is not None:
-            return _Places(columns, absent)
-        shown = [name for name in COLUMN_NAMES["image"][0] if name in names]  # by the trainer to the policy
-        return _Places([*shown, None]) if shown else _Places([None, *columns], absent)
+            absent = str(error)  # several are possible, which matters only to metrics that need one
+        if column is None and not absent:
+            present = ", ".join(names) or "none"
+            absent = f"no column is named {names_in_words(role)} (the columns are: {present})"
+        columns = [] if column is None else [column]
+        if role != "image":
+            return _Lookup(columns, absent)
+        policy_columns = [name for name in COLUMN_NAMES["image"][0] if name in names]  # the trainer shows them to it
+        if policy_columns:
+            return _Lookup([*policy_columns, None])
+        return _Lookup([None, *columns], absent)
 
 
 @dataclass(frozen=True)
-class _Places:
-    """Where the values of a role are looked for: columns in this order, None for the prompt; and why nowhere else."""
+class _Lookup:
+    """Where values are looked for: columns in this order, None for the prompt; and why nowhere else."""
 
     columns: Sequence[str | None]
     absent: str = ""
@@ -221,7 +229,7 @@ class _Cells:
 
     prompts: list[Any]
     data: Mapping[str, Sequence[Any]]
-    places: Mapping[str, _Places]
+    lookups: Mapping[str, _Lookup]
 
     def find(self, role: str, index: int) -> Any:
         """The first value of a row for a role; None if there is none.
@@ -229,18 +237,18 @@ class _Cells:
         Raises:
             InvalidSampleError: the first one that is there cannot be read; the message says where it is.
         """
-        for name in self.places[role].columns:
+        for column in self.lookups[role].columns:
             try:
-                if name is None:
+                if column is None:
                     value = one_image(prompt_images(self.prompts[index]))
                 elif role == "image":
-                    value = one_image(self.data[name][index])
+                    value = one_image(self.data[column][index])
                 elif role == "references":
-                    value = read_references(self.data[name][index]) or None
+                    value = read_references(self.data[column][index]) or None
                 else:
-                    value = missing_to_none(self.data[name][index])
+                    value = missing_to_none(self.data[column][index])
             except InvalidSampleError as error:
-                where = "the prompt" if name is None else f"column {name!r}"
+                where = "the prompt" if column is None else f"column {column!r}"
                 raise type(error)(f"{where}: {error}") from None
             if value is not None:
                 return value
@@ -249,20 +257,20 @@ class _Cells:
     def why_none(self, role: str, index: int) -> str:
         """Says where a value was looked for, and how the user names its column."""
         phrases = []
-        for name in self.places[role].columns:
-            if name is None:
+        for column in self.lookups[role].columns:
+            if column is None:
                 phrases.append("the prompt holds no image")
             else:
-                phrases.append(f"column {name!r} holds {self.data[name][index]!r:.60}")
-        if self.places[role].absent:
-            phrases.append(self.places[role].absent)
+                phrases.append(f"column {column!r} holds {self.data[column][index]!r:.60}")
+        if self.lookups[role].absent:
+            phrases.append(self.lookups[role].absent)
         option = f"{role}_column=" if role in ("image", "references") else "column="
         return f"{' and '.join(phrases)}. Name the column with {option}"
 
 
+def _as_list(values: Any, name: str) -> list[Any]:
+    return values if type(values) is list else to_list(values, name)  # trainers give lists
+
+
 def _described(role: str) -> str:
     return {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")
-
-
-def _listed(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else to_list(values, name)  # trainers give lists

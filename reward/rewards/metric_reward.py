@@ -25,7 +25,7 @@ from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
 from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import default_name, log_scores
+from reward.rewards.logs import check_name, default_name, log_scores
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -141,12 +141,11 @@ class MetricReward:
     ) -> None:
         if on_error not in ("none", "lowest", "raise"):
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
-        if name is not None and not isinstance(name, str):
-            raise ConfigError(f'name must be a text, such as name="caption", got {name!r:.80}')
+        check_name(name)
         check_batch_size(batch_size)
-        chosen = read_metric(metric, source, revision, options)
-        self.spec, self.source, self._loaded_scorer = chosen.spec, chosen.source, chosen.scorer
-        self._loading = {**chosen.options, "dtype": dtype}
+        choice = read_metric(metric, source, revision, options)
+        self.spec, self.source, self._loaded_scorer = choice.spec, choice.source, choice.scorer
+        self._loading = {**choice.options, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
         self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
@@ -206,9 +205,9 @@ class MetricReward:
                 `reward.data.held_data.as_samples`.
         """
         scorer, _ = self._load()
-        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
+        data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         with self._turn(scorer):
-            return held.spread(self._score(scorer, held.samples))
+            return data.spread(self._score(scorer, data.samples))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of valid samples, in order, as a trainer's call would give them.
@@ -249,8 +248,8 @@ class MetricReward:
         """
         aspect = self.spec.aliases.get(name, name)
         if aspect not in self.spec.aspects:
-            known = list_names(self.spec.aspects, self.spec.aliases)
-            raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {known}")
+            names = list_names(self.spec.aspects, self.spec.aliases)
+            raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {names}")
         self._shared.has_aspects = True
         alone = copy(self)
         alone.__name__, alone._aspect, alone._weights_by_name = f"{self.__name__}_{aspect}", aspect, {aspect: 1.0}
@@ -285,11 +284,11 @@ class MetricReward:
 
     def _rate(self, scorer: Scorer, rows: list[Row], lists: tuple[Any, ...]) -> _RatedCall:
         """Scores rows: the lowest for captions without a word; NaN, an error and a counted failure for no score."""
-        places, samples = [], []
+        indices, samples = [], []
         reasons: dict[int, Reason] = {}
         for index, row in enumerate(rows):
             if isinstance(row, CaptionSample):
-                places.append(index)
+                indices.append(index)
                 samples.append(row)
             else:
                 reasons[index] = row
@@ -298,11 +297,11 @@ class MetricReward:
         if samples:
             table = self._score(scorer, samples)
             is_finite = np.isfinite(table.scores)
-            scores[places] = np.where(is_finite, table.scores, np.nan)
-            truncated[places] = table.truncated
+            scores[indices] = np.where(is_finite, table.scores, np.nan)
+            truncated[indices] = table.truncated
             for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
-                reasons[places[position]] = Reason("not scored by the metric", message)
+                reasons[indices[position]] = Reason("not scored by the metric", message)
         errors: dict[int, str] = {}
         if reasons:
             reasons = dict(sorted(reasons.items()))
@@ -322,9 +321,9 @@ class MetricReward:
     def _score(self, scorer: Scorer, samples: list[CaptionSample]) -> ScoreTable:
         import torch  # on use: importing this module must stay cheap
 
-        place = away_between_calls(scorer) if self.offload else nullcontext()
-        with place, torch.inference_mode():  # trainers call rewards with gradients on
-            score = getattr(scorer, "score_samples", scorer.score)  # somebody's own scorer may have `score` alone
+        home = away_between_calls(scorer) if self.offload else nullcontext()
+        with home, torch.inference_mode():  # trainers call rewards with gradients on
+            score = getattr(scorer, "score_samples", scorer.score)  # a user's scorer may have `score` alone
             table = score(samples, batch_size=self.batch_size)
         if len(table) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")

@@ -88,22 +88,23 @@ def warn_of_sums(
     if call is None or call.is_part or call.state() is not trainer_state:
         return
     call.left_out = call.left_out or None in rewards
-    of_trainer = [other for other in _called.values() if other.state() is trainer_state and not other.is_part]
-    leaving_out = [other.reward() for other in of_trainer if other.left_out]
+    calls = [call for call in _called.values() if call.state() is trainer_state and not call.is_part]
+    incomplete = [call.reward() for call in calls if call.left_out]
     functions = getattr(getattr(log_extra, "__self__", None), "reward_funcs", None)
     if functions is None:
-        functions = [other.reward() for other in of_trainer]
+        functions = [call.reward() for call in calls]
     # The aspects of one metric lack the same rows, which the trainer then leaves out.
     metrics = {id(_metric_of(function)) for function in functions}
-    if not leaving_out or len(metrics) < 2 or any(state() is trainer_state for state in _warned):
+    if not incomplete or len(metrics) < 2 or any(state() is trainer_state for state in _warned):
         return
     _warned.append(weakref.ref(trainer_state))
+    names = [str(getattr(function, "__name__", type(function).__name__)) for function in functions]
     logger.warning(
         "%s gave None to a row, and the trainer has several rewards: where another one gives the row a number, TRL "
         "counts None as 0. Write reward_funcs=[CombinedReward([%s])], which leaves the row out, or give each reward "
         'on_error="lowest"',
-        getattr(leaving_out[0], "__name__", ""),
-        ", ".join(str(getattr(function, "__name__", type(function).__name__)) for function in functions),
+        getattr(incomplete[0], "__name__", ""),
+        ", ".join(names),
     )
 
 
