@@ -23,7 +23,7 @@ from tests.toys.json_lines import read_lines, write_lines
 
 THOUGHT = "<think>Is it red? It is a big red star, I think.</think>\nA red star."
 WRITTEN = [THOUGHT, "Red. So I write.</think>A red star.", "<think>And now", "A red star on grass."]
-LENGTHS = [3.0, 3.0, None, 5.0]
+LENGTHS = [3.0, 3.0, 0.0, 5.0]  # without a word the lowest
 
 TABLE = yaml.safe_load(Path(written_captions.__file__).with_suffix(".yaml").read_text("utf-8"))
 CHANNELS = "<|channel|>analysis<|message|>Red?<|end|><|start|>assistant<|channel|>final<|message|>A red star."
@@ -128,11 +128,11 @@ LENGTH = MetricReward("length")
 @pytest.mark.parametrize("call", [by_trainer, by_samples, by_candidates])
 @pytest.mark.parametrize("reward", [LENGTH, LENGTH.aspects()[0], CombinedReward([LENGTH])], ids=["one", "aspect", "of"])
 def test_a_caption_is_worth_the_same_with_and_without_reasoning(call, reward):
-    assert [value or None for value in call(reward)] == LENGTHS  # without a word the lowest, or none
+    assert call(reward) == LENGTHS
 
 
 def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all():
-    assert by_candidates(lengths) == LENGTHS
+    assert by_candidates(lengths) == [3.0, 3.0, 3.0, 5.0]  # the lowest of the call, where there is no bound
     assert rerank(WRITTEN, reward=lengths) == [3, 0, 1, 2]
     for call in (by_trainer, by_samples, by_candidates):
         assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
