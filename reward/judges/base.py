@@ -267,6 +267,26 @@ def ask(method: Callable[..., Any], questions: Sequence[Question], **options: An
         return error.results, error.failures
 
 
+def weigh_answers(
+    judge: Judge, questions: Sequence[Question], words: Sequence[str]
+) -> tuple[np.ndarray, dict[int, str]]:
+    """The probability of each word where a judge's replies give their answers.
+
+    The judges here find the answer in what is written, see `reward.judges.replies`. One that has no method `weigh` is
+    taken at its word: `answer_distribution`.
+
+    Returns:
+        float64 array (len(questions), len(words)), NaN where the failures, {index: reason}, say why.
+
+    Raises:
+        JudgeError: the judge itself fails.
+    """
+    weigh = getattr(judge, "weigh", None)
+    if weigh is not None:
+        return ask(weigh, questions, words=words)
+    return ask(judge.answer_distribution, questions, answers=words)
+
+
 def read_each(
     method: Callable[..., Any], questions: Sequence[Question], read: Callable[[Any], T | str], **options: Any
 ) -> list[T | str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints.fingerprints import fingerprint_source
-from reward.judges.base import Answer, Judge, Question, Usage
+from reward.judges.base import Answer, Judge, Question, Usage, answered, weigh_answers
 
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
@@ -51,6 +51,11 @@ class LazyJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """See Judge."""
         return self.load().answer_distribution(questions, answers)
+
+    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
+        """See `weigh_answers`."""
+        table, failures = weigh_answers(self.load(), questions, words)
+        return answered(table, failures)
 
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""

@@ -19,8 +19,10 @@ from reward.judges.base import Answer, Question, Usage, answered, check_asked, i
 from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
+from reward.judges.replies import ANSWER_LENGTH, weighed
 
 _MOST_BLANKS = 8  # tokens of white space before an answer
+_ALTERNATIVES = 20  # reported for each token of a reply in which an answer is looked for
 _LEFT_OUT = 1e-4  # white space that has no more probability than this, all its tokens together, is not stepped over
 
 
@@ -133,6 +135,33 @@ class LocalJudge:
                 for index, row in zip(indices, masses.cpu().numpy(), strict=True):
                     table[members[index]] = row
         return answered(table, self._count(len(questions), members, failures))
+
+    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
+
+        Raises:
+            JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
+        """
+        check_asked(questions, words)
+        ids = self.writer.answer_ids(words)
+        tracked = {}
+        for word in words:
+            for spelling in (word, word.lower(), word.upper()):
+                if self.writer.has_token(spelling):
+                    tracked[spelling] = self.writer.answer_ids([spelling])[0]
+        first = np.full((len(questions), len(words)), np.nan)
+        replies: list[Answer | None] = [None] * len(questions)
+        with self._reading(questions) as (prompts, members, failures):
+            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
+                masses = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
+                answers = self._write(
+                    state, [prompts[index] for index in indices], ANSWER_LENGTH, _ALTERNATIVES, tracked
+                )
+                for index, row, answer in zip(indices, masses.cpu().numpy(), answers, strict=True):
+                    first[members[index]] = row
+                    for member in members[index]:
+                        replies[member] = answer
+        return weighed(replies, self._count(len(questions), members, failures), words, first.tolist())
 
     def generate(
         self,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.data.samples import ImageLike, is_blank, read_references
 from reward.errors import ConfigError, InvalidSampleError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask, weigh_answers
 from reward.judges.opinions import Opinion, Verdict, combine, parse_reply
 from reward.judges.wording import JudgePrompt, fill
 
@@ -181,7 +181,7 @@ class PairwiseJudge:
         if self.reasons:
             given, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
         else:
-            given, failures = ask(self.judge.answer_distribution, questions, answers=self.prompt.answers)
+            given, failures = weigh_answers(self.judge, questions, self.prompt.answers)
         read = self._read_reply if self.reasons else self._read_row
         opinions: list[Opinion | Verdict] = []
         for index in range(len(questions)):

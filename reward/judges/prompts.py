@@ -136,6 +136,10 @@ class PromptWriter:
         # a number between 0 and the largest id that stands for no token reads like nothing, too
         return [token for token in blank if self.tokenizer.convert_ids_to_tokens(token) is not None]
 
+    def has_token(self, text: str) -> bool:
+        """Whether a token reads like a text, white space aside."""
+        return text in self._ids_of
+
     def answer_ids(self, answers: Sequence[str]) -> list[list[int]]:
         """For each answer the ids of all tokens whose text is that answer, apart from white space.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from reward.errors import JudgeError
 from reward.judges.base import Answer, Question, Usage, answered, check_asked
+from reward.judges.replies import weighed
 
 
 class ScriptedJudge:
@@ -44,6 +45,15 @@ class ScriptedJudge:
         told, failures = self._ask_all(self._distribution, "distribution", questions)
         rows = [[np.nan if each is None else each.get(answer, 0.0) for answer in answers] for each in told]
         return answered(np.array(rows).reshape(len(questions), len(answers)), failures)
+
+    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(words)): of `distribution`, or without it of the tokens that `answer` gives."""
+        if self._distribution is not None:
+            return self.answer_distribution(questions, words)
+        check_asked(questions, words)
+        replies, failures = self._ask_all(self._answer, "distribution", questions)
+        answers = [Answer(reply) if isinstance(reply, str) else reply for reply in replies]
+        return weighed(answers, failures, words)
 
     def generate(
         self,

@@ -19,6 +19,7 @@ from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Answer, Question, Usage, answer_mass_after_blanks, answered, check_asked, image_keys
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import Refused, Sampled, Stopped, request_key
+from reward.judges.replies import ANSWER_LENGTH, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,16 @@ class ServerJudge:
         check_asked(questions, answers)
         replies = self._ask_all(questions, max_tokens=_ANSWER_LENGTH, top=self.top_logprobs)
         return _table(*replies, answers)
+
+    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
+        """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
+
+        Raises:
+            JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
+        """
+        check_asked(questions, words)
+        replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs)
+        return weighed(replies, failures, words)
 
     def generate(
         self,

@@ -14,8 +14,10 @@ def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
     """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9."""
     model, processor = llava(MERGES, length)
     decimals = list("123456789")
-    follows = {"\u010a": list(first), "0": ["."], ".": decimals}
+    follows = {"\u010a": list(first), "0": ["."] if first == "0" else ["<|im_end|>"], ".": decimals}
     follows.update({digit: [*decimals, "<|im_end|>"] for digit in decimals})
+    if first != "0":  # an answer of one digit, and no number with decimals
+        follows.update({digit: ["<|im_end|>"] for digit in decimals})
     kinds = {"\u010a": 0, "0": 1, ".": 2, **dict.fromkeys(decimals, 3)}
     _lead(model, processor.tokenizer, follows, kinds)
     return model, processor
@@ -82,10 +84,13 @@ def save_yes_judge(folder: Path) -> Path:
     """Writes a LLaVA whose answer is one token: Yes, No, a letter from A to D or a digit from 1 to 5."""
     model, processor = llava([*MERGES, ("Y", "e"), ("Ye", "s"), ("N", "o")], 4096)
     words = ["Yes", "No", *"ABCD12345"]
-    _lead(model, processor.tokenizer, {"\u010a": words, **{word: ["<|im_end|>"] for word in words}}, {"\u010a": 0})
+    follows = {"\u010a": words, **{word: ["<|im_end|>"] for word in words}}
+    _lead(model, processor.tokenizer, follows, {"\u010a": 0, **dict.fromkeys(words, 1)})
     with torch.no_grad():
         model.lm_head.weight[:, 0] = -100
         model.lm_head.weight[processor.tokenizer.convert_tokens_to_ids(words), 0] = 100
+        model.lm_head.weight[:, 1] = -100
+        model.lm_head.weight[processor.tokenizer.convert_tokens_to_ids("<|im_end|>"), 1] = 100
         model.lm_head.weight[:, 4:] *= 0.1  # no word is hopeless
     return _save(folder, model, processor)
 

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, Answer, answer_mass, token_text
+from reward.judges.replies import find_number
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
-from reward.metrics.judge_metric.reading import leading_numbers
 
 DIGITS = tuple("0123456789")
-
-# A number is not a part of a longer one, of a word, or of a negative number.
-_NUMBER = re.compile(r"(?<![\w.,\-\u2212])(\d*\.\d+|0?,\d+|1,0{1,2}|\d+)(?!\d|[.,]\d)", re.ASCII)
-_SCALE = re.compile(r"\s*(?:%|(?:/|out of)(?!\s*1(?:\.0+)?\b))")  # 85%, 0.8/10; but 0.8/1 is 0.8
 
 
 @dataclass(frozen=True)
@@ -61,19 +57,17 @@ def read_number(text: str) -> Number | str:
         >>> read_number("Score: 0.85").value
         0.85
         >>> read_number("I would say 85%.")
-        "the answer holds no number from 0.0 to 1.0: 'I would say 85%.'"
+        "the grade must be out of 1: 'I would say 85%.'"
     """
-    own = own_words(text)
-    numbers, is_leading = leading_numbers(own, _NUMBER)
-    if len(numbers) > 1 and not is_leading:
-        return f"the answer holds several numbers, and none leads: {text.strip()!r:.120}"
-    written = numbers[0][1].replace(",", ".") if numbers else "none"
-    if not numbers or float(written) > 1 or _SCALE.match(own, numbers[0].end()):
-        return f"the answer holds no number from 0.0 to 1.0: {text.strip()!r:.120}"
+    found = find_number(text, 0, 1)
+    if isinstance(found, str):
+        return found
+    written = found.text.replace(",", ".")
     whole, point, decimals = written.partition(".")
-    if not point and (not is_leading or re.search(r"\w", own[numbers[0].end() :])):
+    rest = own_words(text)
+    if not point and re.search(r"\w", re.sub(r"/\s*1(\.0+)?", "", rest[found.end :])):
         return f"the answer holds no number with decimals: {text.strip()!r:.120}"
-    start = len(_digits(text[: numbers[0].start()]))
+    start = len(_digits(text[: found.start]))
     return Number(float(written), start if whole else None, start + len(whole) if decimals else None)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError
-from reward.judges.base import LEAST_MASS, Judge, Question, ask
+from reward.judges.base import LEAST_MASS, Judge, Question, weigh_answers
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
@@ -106,7 +106,7 @@ class HarmonicScorer(JudgedScorer):
             for caption in captions
             for criterion in self.criteria
         ]
-        answers, failures = ask(self.judge.answer_distribution, questions, answers=[str(each) for each in RATINGS])
+        answers, failures = weigh_answers(self.judge, questions, [str(rating) for rating in RATINGS])
         count = len(self.criteria)
         table = np.asarray(answers, dtype=np.float64).reshape(len(captions), count, len(RATINGS))
         return [

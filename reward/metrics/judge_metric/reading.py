@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask, weigh_answers
+from reward.judges.replies import find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
 _MANY_BLANKS = 20  # at the end of an answer
@@ -18,18 +19,8 @@ _BLANKS = (
     """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}')"""
 )
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
-# A number that is no part of a word or of a longer number, and what it is out of.
-_NUMBER = re.compile(r"(?<![\w.,\-\u2212/])(-?\d+(?:[.,]\d+)?)(?:\s*(?:/|out of)\s*(\d+(?:[.,]\d+)?))?(?!\w|[.,]\d)")
-# What may stand before a number that is not the only one: marks, or words that end in a colon, an equals sign or "is".
-_OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
+_PATTERN = "; say where the grade stands with pattern="
 _NO_LOGS = re.compile(r"log.?prob|no single token", re.IGNORECASE)
-
-
-def leading_numbers(own: str, number: re.Pattern[str] = _NUMBER) -> tuple[list[re.Match[str]], bool]:
-    """The number at the beginning of an answer, perhaps after a label, and True; else all its numbers, and False."""
-    found, opening = list(number.finditer(own)), _OPENING.match(own)
-    leading = [each for each in found if opening and each.start() == opening.end()]
-    return leading or found, bool(leading)
 
 
 def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Pattern[str] | None = None) -> float | str:
@@ -38,32 +29,30 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
     Args:
         answer: numbers in its reasoning and in quoted lines do not count.
         scale: lowest and highest number.
-        pattern: with one group, which is the number wherever the pattern is found. None takes the only number, or one
-            at the beginning, perhaps after a label.
+        pattern: with one group, which is the number wherever the pattern is found. None finds it, see `find_number`.
 
     Example:
         >>> written_number(Answer("**Score:** 4/5, for 2 of 3 dogs"), (1, 5))
         4.0
         >>> written_number(Answer("Between 2 and 3."), (1, 5))
-        "the answer gives several numbers: 'Between 2 and 3.'; say where the grade stands with pattern="
+        "the answer gives a range: 'Between 2 and 3.'; say where the grade stands with pattern="
     """
-    own, (low, high) = own_words(answer.text), scale
-    shown = f"{answer.text.strip()!r:.120}{_CUT if answer.truncated else ''}"
-    place = "" if pattern is None else " at the place of pattern="
+    low, high = scale
+    cut = _CUT if answer.truncated else ""
+    if pattern is None:
+        number = find_number(answer.text, low, high)
+        if not isinstance(number, str):
+            return number.value
+        return f"{number}{cut}{_PATTERN}"
+    shown = f"{answer.text.strip()!r:.120}{cut}"
     try:
-        if pattern is not None:
-            values = {_as_number(found[1] or "") for found in pattern.finditer(own)}
-        else:
-            numbers, _ = leading_numbers(own)
-            values = {_as_number(found[1]) for found in numbers if _as_number(found[2] or f"{high}") == high}
-            if numbers and not values:
-                return f"the grade must be out of {high:g}: {shown}"
+        values = {_as_number(match[1] or "") for match in pattern.finditer(plain_digits(own_words(answer.text)))}
     except ValueError:
-        return f"what stands{place} is no number: {shown}"
+        return f"what stands at the place of pattern= is no number: {shown}"
     if not values:
-        return f"the answer holds no number{place}: {shown}"
+        return f"the answer holds no number at the place of pattern=: {shown}"
     if len(values) > 1:
-        return f"the answer gives several numbers: {shown}; say where the grade stands with pattern="
+        return f"the answer gives several numbers: {shown}{_PATTERN}"
     (value,) = values
     return value if low <= value <= high else f"the grade must be from {low:g} to {high:g}, got {value:g}"
 
@@ -81,6 +70,9 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
         return f"{value}: {answer.text.strip()!r:.120}{cut}"
     score: Any = value.get("score")
     low, high = scale
+    if isinstance(score, str):  # "85"
+        number = find_number(score, low, high)
+        score = score if isinstance(number, str) else number.value
     if type(score) not in (int, float) or not low <= score <= high:  # True is an int, too
         return f'"score" must be a number from {low:g} to {high:g}, got {score!r:.80}'
     return float(score)
@@ -105,7 +97,7 @@ class WordReader:
         failures = dict.fromkeys(range(len(questions)), "logprobs")
         if self._has_logs:
             try:
-                answers, failures = ask(self.judge.answer_distribution, questions, answers=words)
+                answers, failures = weigh_answers(self.judge, questions, words)
             except JudgeError as error:  # about the judge itself
                 if self.is_exact or not _NO_LOGS.search(str(error)):
                     raise
@@ -127,17 +119,8 @@ class WordReader:
 
 
 def _written(answer: Answer, words: Sequence[str]) -> np.ndarray | str:
-    """1 for the digit, or the word that an answer begins or ends with; a reason if there is none, or two."""
-    if words[-1].isdigit():
-        number = written_number(answer, (float(words[0]), float(words[-1])))
-        return number if isinstance(number, str) else np.array([float(float(word) == number) for word in words])
-    own = own_words(answer.text)
-    word = f"({'|'.join(map(re.escape, words))})"
-    label = r"\W*(?:(?:the |final )*(?:answer|verdict|grade|letter|word)(?: is)?\W*)?"
-    at_start = re.match(rf"{label}{word}(?=\W*$|\W*\n|[^\w\s]|\s+(?:because|it|the)\b)", own, re.I)
-    at_end = re.search(rf"(?:^|\n){label}{word}\W*$", own, re.I)
-    told = {found[1].casefold() for found in (at_start, at_end) if found}
-    if len(told) != 1:
-        cut = _CUT if answer.truncated else ""
-        return f"the answer is not one of {', '.join(words)}: {answer.text.strip()!r:.120}{cut}"
-    return np.array([float(each.casefold() in told) for each in words])
+    """1 for the word that an answer gives, 0 for the others; or why it gives none."""
+    found = find_answer(answer.text, words)
+    if isinstance(found, str):
+        return found + (_CUT if answer.truncated else "")
+    return np.array([float(word == found.text) for word in words])

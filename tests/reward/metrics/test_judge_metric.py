@@ -56,7 +56,7 @@ def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer, options, exp
         ("**No**, it is a cat.", 0.0),
         ("Hm.\nAnswer: yes.", 1.0),
         ("Yes or no?\nNo", 0.0),
-        ("Yes.\nNo.", "not one of Yes, No"),
+        ("Yes.\nNo.", "several different answers of Yes, No"),
         ("Maybe", "not one of Yes, No"),
     ],
 )
@@ -71,8 +71,10 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written, expe
         assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     assert len(judge.asked) == 3  # the second time it is asked for the word at once
     assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0]  # it is made of them
+    table = JudgeScorer(RecordingJudge(written), prompt=True).score(RED, "A dog.")  # as YAML reads prompt=yes
+    assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     with pytest.raises(JudgeError, match="no function `distribution`"):  # the judge itself
-        JudgeScorer(RecordingJudge(written), prompt=True).score(RED, "A dog.")  # as YAML reads prompt=yes
+        JudgeScorer(RecordingJudge(), prompt=True).score(RED, "A dog.")
 
 
 def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
