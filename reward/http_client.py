@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import random
+import re
 from collections.abc import Mapping
 from time import monotonic
 from typing import Any
@@ -88,7 +90,8 @@ def printable(text: str, secret: str | None = None) -> str:
         'no [2J such key: ***'
     """
     if secret:
-        text = text.replace(secret, "***")
+        encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
+        text = re.sub(f"{re.escape(secret)}|{re.escape(encoded)}=*", "***", text, flags=re.IGNORECASE)
     for character in set(text):
         if not character.isprintable():
             text = text.replace(character, " ")

@@ -20,11 +20,18 @@ if TYPE_CHECKING:
     from reward.data.samples import ImageLike
 
 _PNG_PIXELS = 1_000_000
+_ENDED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence")  # how servers say that a reply ended by itself
+_CUT_SHORT = ("length", "max_tokens")
+_NEVER = -1000.0  # log probability of a token that cannot be drawn
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
 
 
 class Refused(Exception):
     """This question will never be answered, but others may be."""
+
+
+class OddProbabilities(UnusableReply):
+    """Log probabilities that cannot be used; another reply may have better ones."""
 
 
 class Stopped(Exception):
@@ -116,6 +123,8 @@ def read_reply(reply: dict[str, Any], *, top: int | None) -> list[Answer]:
         GarbledReply: it holds no choice, as when half of it is missing.
         UnusableReply: no choice is an answer, its tokens spell another text, or a value is not what it should be.
     """
+    if isinstance(reply, dict) and reply.get("error") and not reply.get("choices"):
+        raise GarbledReply(f"the server's reply is an error: {reply['error']!r:.200}")
     try:
         choices = list(reply["choices"])
         reasons = [_why_no_answer(choice) for choice in choices]
@@ -134,9 +143,12 @@ def _why_no_answer(choice: dict[str, Any]) -> str | None:
     message, reason = choice["message"], choice.get("finish_reason")
     if refusal := message.get("refusal"):
         return f"the model refuses to answer: {refusal!r:.120}"
-    if reason not in ("stop", "length"):  # abort, content_filter, error, null: what is there is a part
+    if str(reason).casefold() not in (
+        *_ENDED,
+        *_CUT_SHORT,
+    ):  # abort, content_filter, error, null: what is there is a part
         return f"the server's reply did not end, but was broken off (finish_reason is {reason!r:.40})"
-    if not message.get("content") and (message.get("reasoning_content") or message.get("reasoning")):
+    if not _text_of(message) and (message.get("reasoning_content") or message.get("reasoning")):
         return (
             "the reply holds reasoning but no answer: turn reasoning off, as with "
             'extra_body={"chat_template_kwargs": {"enable_thinking": False}}, or raise max_new_tokens'
@@ -144,20 +156,77 @@ def _why_no_answer(choice: dict[str, Any]) -> str | None:
     return None
 
 
+def _is_alone(position: dict[str, Any]) -> bool:
+    """Whether nothing is told of other tokens than the one that was written."""
+    listed = position["top_logprobs"]
+    return not listed or (len(listed) == 1 and listed[0]["token"] == position["token"])
+
+
+def _is_one_hot(alternatives: dict[str, float]) -> bool:
+    """Whether all tokens but one cannot be drawn, as in the probabilities after greedy sampling."""
+    possible = [value for value in alternatives.values() if value > _NEVER]
+    return len(alternatives) > 1 and len(possible) == 1
+
+
+def _text_of(message: dict[str, Any]) -> Any:
+    """The text of a message, whose content may be one or several parts."""
+    content = message.get("content") or ""
+    if isinstance(content, list):
+        return "".join(
+            part.get("text") or "" for part in content if part.get("type", "text") in ("text", "output_text")
+        )
+    return content
+
+
+def reply_of_stream(text: str) -> Any:
+    """The completion in a reply that was sent as an event stream, or as JSON that is called a text; else the text.
+
+    Example:
+        >>> stream = 'data: {"choices": [{"delta": {"content": "4"}}]}\\n\\ndata: [DONE]'
+        >>> reply_of_stream(stream)["choices"][0]["message"]
+        {'content': '4'}
+    """
+    if not re.search(r"^data:", text, re.MULTILINE):
+        return json.loads(text)
+    lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
+    events = [json.loads(line) for line in lines if line != "[DONE]"]
+    if not events or not all(isinstance(event, dict) for event in events):
+        return text
+    whole = {name: value for event in events for name, value in event.items() if value is not None}
+    if "error" in whole or "message" in str(events[-1].get("choices")):
+        return whole
+    choice: dict[str, Any] = {"finish_reason": None, "logprobs": None}
+    content = ""
+    positions: list[Any] = []
+    for event in events:
+        for part in event.get("choices") or []:
+            content += _text_of(part.get("delta") or {})
+            positions += (part.get("logprobs") or {}).get("content") or []
+            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
+    choice["message"] = {"content": content}
+    choice["logprobs"] = {"content": positions} if positions else None
+    return {**whole, "choices": [choice]}
+
+
 def _answer(choice: dict[str, Any], top: int | None) -> Answer:
     try:
         positions = [] if top is None else (choice.get("logprobs") or {}).get("content") or []
         answer = Answer(
-            text=choice["message"].get("content") or "",
+            text=_text_of(choice["message"]),
             tokens=tuple(position["token"] for position in positions),
             logprobs=tuple(_alternatives(position, bool(top)) for position in positions),
-            truncated=choice["finish_reason"] == "length",
+            truncated=choice["finish_reason"].casefold() in _CUT_SHORT,
         )
         raw = [position.get("bytes") for position in positions]
         pieces = [bytes(part) for part in raw] if None not in raw else [str(token).encode() for token in answer.tokens]
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UnusableReply(f"the log probabilities of the server's reply cannot be read ({error})") from None
+        raise OddProbabilities(f"the log probabilities of the server's reply cannot be read ({error})") from None
     check_answer(answer)
+    if top is not None and top > 1 and answer.tokens:
+        if all(_is_alone(position) for position in positions):
+            raise OddProbabilities(f"the server lists no alternatives of its tokens, of {top} that were asked for")
+        if all(_is_one_hot(alternatives) for alternatives in answer.logprobs):
+            raise OddProbabilities("the server's log probabilities are those after sampling: all but one are 0")
     return _spelled(answer, pieces) if answer.tokens else answer
 
 
@@ -217,7 +286,7 @@ def check_answer(answer: Answer) -> None:
     Example:
         >>> check_answer(Answer("5", ("5",), ({"5": 1e6},)))
         Traceback (most recent call last):
-        reward.http_client.UnusableReply: the server's reply has the log probability 1000000.0
+        reward.judges.chat.OddProbabilities: the server's reply has the log probability 1000000.0
     """
     if not isinstance(answer.text, str):
         raise UnusableReply(f"the content of the server's reply must be text, got {type(answer.text).__name__}")
@@ -235,7 +304,7 @@ def check_answer(answer: Answer) -> None:
 def _check_logprob(value: Any) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not value <= _ROUNDING:  # NaN is not, either
-        raise UnusableReply(f"the server's reply has the log probability {value!r:.40}")
+        raise OddProbabilities(f"the server's reply has the log probability {value!r:.40}")
 
 
 def read_bill(reply: dict[str, Any]) -> tuple[int, int]:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+from uuid import uuid4
 
 import openai
 
 from reward.errors import ImageError, JudgeError
 from reward.http_client import GarbledReply, UnusableReply, backoff, printable, retry_after, whole_reply
 from reward.judges.base import Answer, Question
-from reward.judges.chat import Refused, Stopped, chat_messages, data_url, is_same_model, read_bill, read_reply
+from reward.judges.chat import (
+    OddProbabilities,
+    Refused,
+    Stopped,
+    chat_messages,
+    data_url,
+    is_same_model,
+    read_bill,
+    read_reply,
+    reply_of_stream,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +40,14 @@ _PATIENCE_WITH_LOADING = 120.0  # seconds for a server that is there but says th
 _URLS_KEPT = 16
 _PROBE = "This is a test. " * 25  # each word is at least one token
 _LEAST_LOST = 75  # tokens: more than the system message that some templates make up where none is given
+_TRIES_OF_PROBABILITIES = 3  # of a reply whose log probabilities cannot be used
+_TOLD_WAIT = 10.0  # seconds: a longer wait is a warning
+_FEWER_ALTERNATIVES = 5  # asked for, where a server that allows fewer than we want does not say how many
 T = TypeVar("T")
+
+
+class Unanswered(JudgeError):
+    """This question was not answered. Where others are, it is the question's failure, and else the server's."""
 
 
 class _Client(openai.DefaultHttpxClient):
@@ -60,7 +81,10 @@ class Connection:
 
     def __post_init__(self) -> None:
         self._key = os.environ.get(self.key_name) or None
-        client = _Client()
+        # A redirect would send the question and its picture to another host, and no proxy can reach our own machine.
+        host = urlsplit(self.base_url or os.environ.get("OPENAI_BASE_URL") or "").hostname or ""
+        is_here = host in ("localhost", "::1") or host.startswith("127.")
+        client = _Client(follow_redirects=False, trust_env=not is_here)
         client.seconds = self.timeout
         self._client = openai.OpenAI(
             api_key=self._key or "none",  # the client requires one, even for a server without keys
@@ -76,6 +100,8 @@ class Connection:
         self._probing = threading.Lock()
         self._hears_system: bool | None = True if self.base_url is None else None  # OpenAI's own does
         self._length_field = "max_tokens"
+        self._most_alternatives = 1_000  # until the server says that it allows fewer
+        self._has_probabilities = False  # whether any reply had log probabilities
         self._told: set[str] = set()  # other models that answered
 
     def close(self) -> None:
@@ -103,13 +129,23 @@ class Connection:
         request = {**fields, "messages": messages}
         if top is not None:
             request |= {"logprobs": True, **({"top_logprobs": top} if top else {})}
-        answers = self._complete(request, lambda reply: read_reply(reply, top=top), stop)
+        answers = self._complete(request, lambda reply: self._read(reply, top), stop)
         self.count(answered=1)
         if top is not None and not all(answer.logprobs for answer in answers):
             raise Refused(
                 "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server "
                 "and a model that have them (transformers serve has none)"
             )
+        return answers
+
+    def _read(self, reply: Any, top: int | None) -> list[Answer]:
+        """The answers in a reply. Once the server has given log probabilities, a reply without them is asked again."""
+        answers = read_reply(reply, top=top)
+        if top is not None:
+            has_probabilities = all(answer.logprobs for answer in answers)
+            if self._has_probabilities and not has_probabilities:
+                raise OddProbabilities("the server gave no log probabilities with this reply, but with others")
+            self._has_probabilities |= has_probabilities
         return answers
 
     def models(self) -> list[str]:
@@ -153,9 +189,15 @@ class Connection:
             try:
                 with self._free:
                     reply = self._post(request)
+                if isinstance(reply, str):
+                    reply = reply_of_stream(reply)
                 if not isinstance(reply, dict):
                     raise GarbledReply("the server's reply is not a chat completion")
                 answer = read(reply)
+            except OddProbabilities as error:
+                if attempt + 1 >= min(self.retries + 1, _TRIES_OF_PROBABILITIES):
+                    raise Refused(str(error)) from None
+                problem = GarbledReply(str(error))
             except UnusableReply as error:
                 raise Refused(str(error)) from None
             except (openai.APIError, GarbledReply, ValueError, RecursionError) as error:  # the last two: broken JSON
@@ -170,28 +212,40 @@ class Connection:
             # Outside of `except`, so that the client's error, which holds the request and its key, is not chained.
             wait = max(self._least_wait(problem), backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT))
             if attempt < self.retries:
-                logger.info("asking %s again in %.1f s: %s", self.model, wait, self._reason(problem))
+                level = logging.WARNING if wait > _TOLD_WAIT else logging.INFO
+                logger.log(level, "asking %s again in %.1f s: %s", self.model, wait, self._reason(problem))
                 stop.wait(wait)
         kept = "kept; run again to go on"
         lost = "lost; give `cache` a file, so that the next run goes on from here"
-        raise JudgeError(
+        message = (
             f"the server of {self.model!r} did not answer in {attempt + 1} tries, last: {self._reason(problem)}. "
             f"Answers so far are {kept if self.keeps else lost}"
         )
+        if isinstance(problem, openai.APIConnectionError) and not isinstance(problem, openai.APITimeoutError):
+            raise JudgeError(message)  # nobody is there
+        raise Unanswered(message)
 
     def _post(self, request: dict[str, Any]) -> Any:
-        """One request. Newer servers refuse `max_tokens`: they are told `max_completion_tokens`, from then on."""
-        newer = {**request, "max_completion_tokens": request["max_tokens"]}
-        del newer["max_tokens"]
-        if self._length_field == "max_tokens":
+        """One request, in the words that the server takes, which are kept from then on.
+
+        Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
+        """
+        while True:
+            worded = dict(request)
+            if "max_tokens" in worded:
+                worded[self._length_field] = worded.pop("max_tokens")
+            if "top_logprobs" in worded:
+                worded["top_logprobs"] = min(worded["top_logprobs"], self._most_alternatives)
             try:
-                return self._client.post("/chat/completions", cast_to=object, body=request)
+                return self._client.post("/chat/completions", cast_to=object, body=worded)
             except openai.BadRequestError as error:
-                if "max_tokens" not in str(error):
+                message = str(error)
+                if "max_tokens" in worded and "max_tokens" in message:
+                    self._length_field = "max_completion_tokens"
+                elif "logprobs" in message and worded.get("top_logprobs", 0) > _FEWER_ALTERNATIVES:
+                    self._most_alternatives = _allowed_alternatives(message, worded["top_logprobs"])
+                else:
                     raise
-        reply = self._client.post("/chat/completions", cast_to=object, body=newer)
-        self._length_field = "max_completion_tokens"
-        return reply
 
     def _url(self, question: Question, image_key: str | None) -> str | None:
         """The question's image as text; those of the last images are kept for other questions about them."""
@@ -218,7 +272,9 @@ class Connection:
 
     def _tokens_of_probe(self, with_system: bool, stop: threading.Event) -> int | None:
         """How many tokens the server read, None where it refuses to answer."""
-        messages = chat_messages(Question("Hello.", system=_PROBE), None, with_system=with_system)
+        # A beginning of its own: a server may leave out of the bill what it still has from an earlier request.
+        probe = f"{uuid4().hex} {_PROBE}"
+        messages = chat_messages(Question("Hello.", system=probe), None, with_system=with_system)
         request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
         try:
             return self._complete(request, lambda reply: read_bill(reply)[0], stop)
@@ -230,21 +286,38 @@ class Connection:
         if not isinstance(problem, openai.APIStatusError):
             return 0.0
         status, reason = problem.status_code, self._reason(problem)
-        if status in (401, 403):
+        if status == 401:
             raise JudgeError(f"the server refuses the key in ${self.key_name} ({reason})")
+        if status == 402 or problem.code == "insufficient_quota":
+            raise JudgeError(f"the account of the key in ${self.key_name} is used up ({reason})")
+        if status == 403:
+            raise Unanswered(f"the server refuses the key in ${self.key_name}, or the question ({reason})")
         if status == 404:
-            raise JudgeError(
+            raise Unanswered(
                 f"no model {self.model!r} at {self._place} ({reason}); check the model's "
                 "name, and that base_url ends as the server wants it, mostly with /v1"
             )
-        if problem.code == "insufficient_quota":
-            raise JudgeError(f"the account of the key in ${self.key_name} is used up ({reason})")
+        if 300 <= status < 400:
+            target = printable(problem.response.headers.get("location", "another address"), self._key)
+            raise JudgeError(f"the server at {self._place} sends us on to {target}; give that address as base_url")
         if status < 500 and status not in (408, 409, 429):
-            raise Refused(f"the server refuses the question ({reason})")
+            advice = ""
+            if "temperature" in reason:
+                advice = '; say how it is to sample, as in extra_body={"temperature": 1}'
+            raise Refused(f"the server refuses the question ({reason}){advice}")
         wait = retry_after(problem.response.headers)
         if wait > _MOST_PATIENCE:
             raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
         return wait
+
+    def _proxy(self) -> str | None:
+        """The proxy that requests take, without its user and password; None where they take none."""
+        url = urlsplit(self.address)
+        if not self._client._client.trust_env or proxy_bypass(url.hostname or ""):
+            return None
+        proxies = getproxies()
+        proxy = proxies.get(url.scheme) or proxies.get("all")
+        return None if proxy is None else proxy.rpartition("@")[2]
 
     def _reason(self, problem: Exception) -> str:
         """What went wrong, in one line and without the key, which some servers repeat in their messages."""
@@ -252,7 +325,9 @@ class Connection:
         if isinstance(problem, openai.APITimeoutError):
             text = f"no answer within {self.timeout:g} s"
         elif isinstance(problem, openai.APIConnectionError):
-            text = f"no connection ({problem.__cause__ or problem})"
+            proxy = self._proxy()
+            way = f" by the proxy {proxy}" if proxy else ""
+            text = f"no connection{way} ({problem.__cause__ or problem})"
         elif isinstance(problem, openai.APIStatusError):
             # where FastAPI's servers say why, which the client leaves out of its message
             detail = problem.body.get("detail") if isinstance(problem.body, dict) else None
@@ -273,3 +348,9 @@ class Connection:
             self.model,
             told,
         )
+
+
+def _allowed_alternatives(message: str, wanted: int) -> int:
+    """How many alternatives a server allows, by the message with which it refuses more."""
+    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
+    return max([number for number in numbers if 1 < number < wanted], default=_FEWER_ALTERNATIVES)

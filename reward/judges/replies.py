@@ -160,9 +160,9 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
     """The probability of each word where a reply gives its answer, or why there is none.
 
     A reply of one token that is no answer is weighed there, too. Where the answer is the first token that is no white
-    space, white space before it is taken into account, see `answer_mass_after_blanks`. An answer that is spelled as it was asked for is weighed among words spelled so; one in
-    another case, or in a token with marks such as "(B", among all such spellings. Of an answer of several tokens the
-    first is weighed.
+    space, white space before it is taken into account, see `answer_mass_after_blanks`. An answer that is spelled as it
+    was asked for is weighed among words spelled so; one in another case, or in a token with marks such as "(B", among
+    all such spellings. Of an answer of several tokens the first is weighed.
 
     Args:
         answer: with log probabilities.

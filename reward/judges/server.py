@@ -24,6 +24,7 @@ from reward.optional import require
 
 logger = logging.getLogger(__name__)
 
+_LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
 _ANSWER_LENGTH = 3  # tokens: an answer, with up to two of white space before it
 # White space that was not followed, relative to the answers: above the first a warning is given, above the second an
@@ -128,6 +129,7 @@ class ServerJudge:
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
         self._asking: dict[str, Future[Answer]] = {}
+        self._lost_in_a_row = 0
 
     def close(self) -> None:
         """Closes connections and cache; the next question opens them again."""
@@ -258,6 +260,9 @@ class ServerJudge:
                 distinct.setdefault(request_key(question, keys[row], body), []).append(row)
         answers: list[Answer | None] = [None] * len(questions)
         waiting, problems, stop = iter(distinct.items()), list[Exception](), threading.Event()
+        unanswered: list[Exception] = []
+
+        from reward.judges.connection import Unanswered
 
         def work() -> None:
             while not stop.is_set():
@@ -269,7 +274,14 @@ class ServerJudge:
                 try:
                     answer = self._once(key, ask)
                 except Refused as error:
+                    self._lost_in_a_row = 0
                     failures.update(dict.fromkeys(rows, str(error)))
+                except Unanswered as error:
+                    failures.update(dict.fromkeys(rows, str(error)))
+                    unanswered.append(error)
+                    if self._is_down():
+                        problems.append(error)
+                        stop.set()
                 except Stopped:
                     return
                 except Exception as error:  # whatever it is, the others must finish before it is raised
@@ -277,6 +289,7 @@ class ServerJudge:
                     stop.set()
                 else:
                     self._count(cached=len(rows) - 1)
+                    self._lost_in_a_row = 0
                     for row in rows:
                         answers[row] = answer
 
@@ -286,9 +299,17 @@ class ServerJudge:
                 thread.join()
         finally:
             stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+        if unanswered and not self.usage.answered and not self.usage.cached:
+            problems.append(unanswered[0])
         if problems:
             raise problems[0]
         return answers, failures
+
+    def _is_down(self) -> bool:
+        """Counts a question that was not answered; whether so many in a row are the fault of the server."""
+        with self._lock:
+            self._lost_in_a_row += 1
+            return self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER)
 
     def _once(self, key: str, ask: Callable[[], Answer]) -> Answer:
         """An answer; of threads that want one at a time, the first asks for it."""
@@ -317,7 +338,7 @@ class ServerJudge:
         if question.temperature:
             fields["seed"] = question.seed
         answer: Answer = self._open().ask(question, image_key, fields, top or None, stop)[0]
-        if self._answers is not None:
+        if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer
 

@@ -102,6 +102,9 @@ class JudgedScorer(CaptionScorer):
         concurrency: int | None = None,
         prices: Sequence[float] | None = None,
         extra_body: Any = None,
+        timeout: float | None = None,
+        retries: int | None = None,
+        top_logprobs: int | None = None,
         **settings: Any,
     ) -> Self:
         """Loads the scorer with a judge on this machine, or behind a server.
@@ -114,7 +117,7 @@ class JudgedScorer(CaptionScorer):
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            cache, concurrency, prices, extra_body: for a server, see `ServerJudge`.
+            cache, concurrency, prices, extra_body, timeout, retries, top_logprobs: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
 
         Raises:
@@ -142,6 +145,7 @@ class JudgedScorer(CaptionScorer):
                     f"{cls.__name__}.from_pretrained({place!r}, judge=...)"
                 )
             server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
+            server |= {"timeout": timeout, "retries": retries, "top_logprobs": top_logprobs}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
             told = [
                 load_judge(each, **server | ({} if is_server(each) else local))

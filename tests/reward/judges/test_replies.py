@@ -159,10 +159,10 @@ def reply_of(marked):
         token, is_answer = match[0], start <= match.start() < end
         row = {token: 0.8, OTHER.get(token, "2"): 0.2} if is_answer else {token: 0.6} | decoys
         if "." in text[start:end] or token.isspace():
-            row = {token: 1.0}
+            row = {token: 1.0, "?": 1e-12}
         tokens.append(token)
         rows.append({alternative: math.log(share) for alternative, share in row.items()})
-    return Answer(text, (*tokens, "</s>"), (*rows, {"</s>": 0.0}))
+    return Answer(text, (*tokens, "</s>"), (*rows, {"</s>": 0.0, "?": -20.0}))
 
 
 def completion(answer):

@@ -32,8 +32,8 @@ NO_QUOTA = '{"error": {"message": "You exceeded your quota", "code": "insufficie
 ENDS = {
     "a wait of hours": (Fault("status", 429, headers={"Retry-After": "7200"}), "wait 7200 s"),
     "an empty account": (Fault("status", 429, body=NO_QUOTA), "used up"),
-    "another model": (Fault("status", 404), r"no model 'tiny' at http.*base_url"),
-    "a wrong key": (Fault("status", 403), r"refuses the key in \$OPENAI_API_KEY"),
+    "no credits": (Fault("status", 402), "used up"),
+    "a wrong key": (Fault("status", 401), r"refuses the key in \$OPENAI_API_KEY"),
 }
 
 
@@ -59,17 +59,18 @@ def test_a_storm_of_faults_loses_nothing_and_asks_nothing_twice(server):
 
 def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server, tmp_path):
     cache = tmp_path / "answers.sqlite"
-    server.faults.extend([None] * 5 + [DOWN] * 3)
+    server.faults.extend([None] * 5 + [DOWN] * 9)
     with pytest.raises(JudgeError, match=r"did not answer in 3 tries.*500.*are kept; run again") as caught:
         judge_at(server, cache=cache, retries=2, concurrency=1).answer_distribution(questions(), ANSWERS)
     assert not caught.value.failures
-    assert len(server.requests) == 5 + 3, "questions after the one that found the server down are not asked"
-    server.faults.extend([None] * 3 + [DOWN])
+    assert len(server.requests) == 5 + 9, "questions after three that found the server down are not asked"
+    server.faults.extend([None] * 3 + [DOWN] * 8)
     server.delay = 0.3
     judge = judge_at(server, cache=cache, retries=0)
     with pytest.raises(JudgeError, match="500"):
         judge.answer_distribution(questions(), ANSWERS)
     assert judge.usage.answered == 3, "what runs beside a failure is finished and kept"
+    server.faults.clear()
     judge = judge_at(server, cache=cache)
     assert np.isfinite(judge.answer_distribution(questions(), ANSWERS)).all()
     assert (judge.usage.answered, judge.usage.cached) == (len(questions()) - 8, 8)
@@ -105,6 +106,22 @@ def test_what_waiting_does_not_mend_is_not_asked_again(server, fault, message):
     with pytest.raises(JudgeError, match=message):
         judge_at(server, concurrency=1).answer_distribution(questions(), ANSWERS)
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("status", 403), Fault("status", 404), DOWN, Fault("status", 200, body='{"error": {"code": 451}}')]
+)
+def test_a_question_that_always_fails_is_one_row_and_all_of_them_are_the_server(server, fault):
+    server.faults.append(fault)
+    with pytest.raises(JudgeError) as caught:
+        judge_at(server, concurrency=1, retries=0).answer_distribution(questions(), ANSWERS)
+    assert list(caught.value.failures) == [0]
+    assert np.isfinite(caught.value.results[1:]).all()
+    server.faults.extend([fault] * 3)
+    with pytest.raises(JudgeError) as caught:
+        judge_at(server, concurrency=1, retries=0).answer_distribution(questions(), ANSWERS)
+    assert not caught.value.failures
+    assert not server.faults
 
 
 def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server, tmp_path):

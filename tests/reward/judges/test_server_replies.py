@@ -19,8 +19,8 @@ BOTH = [Question("odd"), Question("good")]
 
 
 def position(token, logprob=0.0, listed=None, **more):
-    """What is told of one token; `listed`: (token, log probability) of the likeliest, by default it alone."""
-    pairs = [(token, logprob)] if listed is None else listed
+    """What is told of one token; `listed`: (token, log probability) of the likeliest, by default it and "?"."""
+    pairs = [(token, logprob), ("?", -20.0)] if listed is None else listed
     top = [{"token": text, "logprob": value} for text, value in pairs]
     return {"token": token, "logprob": logprob, "top_logprobs": top, **more}
 
@@ -72,7 +72,10 @@ ODD = [
     (completion(position(4)), "token of the server's reply must be text, got 4"),
     (completion({**FOUR, "top_logprobs": None}), "cannot be read"),
     (completion({**FOUR, "bytes": "4"}), "cannot be read"),
-    (completion(text=[{"type": "text", "text": "4"}]), "must be text, got list"),
+    (completion(text={"text": "4"}), "must be text, got dict"),
+    (completion({**FOUR, "top_logprobs": []}), "no alternatives"),
+    (completion(position("4", 0.0, [("4", 0.0), ("5", -9999.0)])), "after sampling"),
+    ({"error": {"message": "flagged"}}, "is an error: {'message': 'flagged'}"),
     (completion(text="1"), "tokens of the server's reply spell '4', but its text is '1'"),
     (completion(text=None, message={"refusal": "I cannot give 5."}), "refuses to answer: 'I cannot give 5.'"),
     (completion(text=None, message={"reasoning_content": "4 or 5?"}), "reasoning but no answer"),
@@ -93,8 +96,8 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(writer, tmp_path, reply, mes
     assert list(caught.value.failures) == [0]
     assert message in caught.value.failures[0]
     assert caught.value.results[1][3] == pytest.approx(0.8, abs=1e-3)
-    could_be_read = 1 + (message == "no log probabilities")
-    assert judge.usage.cost == pytest.approx(could_be_read * 10 / 1e6), "only what could be read is booked"
+    read = {10, 20} if message == "no log probabilities" else {10}  # before the first good reply it is an answer, too
+    assert round(judge.usage.cost * 1e6) in read, "only what could be read is booked"
     writer.odd(completion())  # a good server at the same address, after a repair
     table = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
@@ -104,7 +107,11 @@ THOUGHTS = [position(token) for token in ("<think>", "1", "?", "</think>", "\n")
 AFTER = position(" 4", -0.223)
 # Replies that look odd and are answers; the probabilities of 4 and 5, and the tokens that are booked as read.
 FINE = {
-    "nothing listed": (completion({**FOUR, "top_logprobs": []}), 0.8, 0.0, 9),
+    "content in parts": (completion(text=[{"type": "text", "text": "4"}]), 0.8, 0.183, 9),
+    **{
+        f"ends by {why}": (completion(finish_reason=why), 0.8, 0.183, 9)
+        for why in ("eos", "eos_token", "end_turn", "STOP")
+    },
     "what was written is not listed": (completion(position("4", -0.223, [("5", -3.0)])), 0.8, 0.05, 9),
     "tokens of equal text": (completion(position("4", -0.7, [("4", -0.7), ("4", -2.0)])), 0.632, 0.0, 9),
     "thoughts before": (completion(*THOUGHTS, AFTER, position("<|im_end|>")), 0.8, 0.0, 9),
@@ -133,6 +140,67 @@ def test_what_can_be_read_is_read(writer, reply, four, five, bill):
     judge = writer.judge()
     assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3:] == pytest.approx([four, five], abs=1e-3)
     assert (judge.usage.input_tokens, judge.usage.output_tokens) == (bill, 1)
+
+
+def test_an_event_stream_blank_lines_and_fewer_alternatives_are_read(writer):
+    made = completion()["choices"][0]
+    delta = {**made, "delta": made["message"]}
+    del delta["message"]
+    stream = f": busy\n\ndata: {json.dumps({'choices': [delta]})}\n\ndata: [DONE]\n\n"
+    writer.reply = lambda handler, text: send(handler, stream.encode(), Content_Type="text/event-stream")
+    assert writer.judge().answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+    writer.reply = lambda handler, text: send(handler, b"\n\n  " + json.dumps(completion()).encode())
+    assert writer.judge().answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+    bodies = []
+
+    def at_most_five(handler, body):
+        bodies.append(json.loads(body))
+        refused = bodies[-1]["top_logprobs"] > 5
+        said = {"error": {"message": "top_logprobs must be at most 5"}} if refused else completion()
+        send(handler, json.dumps(said).encode(), 400 if refused else 200)
+
+    with serving(at_most_five) as address:
+        judge = ServerJudge("tiny", f"{address}/v1", concurrency=1)
+        assert judge.answer_distribution(BOTH, ANSWERS)[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
+    assert [body["top_logprobs"] for body in bodies] == [20, 5, 5]
+
+
+def test_a_redirect_and_a_refused_temperature_say_what_to_change(writer, tmp_path):
+    writer.reply = lambda handler, text: send(handler, b"{}", 307, Location="http://elsewhere.example/v1")
+    with pytest.raises(JudgeError, match=r"sends us on to http://elsewhere.example/v1; give that address as base_url"):
+        writer.judge().generate(BOTH[:1])
+    body = json.dumps({"error": {"message": "temperature must be 1"}}).encode()
+    writer.reply = lambda handler, text: send(handler, body, 400)
+    with pytest.raises(JudgeError, match=r'extra_body=\{"temperature": 1\}'):
+        writer.judge().generate(BOTH[:1])
+    writer.odd(completion(text="", logprobs=None))
+    judge = writer.judge(cache=tmp_path / "answers.sqlite")
+    assert [judge.generate(BOTH[:1])[0].text for _ in range(2)] == ["", ""]
+    assert judge.usage.cached == 0, "an empty answer is asked again"
+
+
+def test_our_own_machine_is_asked_without_a_proxy(writer, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://user:secret@127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert writer.judge().generate(BOTH[:1])[0].text == "4"
+    with pytest.raises(JudgeError, match=r"no connection by the proxy 127.0.0.1:9") as caught:
+        ServerJudge("tiny", "http://judge.invalid/v1", retries=0).generate(BOTH[:1])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_reply_without_probabilities_is_asked_again_and_then_has_a_reason(writer):
+    judge = writer.judge(retries=2)
+    assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+    lacking = [json.dumps(completion(logprobs=None)).encode()]
+    good = json.dumps(completion()).encode()
+    writer.reply = lambda handler, text: send(handler, lacking.pop() if lacking else good)
+    assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+    writer.odd(completion(logprobs=None))
+    before = writer.requests
+    with pytest.raises(JudgeError, match="no log probabilities with this reply, but with others"):
+        judge.answer_distribution(BOTH[:1], ANSWERS)
+    assert writer.requests == before + 3
 
 
 def test_what_was_broken_off_is_no_caption(writer):
