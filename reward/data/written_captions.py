@@ -80,6 +80,19 @@ def blank_reasoning(text: str) -> str:
     return "".join([*pieces, blank(text[position:])])
 
 
+def open_reasoning_end(text: str) -> str | None:
+    """The mark that closes the reasoning which a text opens at its very end, as some chat templates do; else None.
+
+    Example:
+        >>> open_reasoning_end("<|assistant|><think>\\n"), open_reasoning_end("<|assistant|>")
+        ('</think>', None)
+    """
+    if not _may_have_marks(text):
+        return None
+    text = text.rstrip()
+    return next((closing for opening, closing in _marks().reasoning.items() if text.endswith(opening)), None)
+
+
 def blank(text: str) -> str:
     """As many blanks as a text has characters; line breaks stay."""
     return re.sub(r"[^\n]", " ", text)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from reward.data.written_captions import open_reasoning_end
 from reward.errors import JudgeError
 from reward.judges.base import Question, token_text
 
@@ -91,7 +92,10 @@ class PromptWriter:
                 with_image = False
             messages.append({"role": role, "content": parts})
         opened = messages[-1]["role"] != "assistant"
-        return str(self.processor.apply_chat_template(messages, add_generation_prompt=opened, tokenize=False))
+        prompt = str(self.processor.apply_chat_template(messages, add_generation_prompt=opened, tokenize=False))
+        # An answer is read right after the prompt: where the template opens reasoning, it is closed, and left empty.
+        closing = open_reasoning_end(prompt)
+        return prompt if closing is None else f"{prompt.rstrip()}\n\n{closing}\n\n"
 
     @cached_property
     def _has_system(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask, weigh_answers
+from reward.judges.base import LEAST_MASS, Answer, Judge, Question, read_each, weigh_answers
 from reward.judges.replies import find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
+logger = logging.getLogger(__name__)
+
+_SUSPICIOUS = 120  # answers that are all certain
 _MANY_BLANKS = 20  # at the end of an answer
 _BLANKS = (
     " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
@@ -81,35 +85,66 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
 class WordReader:
     """Asks for one of a few words and gives their probabilities: from log probabilities, else 1 for the word written.
 
+    Which of the two is settled by the first questions and held: numbers of both kinds cannot be compared.
+
     Args:
         judge: answers.
         max_new_tokens: length limit of an answer that is written.
         is_exact: whether the probabilities are those over all tokens, as VQAScore's, and nothing else counts.
+
+    Attributes:
+        way: "probabilities" or "words"; None until a question is answered.
     """
 
     def __init__(self, judge: Judge, max_new_tokens: int, *, is_exact: bool = False) -> None:
         self.judge, self.max_new_tokens, self.is_exact = judge, max_new_tokens, is_exact
-        self._has_logs = True
+        self.way: str | None = "probabilities" if is_exact else None
+        self._certain = 0  # answers so far, as long as all are exactly 0 or 1
 
     def __call__(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
         """The probability of each word, an array (words,), or why there is none, for each question."""
-        answers: Any = [None] * len(questions)
-        failures = dict.fromkeys(range(len(questions)), "logprobs")
-        if self._has_logs:
-            try:
-                answers, failures = weigh_answers(self.judge, questions, words)
-            except JudgeError as error:  # about the judge itself
-                if self.is_exact or not _NO_LOGS.search(str(error)):
-                    raise
-        found = [failures.get(row) or self._weighed(answer, words) for row, answer in enumerate(answers)]
-        lacking = [] if self.is_exact else [row for row, reason in failures.items() if _NO_LOGS.search(reason)]
-        if lacking:
-            self._has_logs = len(lacking) < len(questions)
-            asked = [questions[row] for row in lacking]
-            written, failures = ask(self.judge.generate, asked, max_new_tokens=self.max_new_tokens)
-            for place, row in enumerate(lacking):
-                found[row] = failures.get(place) or _written(written[place], words)
-        return found
+        if not questions:
+            return []
+        if self.way == "words":
+            return self._read_words(questions, words)
+        try:
+            table, failures = weigh_answers(self.judge, questions, words)
+        except JudgeError as error:  # about the judge itself
+            if self.way is not None or not _NO_LOGS.search(str(error)):
+                raise
+            self.way = "words"
+            return self._read_words(questions, words)
+        if self.way is None:
+            has_none = len(failures) == len(questions) and all(map(_NO_LOGS.search, failures.values()))
+            if has_none:
+                self.way = "words"
+                return self._read_words(questions, words)
+            if len(failures) < len(questions):
+                self.way = "probabilities"
+        weighed = [failures.get(row) or self._weighed(row_masses, words) for row, row_masses in enumerate(table)]
+        self._watch(weighed)
+        return weighed
+
+    def _read_words(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
+        return read_each(
+            self.judge.generate, questions, lambda answer: _written(answer, words), max_new_tokens=self.max_new_tokens
+        )
+
+    def _watch(self, weighed: list[np.ndarray | str]) -> None:
+        """Tells once of a judge whose probabilities are those after sampling, by which all answers are certain."""
+        shares = [row for row in weighed if not isinstance(row, str)]
+        if self._certain < 0 or not all(set(row.tolist()) <= {0.0, 1.0} for row in shares):
+            self._certain = -1
+            return
+        self._certain += len(shares)
+        if self._certain >= _SUSPICIOUS:
+            logger.warning(
+                "all %d answers of %r had a probability of exactly 0 or 1: its server may report probabilities after "
+                "sampling, which say nothing (vLLM: --logprobs-mode raw_logprobs)",
+                self._certain,
+                self.judge.name,
+            )
+            self._certain = -1
 
     def _weighed(self, probabilities: np.ndarray, words: Sequence[str]) -> np.ndarray | str:
         mass = float(np.sum(probabilities))

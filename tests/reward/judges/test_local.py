@@ -241,3 +241,10 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
     save_file({name: value for name, value in weights.items() if "layers.1." not in name}, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match=r"lacks \d+ weights"):
         LocalJudge.from_pretrained(tmp_path, device="cpu")
+
+
+def test_reasoning_that_the_chat_template_opens_is_closed_before_the_answer():
+    model, processor = toy_judges.llava()
+    processor.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    judge = LocalJudge(model, processor)
+    assert judge.writer.text(Question("How good?")).endswith("assistant\n<think>\n\n</think>\n\n")

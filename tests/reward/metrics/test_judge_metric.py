@@ -77,6 +77,20 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written, expe
         JudgeScorer(RecordingJudge(), prompt=True).score(RED, "A dog.")
 
 
+def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled(caplog):
+    def fails(question):
+        raise JudgeError("the server gave no log probabilities")
+
+    replies = [{"Yes": 1.0, "No": 0.0}, fails]
+    judge = RecordingJudge("Yes", lambda question: replies[0](question) if callable(replies[0]) else replies[0])
+    scorer = JudgeScorer(judge, prompt="yes")
+    assert scorer.score(RED, "A dog.").scores == 1.0
+    assert scorer.score(RED, [f"{count} dogs." for count in range(120)]).scores.tolist() == [[1.0]] * 120
+    assert caplog.text.count("a probability of exactly 0 or 1") == 1
+    replies.pop(0)
+    assert "no log probabilities" in scorer.score(RED, "A dog.").errors[0], "it is not read from words now"
+
+
 def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text('ask: "Score it: {caption}"\npattern: "Score: {number}"\nscale: 1:5\nsystem: ""\nquote: false\n')
