@@ -84,9 +84,12 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
     if any(name.startswith("monitor/") for name in logs):
         figures = {name.removeprefix("monitor/"): value for name, value in logs.items() if name != "epoch"}
         return _wrapped([f"monitor at step {step}: {_listed(figures)}"])
-    if any(name.startswith("eval_") and name.endswith("_runtime") for name in logs):
-        figures = {name.removeprefix("eval_"): value for name, value in logs.items()}
-        return _lines_of(figures, f"evaluation at step {step}")
+    for runtime in logs:
+        if runtime.startswith("eval_") and runtime.endswith("_runtime"):
+            prefix = runtime.removesuffix("runtime")  # eval_, or eval_NAME_ of one of several data sets
+            figures = {name.removeprefix(prefix): value for name, value in logs.items()}
+            data = prefix[len("eval_") : -1]
+            return _lines_of(figures, f"evaluation of {data} at step {step}" if data else f"evaluation at step {step}")
     lines = []
     own = {name: value for name, value in logs.items() if not name.startswith("train_")}
     if "reward" in own or len(own) == len(logs):

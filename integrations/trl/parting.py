@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -33,14 +33,19 @@ class Change:
     images: int
 
 
-def fewest_images(checks: Sequence[Values]) -> float:
-    """How many images two checks must share to be compared: `FEWEST`, or half of those of the fullest check if less.
+def fewest_images(checks: Sequence[Collection[str]]) -> float:
+    """How many images two checks must share to be compared: `FEWEST`, or half of those of the fullest check if less."""
+    return min(FEWEST, max(map(len, checks)) / 2)
+
+
+def is_scarce(images: Collection[str], checks: Sequence[Collection[str]]) -> bool:
+    """Whether these images are too few for a check, beside those that had a value at all checks, this one included.
 
     Example:
-        >>> fewest_images([{"a": 0.5, "b": 0.7}, {"a": 0.5}])
-        1.0
+        >>> is_scarce({"a"}, [{"a", "b", "c"}, {"a"}]), is_scarce({"a", "b"}, [{"a", "b", "c"}, {"a", "b"}])
+        (True, False)
     """
-    return min(FEWEST, max(map(len, checks), default=0) / 2)
+    return not images or len(images) < fewest_images(checks)
 
 
 def change(before: Values, now: Values, fewest: float = FEWEST) -> Change | None:
@@ -101,7 +106,7 @@ def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
     parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESULTS.md). The resamples are of images:
     they say that other images would show the same, not that another seed of the training would.
 
-    A check that shares too few images with all others, see `fewest_images`, is never t*, and nothing parts at it.
+    A check that shares too few images with all others, see `is_scarce`, is never t*, and nothing parts at it.
 
     Args:
         rewards: of each check, on any scale. Only images that have both are compared.
@@ -137,7 +142,7 @@ def _compare(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
         if change_since is not None:
             changes[check] = change_since
     if not changes:
-        if any(second and len(second) >= fewest for second in seconds[:-1]):
+        if not all(is_scarce(second, seconds) for second in seconds[:-1]):
             return Parting(_compare(rewards[:-1], seconds[:-1]).best)
         return Parting(latest)
 

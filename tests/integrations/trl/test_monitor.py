@@ -198,7 +198,7 @@ def test_two_sets_of_images_are_told_apart_in_the_log(tmp_path):
     with pytest.raises(ConfigError, match=r"'eval_rewards/truth/mean'.*'eval_far_rewards/truth/mean'"):
         watched(tmp_path, evaluated=sets, **SAVING)
     saving = {**SAVING, "metric_for_best_model": "eval_far_rewards/truth/mean"}
-    trainer, monitor = watched(tmp_path, evaluated=sets, max_steps=2, **saving)
+    trainer, monitor = watched(tmp_path, evaluated=sets, max_steps=2, per_device_eval_batch_size=6, **saving)
     trainer.train()
     for name, data in sets.items():
         for step, mean in enumerate(logged(trainer, f"eval_{name}_rewards/truth/mean")):
