@@ -28,10 +28,10 @@ from integrations.hf_generate.private_names import (
     warpers,
 )
 from reward.backbones.language import evaluating
-from reward.data.cells import is_list, values_of
+from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
-from reward.decoding.selection import rank, rate_candidates, shown_captions, soft_rank
+from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 
@@ -50,7 +50,8 @@ class RatedCandidates:
 
     Args:
         captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
-        rewards: B lists of what the choice was made by, None for empty captions and those that could not be scored.
+        rewards: B lists of rewards, None for captions that could not be scored. Those without a word have the lowest
+            reward, and lose to all others.
         chosen: B lists of k indices into the lists above, best first.
     """
 
@@ -195,8 +196,8 @@ class BestOfN:
         captions = self._captions(sequences[:, input_ids.shape[1] :], prompts, config)
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, unrated, [[] for _ in captions])  # to be seen if rating raises
-        rewards = rate_candidates(captions, images, references, self.reward)
-        chosen = [self._order(rewards_of_prompt)[:k] for rewards_of_prompt in rewards]
+        rewards = rate_captions(captions, images, references, self.reward)
+        chosen = [self._order(prompt_rewards)[:k] for prompt_rewards in rewards_of_words(captions, rewards)]
         self.last = RatedCandidates(captions, rewards, chosen)
 
         rows_per_prompt = len(sequences) // prompts
@@ -380,7 +381,7 @@ def _one_per_prompt(values: Any, name: str) -> Any:
     dimensions = getattr(values, "ndim", 1)
     if not is_list(values) or dimensions not in (1, 4):  # an array of 2 or 3 is one image, and its rows are none
         raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
-    return values_of(values, name)
+    return to_list(values, name)
 
 
 def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: str) -> list[Any]:

@@ -16,9 +16,9 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from integrations.trl.parting import Parting, Values, is_scarce, judge
+from reward.data.chats import completion_text
 from reward.data.images import image_key
 from reward.errors import ConfigError
-from reward.rewards.completions import completion_text
 from reward.rewards.logs import different_names
 from reward.rewards.rating import function_name, is_asynchronous
 

@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
-from reward.data.samples import CaptionSample, ImageLike, is_wordless, without_thinking
+from reward.data.cells import to_list
+from reward.data.samples import CaptionSample, ImageLike, is_wordless
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, InvalidSampleError
+from reward.rewards.async_reward import AsyncReward
+from reward.rewards.combined_reward import CombinedReward
+from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 
 logger = logging.getLogger(__name__)
+
+_WORDLESS = "..."  # stands for all captions without a word, also for the empty one, which would be no sample
 
 
 def rerank(
@@ -49,8 +55,11 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    rewards = rate_candidates([values_of(candidates, "candidates")], [image], [references], reward)[0]
-    return soft_rank(rewards, temperature, np.random.default_rng(seed))
+    rater = rates_captions(reward)
+    captions = shown_captions(_checked([candidates]), rater)
+    rewards = rate_captions(captions, [image], [references], rater)
+    to_choose_by = rewards_of_words(captions, rewards)
+    return soft_rank(to_choose_by[0], temperature, np.random.default_rng(seed))
 
 
 def rate_candidates(
@@ -66,8 +75,7 @@ def rate_candidates(
     equally bad.
 
     Args:
-        candidates: the captions of each image. Repeated ones are scored once; those without a word (no letter, no
-            number) get None, so that they lose to every caption with one. Reasoning (`<think>...</think>`) is cut
+        candidates: the captions of each image. Repeated ones are scored once. Reasoning (`<think>...</think>`) is cut
             first, unless the reward has `strip_thinking=False`.
         images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
@@ -75,7 +83,8 @@ def rate_candidates(
             `reward.rewards.rating.rates_captions`.
 
     Returns:
-        Lists of the shape of `candidates`.
+        Lists of the shape of `candidates`. A caption without a word (no letter, no number) has the lowest reward, as in
+        training; that of an object which is no reward of this library has None. To choose, see `rewards_of_words`.
 
     Raises:
         InvalidSampleError: lengths differ, a candidate is no string, or an image has captions and none of them got a
@@ -84,44 +93,79 @@ def rate_candidates(
     Example:
         >>> from reward.rewards.metric_reward import MetricReward
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
-        [[3.0, 2.0, None]]
+        [[3.0, 2.0, 0.0]]
     """
-    candidates = [values_of(captions, "candidates") for captions in values_of(candidates, "candidates")]
-    images, references = values_of(images, "images"), values_of(references, "references")
+    rater = rates_captions(reward)
+    captions = shown_captions(_checked(to_list(candidates, "candidates")), rater)
+    return rate_captions(captions, to_list(images, "images"), to_list(references, "references"), rater)
+
+
+def rate_captions(
+    candidates: Sequence[Sequence[str]],
+    images: Sequence[ImageLike | None],
+    references: Sequence[Sequence[str] | None],
+    rater: RatesCaptions,
+) -> list[list[float | None]]:
+    """`rate_candidates` for candidates of `shown_captions` and a reward of `rates_captions`."""
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    rater = rates_captions(reward)
-    candidates = shown_captions(candidates, rater)
-    samples: list[CaptionSample] = []
-    places: list[dict[str, int]] = []
-    for captions, image, known in zip(candidates, images, references, strict=True):
-        place: dict[str, int] = {}
-        for caption in captions:
-            if isinstance(caption, str) and (caption in place or is_wordless(caption)):
-                continue
-            samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
-            place[caption] = len(samples) - 1
-        places.append(place)
     share = distinct_share(candidates)
     if share is not None:
         logger.info("distinct captions among the candidates: %.0f %%", 100 * share)
+    # Only rewards of this library know the lowest of a metric; other objects are never shown a caption without a word.
+    rates_wordless = isinstance(rater, (MetricReward, CombinedReward, AsyncReward))
 
-    rated: list[Any] = rater.rewards(samples) if samples else []
-    if len(rated) != len(samples):
-        raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
-    for number, place in enumerate(places):
-        if place and all(_descending(rated[index])[0] for index in place.values()):
-            raise InvalidSampleError(_nothing_scored(number, list(place), samples[min(place.values())], rater))
-    return [
-        [rated[place[caption]] if caption in place else None for caption in captions]
-        for captions, place in zip(candidates, places, strict=True)
-    ]
+    samples: list[CaptionSample] = []
+    samples_of_images: list[dict[str, int]] = []  # {caption: its index in samples}, of each image
+    for captions, image, image_references in zip(candidates, images, references, strict=True):
+        indices: dict[str, int] = {}
+        for caption in map(_one_wordless, captions):
+            if caption in indices or (caption == _WORDLESS and not rates_wordless):
+                continue
+            indices[caption] = len(samples)
+            samples.append(
+                CaptionSample(caption, image=image, references=() if image_references is None else image_references)
+            )
+        samples_of_images.append(indices)
+
+    rewards_of_samples: list[float | None] = rater.rewards(samples) if samples else []
+    if len(rewards_of_samples) != len(samples):
+        raise InvalidSampleError(f"the reward gave {len(rewards_of_samples)} numbers for {len(samples)} captions")
+    rewards: list[list[float | None]] = []
+    for number, (captions, indices) in enumerate(zip(candidates, samples_of_images, strict=True)):
+        reward_of_caption = {caption: rewards_of_samples[index] for caption, index in indices.items()}
+        with_word = [caption for caption in indices if caption != _WORDLESS]
+        if with_word and not any(_is_number(reward_of_caption[caption]) for caption in with_word):
+            first = samples[indices[with_word[0]]]
+            raise InvalidSampleError(_nothing_scored(number, len(with_word), first, rater))
+        rewards.append([reward_of_caption.get(_one_wordless(caption)) for caption in captions])
+    return rewards
+
+
+def rewards_of_words(
+    candidates: Sequence[Sequence[str]], rewards: Sequence[Sequence[float | None]]
+) -> list[list[float | None]]:
+    """The rewards to choose by: None for a caption without a word, which loses to every caption with one.
+
+    Args:
+        candidates: the captions of each image, see `shown_captions`.
+        rewards: theirs, as `rate_candidates` gives them.
+
+    Example:
+        >>> rewards_of_words([["...", "A star."]], [[0.0, 0.0]])
+        [[None, 0.0]]
+    """
+    to_choose_by: list[list[float | None]] = []
+    for captions, image_rewards in zip(candidates, rewards, strict=True):
+        pairs = zip(captions, image_rewards, strict=True)
+        to_choose_by.append([None if is_wordless(caption) else reward for caption, reward in pairs])
+    return to_choose_by
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
-    """Candidates without their reasoning (`without_thinking`); from how many some was cut is logged.
+    """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
 
@@ -129,13 +173,16 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
         >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
         [['A red star.', 'A star.']]
     """
-    written = [list(captions) for captions in candidates]
     if not strips_thinking(reward):
-        return written
-    shown = [[without_thinking(each) if isinstance(each, str) else each for each in captions] for captions in written]
-    cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
+        return [list(texts) for texts in candidates]
+    shown = []
+    cut = 0
+    for texts in candidates:
+        captions = [caption_in(text) for text in texts]
+        cut += sum(caption != text for caption, text in zip(captions, texts, strict=True))
+        shown.append(captions)
     if cut:
-        logger.info("reasoning (<think>) was cut from %d of %d candidates", cut, sum(map(len, shown)))
+        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, shown)))
     return shown
 
 
@@ -147,13 +194,34 @@ def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:
         0.75
     """
     several = [captions for captions in candidates if len(captions) > 1]
-    return sum(len(set(captions)) for captions in several) / sum(map(len, several)) if several else None
+    if not several:
+        return None
+    return sum(len(set(captions)) for captions in several) / sum(map(len, several))
 
 
-def _nothing_scored(number: int, captions: list[str], first: CaptionSample, rater: RatesCaptions) -> str:
+def _checked(candidates: Sequence[Any]) -> list[list[str]]:
+    """The candidates of each image as a list of texts."""
+    lists = [to_list(captions, "candidates") for captions in candidates]
+    for captions in lists:
+        for caption in captions:
+            if not isinstance(caption, str):
+                raise InvalidSampleError(f"candidate must be a string, got {type(caption).__name__}: {caption!r:.80}")
+    return lists
+
+
+def _one_wordless(caption: str) -> str:
+    """The caption, or the one that stands for all without a word."""
+    return _WORDLESS if is_wordless(caption) else caption
+
+
+def _is_number(reward: float | None) -> bool:
+    return reward is not None and not math.isnan(reward)
+
+
+def _nothing_scored(number: int, captions: int, first: CaptionSample, rater: RatesCaptions) -> str:
     reason = rater.reason(first) if hasattr(rater, "reason") else None
     return (
-        f"no caption of image {number} (of {len(captions)} different ones) has a reward, so there is nothing to choose "
+        f"no caption of image {number} (of {captions} different ones) has a reward, so there is nothing to choose "
         f"by. The first, {first.candidate!r:.80}: {reason or 'the reward gave None and no reason'}"
     )
 
@@ -196,12 +264,17 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
         raise ConfigError(f"temperature must be at least 0, got {temperature}")
     if temperature == 0:
         return rank(rewards)
-    rng = np.random.default_rng() if rng is None else rng
+    if rng is None:
+        rng = np.random.default_rng()
     noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
-    return rank([None if r is None else r / temperature + g for r, g in zip(rewards, noise, strict=True)])
+    noisy: list[float | None] = []
+    for reward, gumbel in zip(rewards, noise, strict=True):
+        noisy.append(None if reward is None else reward / temperature + gumbel)
+    return rank(noisy)
 
 
 def _descending(reward: float | None) -> tuple[bool, float]:
-    if reward is None or math.isnan(reward):
+    """Sorts rewards, best first, and what has none last."""
+    if reward is None or not _is_number(reward):
         return True, 0.0
     return False, -float(reward)
