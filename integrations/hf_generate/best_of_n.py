@@ -175,10 +175,12 @@ class BestOfN:
 
         `images` and `references` take the place of those given to the strategy.
         """
-        config = generation_config  # made by generate for this call
+        # `generate` has made the config for this call, so that it may be changed, and k rows of each prompt, side by
+        # side.
+        config = generation_config
         k = config.num_return_sequences
         self._refuse_impossible(model, config, model_kwargs)
-        prompts = len(input_ids) // k  # generate has made k rows of each prompt, side by side
+        prompts = len(input_ids) // k
         images = _of_this_call(images, self.images, prompts, "images")
         references = _of_this_call(references, self.references, prompts, "references")
         references = [read_references(cell) for cell in references]
@@ -194,8 +196,9 @@ class BestOfN:
             sequences = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
 
         captions = self._captions(sequences[:, input_ids.shape[1] :], prompts, config)
+        # If rating raises, the captions can still be seen.
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
-        self.last = RatedCandidates(captions, unrated, [[] for _ in captions])  # to be seen if rating raises
+        self.last = RatedCandidates(captions, unrated, [[] for _ in captions])
         rewards = rate_captions(captions, images, references, self.reward)
         chosen = [self._order(prompt_rewards)[:k] for prompt_rewards in rewards_of_words(captions, rewards)]
         self.last = RatedCandidates(captions, rewards, chosen)
@@ -228,9 +231,11 @@ class BestOfN:
         sequences = []
         for part, copies in enumerate(copies_of_parts):
             kwargs, outputs, part_processors, part_criteria = model_kwargs, prompt_outputs, processors, criteria
-            if part < last:  # decoding changes all of these, and the parts after this one begin with them, too
+            # Decoding changes inputs, cache, processors and criteria, and every part must begin with them as they came.
+            # So each part but the last decodes with copies. One memo for both lists keeps shared what they share.
+            if part < last:
+                memo: dict[int, Any] = {}
                 kwargs, outputs = copy_inputs(model_kwargs), copy_inputs(prompt_outputs)
-                memo: dict[int, Any] = {}  # what processors and criteria share stays shared
                 part_processors, part_criteria = _fresh(processors, memo), _fresh(criteria, memo)
             ids, kwargs = expand_inputs(model, input_ids, kwargs, copies)
             rows = torch.arange(len(input_ids), device=ids.device).repeat_interleave(copies)

@@ -110,8 +110,10 @@ class RewardMonitor(TrainerCallback):
         if self.trainer.model.training:
             return
         for value in values:
-            has_value = value is not None and math.isfinite(value)
-            self._values[column].append(float(value) if has_value else None)  # type: ignore[arg-type]
+            if value is None or not math.isfinite(value):
+                self._values[column].append(None)
+            else:
+                self._values[column].append(float(value))
 
     def _recorded(self, column: int, function: Callable[..., Any]) -> Callable[..., Any]:
         """A reward function whose values in an evaluation are recorded."""
@@ -142,21 +144,23 @@ class RewardMonitor(TrainerCallback):
             key = " ".join(image_key(image) for image in row_images)
             self._captions.append((key, completion_text(completion)))
 
-        values: Sequence[float | None]
+        values: Any
         try:
             values = self._measure(completions=completions, **columns)
             if is_asynchronous(self._measure):
-                values = asyncio.run(values)  # type: ignore[arg-type]
+                values = asyncio.run(values)
             self._measure_has_worked = True
-        except Exception as error:  # of whatever kind: it comes from a server, a key or a user's function
+        # Of whatever kind: it comes from a server, a key or a user's function. One that has never worked ends the
+        # training at its start. Later on, an hour of training is worth more than a check.
+        except Exception as error:
             if not self._measure_has_worked:
-                raise  # it will not work later on either
+                raise
             if not self.failed_calls:
                 logger.warning("the second measure %s fails; the training goes on: %s", self.second, error)
             self.failed_calls += 1
             values = [None] * len(completions)
         self._record(-1, values)
-        return values
+        return list(values)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.history = []
@@ -186,7 +190,7 @@ class RewardMonitor(TrainerCallback):
         check["figures"] = self._figures(verdict)
         if failed_calls:
             check["figures"]["failed_calls"] = failed_calls
-        if verdict.parted and not any(earlier["figures"]["parted"] for earlier in self.history[:-1]):
+        if verdict.parted and not any(earlier["figures"].get("parted") for earlier in self.history[:-1]):
             self._warn(verdict)
         # Not by the trainer's own `log`, which adds the means of the evaluation, and has done so already.
         Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})

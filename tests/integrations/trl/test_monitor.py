@@ -256,8 +256,19 @@ def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):
         RewardMonitor(object(), words)
 
 
-def test_a_measure_that_cannot_measure_stops_the_training_at_its_start(tmp_path):
-    trainer, _ = watched(tmp_path, functools.partial(constant, value=None))
-    with pytest.raises(ConfigError, match="gave no value for any of the 12"):
+def fails(completions, **_):
+    raise PermissionError("401: no such key")
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "message"),
+    [
+        (functools.partial(constant, value=None), ConfigError, "gave no value for any of the 12"),
+        (fails, PermissionError, "401"),
+    ],
+)
+def test_a_measure_that_cannot_measure_stops_the_training_at_its_start(second, error, message, tmp_path):
+    trainer, _ = watched(tmp_path, second)
+    with pytest.raises(error, match=message):
         trainer.train()
     assert trainer.state.global_step == 0
