@@ -204,11 +204,15 @@ class BestOfN:
         self.last = RatedCandidates(captions, rewards, chosen)
 
         rows_per_prompt = len(sequences) // prompts
-        rows = [prompt * rows_per_prompt + index for prompt in range(prompts) for index in chosen[prompt]]
+        rows = []
+        for prompt, indices in enumerate(chosen):
+            rows += [prompt * rows_per_prompt + index for index in indices]
         best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
         if not returns_object:
             return best
-        scores = [np.nan if reward is None else reward for pairs in self.last.best for _, reward in pairs]
+        scores = []
+        for pairs in self.last.best:
+            scores += [math.nan if reward is None else reward for _, reward in pairs]
         return BestOfNOutput(best, torch.tensor(scores, device=best.device))
 
     def _sample(
@@ -272,12 +276,12 @@ class BestOfN:
     def _captions(self, written: torch.Tensor, prompts: int, config: GenerationConfig) -> list[list[str]]:
         """The first n captions of each prompt, as they are rated."""
         # Up to the first end token: what fills up a row behind it may be a word, which skip_special_tokens leaves.
-        tokens = up_to_end(written.tolist(), end_tokens(self.processor, config))
-        texts = self.processor.batch_decode([ids for ids, _ in tokens], skip_special_tokens=True)
-        texts = [text.strip() for text in texts]
-        rows_per_prompt = len(texts) // prompts
-        firsts = range(0, len(texts), rows_per_prompt)
-        return shown_captions([texts[first : first + self.n] for first in firsts], self.reward)
+        rows = [ids for ids, _ in up_to_end(written.tolist(), end_tokens(self.processor, config))]
+        texts = self.processor.batch_decode(rows, skip_special_tokens=True)
+        texts_of_prompts = []
+        for first in range(0, len(texts), len(texts) // prompts):
+            texts_of_prompts.append([text.strip() for text in texts[first : first + self.n]])
+        return shown_captions(texts_of_prompts, self.reward)
 
     def _order(self, rewards: list[float | None]) -> list[int]:
         """The candidates of a prompt, best first, or as drawn with a seed from torch's random numbers."""

@@ -175,10 +175,11 @@ class RewardMonitor(TrainerCallback):
         failed_calls = sum(gather_object([self.failed_calls]))
         self._begin_evaluation()
         self._protect_best_model(args, metrics, rows)
-        if self.history and self.history[-1]["step"] == state.global_step:  # another data set
+        # Of several data sets each has an evaluation of its own, and all of a step are one check.
+        if self.history and self.history[-1]["step"] == state.global_step:
             rows = self.history.pop()["rows"] | rows
         check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}}
-        self.history = [*(check for check in self.history if check["step"] < state.global_step), check]
+        self.history.append(check)
         if self._more_sets_follow(metrics):
             return
 
@@ -190,7 +191,8 @@ class RewardMonitor(TrainerCallback):
         check["figures"] = self._figures(verdict)
         if failed_calls:
             check["figures"]["failed_calls"] = failed_calls
-        if verdict.parted and not any(earlier["figures"].get("parted") for earlier in self.history[:-1]):
+        has_parted_before = any(earlier["figures"].get("parted") for earlier in self.history[:-1])
+        if verdict.parted and not has_parted_before:
             self._warn(verdict)
         # Not by the trainer's own `log`, which adds the means of the evaluation, and has done so already.
         Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})
@@ -202,7 +204,10 @@ class RewardMonitor(TrainerCallback):
     def _more_sets_follow(self, metrics: Mapping[str, Any]) -> bool:
         """Whether these figures are of one of several data sets, and not of the last."""
         sets = self.trainer.eval_dataset
-        return isinstance(sets, dict) and any(f"eval_{name}_runtime" in metrics for name in list(sets)[:-1])
+        if not isinstance(sets, dict):
+            return False
+        *others, _ = sets
+        return any(f"eval_{name}_runtime" in metrics for name in others)
 
     def _check_values(self, name: str, values: Sequence[Values]) -> None:
         """Raises if a measure has no value at the first check, and says once if few images have one at another."""
@@ -228,18 +233,18 @@ class RewardMonitor(TrainerCallback):
         if metric not in metrics:  # of another data set, or not asked for
             return
 
-        def images_with_value(rows_of_check: Rows) -> set[str]:
-            return {image for image in rows if self._value_behind(metric, rows_of_check.get(image)) is not None}
-
-        images = images_with_value(rows)
-        earlier = [images_with_value(check["rows"]) for check in self.history]
-        if is_scarce(images, [*earlier, images]):
+        images_of_checks = []
+        for rows_of_check in [*(check["rows"] for check in self.history), rows]:
+            # Only images of this evaluation: others are of another data set.
+            images = rows_of_check.keys() & rows.keys()
+            images_of_checks.append(
+                [image for image in images if self._value_behind(metric, rows_of_check[image]) is not None]
+            )
+        if is_scarce(images_of_checks[-1], images_of_checks):
             metrics[metric] = -math.inf if args.greater_is_better else math.inf
 
-    def _value_behind(self, metric: str, row: Mapping[str, Any] | None) -> float | None:
+    def _value_behind(self, metric: str, row: Mapping[str, Any]) -> float | None:
         """What an image adds to a figure of the trainer's; of others than rewards, such as the loss, its reward."""
-        if row is None:
-            return None
         value: float | None = row["reward"]
         for name, reward in {**row["rewards"], self.second: row["second"]}.items():
             if metric.endswith(f"rewards/{name}/mean"):
