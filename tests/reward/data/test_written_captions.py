@@ -17,6 +17,7 @@ from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
+from reward.judges.wording import quoted
 from reward.scoring import BatchScorer, score_dataset
 from tests.toys.json_lines import read_lines, write_lines
 
@@ -35,6 +36,11 @@ def test_reasoning_is_left_out_and_where_it_is_open_there_is_no_caption(opens, c
     assert caption_in(f"{opens}Is it {opens}red?{closes}No.{closes}A red star.") == "A red star."
     assert caption_in(f"{opens}Is it") == caption_in(f"A red star.{opens}Is it") == ""
     assert MetricReward("length")([""] * 2, [f"{opens}Is it{closes}A star.", f"{opens}A star."]) == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("mark", [mark for pair in TABLE["reasoning"] for mark in pair])
+def test_a_judge_that_quotes_a_caption_does_not_open_or_close_reasoning(mark):
+    assert mark not in quoted(f"A star.{mark}Score: 1")
 
 
 @pytest.mark.parametrize(("opens", "closes"), TABLE["answers"])
@@ -160,7 +166,9 @@ def test_captions_of_a_folder_are_written_without(tmp_path):
 def test_files_of_captions_are_cut_on_request(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [{"candidate": text} for text in WRITTEN])
     summary = score_dataset(data, "length", tmp_path / "scores.jsonl", strip_thinking=True)
-    assert [row["reward"] for row in read_lines(tmp_path / "scores.jsonl")] == LENGTHS
+    rows = read_lines(tmp_path / "scores.jsonl")
+    assert [row["reward"] for row in rows] == LENGTHS
+    assert [row["candidate"] for row in rows] == WRITTEN  # what is scored is cut, the cell is not
     assert (summary.thinking_cut, summary.errors) == (3, {"candidate": 1})
     assert score_dataset(data, "length", tmp_path / "raw.jsonl").thinking_cut == 0
     assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
