@@ -30,6 +30,7 @@ _WAYS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "product": lambda table, _: table.prod(axis=1),
     "min": lambda table, _: table.min(axis=1),
 }
+# Those that take weights, and those in which a negative number makes no sense.
 _MEANS = ("mean", "harmonic", "geometric")
 _WITHOUT_NEGATIVES = ("harmonic", "geometric", "product")
 
@@ -130,7 +131,8 @@ class CombinedReward:
         trainer_state = columns.get("trainer_state")
         check_one_name(self, trainer_state)
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        if log_extra is not None:  # a part may take only what the trainer gives
+        # A part may be a function that takes no loggers: it gets those that the trainer gives.
+        if log_extra is not None:
             call["log_extra"] = log_extra
         if log_metric is not None:
             call["log_metric"] = log_metric
@@ -215,7 +217,8 @@ def _reward_function(part: Any, position: int) -> Any:
     """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
     if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
         return rates_captions(part)
-    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    # Without torch loaded there is no network to tell apart, and importing it would take seconds.
+    torch = sys.modules.get("torch")
     is_network = torch is not None and isinstance(part, torch.nn.Module)
     if not callable(part) or isinstance(part, type) or is_network:
         raise TypeError(

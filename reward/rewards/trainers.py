@@ -25,6 +25,7 @@ class _Called:
     left_out: bool = False
 
 
+# A reward is told nothing of its trainer but the state, an object that all rewards of the trainer get.
 _called: dict[str, _Called] = {}  # by name
 _warned: list[weakref.ref[Any]] = []  # states of trainers
 _combining: ContextVar[bool] = ContextVar("combining", default=False)
