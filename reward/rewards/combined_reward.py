@@ -17,7 +17,7 @@ from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.logs import check_name, different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
-from reward.rewards.trainers import calls_of_parts, check_one_name, warn_of_sums
+from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -30,7 +30,6 @@ _WAYS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "product": lambda table, _: table.prod(axis=1),
     "min": lambda table, _: table.min(axis=1),
 }
-# Those that take weights, and those in which a negative number makes no sense.
 _MEANS = ("mean", "harmonic", "geometric")
 _WITHOUT_NEGATIVES = ("harmonic", "geometric", "product")
 
@@ -136,9 +135,7 @@ class CombinedReward:
             call["log_extra"] = log_extra
         if log_metric is not None:
             call["log_metric"] = log_metric
-        with calls_of_parts():
-            rewards_of_parts = [part(**call) for part in self.parts]
-        table = self._table(rewards_of_parts, len(completions))
+        table = self._table([part(**call) for part in self.parts], len(completions))
         rewards = self._combine(table)
         if log_metric is not None:
             for part_name, column in zip(self.part_names, table.T, strict=True):
