@@ -227,7 +227,7 @@ class BestOfN:
         """Sequences of all candidates, at least n rows of each prompt, prompt by prompt."""
         k = config.num_return_sequences
         prompt_outputs = None
-        copies_of_parts = self._copies_of_parts(config, len(input_ids), -(-self.n // k))
+        copies_of_parts = self._copies_of_parts(config, len(input_ids), math.ceil(self.n / k))
         last = len(copies_of_parts) - 1
         if isinstance(model_kwargs.get("past_key_values"), Cache) and model_kwargs.get("use_cache", True):
             prompt_outputs = prefill(model, input_ids, config, model_kwargs)
@@ -353,7 +353,7 @@ def _fresh(processors: Any, memo: dict[int, Any]) -> Any:
     """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
     copies = type(processors)()
     for processor in processors:
-        for value in vars(processor).values() if hasattr(processor, "__dict__") else ():
+        for value in getattr(processor, "__dict__", {}).values():
             if isinstance(value, torch.nn.Module):
                 memo[id(value)] = value
         try:
