@@ -63,9 +63,10 @@ def group_samples(
     """
     # Many samples hold the same image object, which is then looked at once. `samples` keeps the objects alive, so no
     # two of them have the same id.
-    images = {}
-    if use_images:
-        images = {id(sample.image): sample.image for sample in samples if sample.image is not None}
+    images: dict[int, ImageLike] = {}
+    for sample in samples:
+        if use_images and sample.image is not None:
+            images[id(sample.image)] = sample.image
     names = dict(zip(images, image_names(list(images.values()), by_content=by_content), strict=True))
 
     groups: dict[Any, Group] = {}

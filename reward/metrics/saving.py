@@ -33,8 +33,8 @@ class TrainedScorer(NetworkScorer):
         """The weights that belong in a checkpoint."""
 
     @abstractmethod
-    def _save_tokenizer(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer into a folder, which is made if absent."""
+    def _save_tokenizer(self, folder: Path) -> None:
+        """Writes the tokenizer into a folder that exists."""
 
     @abstractmethod
     def _description(self) -> str:

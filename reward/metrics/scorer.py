@@ -141,7 +141,7 @@ class CaptionScorer(TakesData):
             contexts: N values in place of those that `context` gives.
         """
         if contexts is None:
-            contexts = [self._context(sample) for sample in samples]
+            contexts = self._contexts(samples)
         groups = group_samples(
             samples,
             use_images=self.reads_images,
@@ -170,17 +170,22 @@ class CaptionScorer(TakesData):
                     results.add(complete, self.score_groups(complete, batch_size))
                 advance(window)
         self._warn(len(samples), results.failed, results.truncated)
-        return results.table()
+        errors = dict(sorted((results.refused | results.failed).items()))
+        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         """The groups in parts that are scored one after the other, which bounds the memory for features."""
         return windows(groups, self.window_size)
 
-    def _context(self, sample: CaptionSample) -> Hashable | InvalidSampleError:
-        try:
-            return self.context(sample)
-        except InvalidSampleError as error:
-            return error
+    def _contexts(self, samples: list[CaptionSample]) -> list[Hashable | InvalidSampleError]:
+        """The context of each sample, or the error that says why the sample cannot be scored."""
+        contexts: list[Hashable | InvalidSampleError] = []
+        for sample in samples:
+            try:
+                contexts.append(self.context(sample))
+            except InvalidSampleError as error:
+                contexts.append(error)
+        return contexts
 
     def _lack(self, group: Group) -> str | None:
         """Why the metric cannot score a group, such as a missing image; None if it can."""
@@ -226,37 +231,38 @@ class _ImageEncoder:
             for group in window:
                 group.features = group.image
             return
-        groups = [(group, group.image_key) for group in window if group.error is None and group.image_key is not None]
-        if not groups:
-            return
-
-        new_images = dict[str, Any]()
-        for group, key in groups:
-            if key in self.features or key in self.errors or key in new_images:
+        images = dict[str, Any]()  # that wait for the next pass, by their keys
+        for group in window:
+            key = group.image_key
+            if group.error is not None or key is None or key in self.features or key in self.errors or key in images:
                 continue
             cached = None
             if self.cache is not None:
                 cached = self.cache.load(key)
             if cached is not None:
                 self.features[key] = self.scorer.cached_features(cached["features"])
-            else:
-                new_images[key] = group.image
-        pairs = list(new_images.items())
-        for start in range(0, len(pairs), self.images_per_pass):
-            self._encode_pass(pairs[start : start + self.images_per_pass])
+                continue
+            images[key] = group.image
+            if len(images) == self.images_per_pass:
+                self._encode_pass(images)
+                images = {}
+        if images:
+            self._encode_pass(images)
 
-        for group, key in groups:
-            group.features = self.features.get(key)
-            group.error = self.errors.get(key)
+        for group in window:
+            if group.error is None and group.image_key is not None:
+                group.features = self.features.get(group.image_key)
+                group.error = self.errors.get(group.image_key)
         # Only groups of the last image can follow in the next window.
-        _, last = groups[-1]
-        self.features = {key: features for key, features in self.features.items() if key == last}
+        last = window[-1].image_key
+        for key in list(self.features):
+            if key != last:
+                del self.features[key]
 
-    def _encode_pass(self, images: list[tuple[str, Any]]) -> None:
-        """Decodes (key, image) pairs in threads, and encodes in one pass those that can be read."""
-        prepared_images = in_threads(self._prepare, [image for _, image in images])
+    def _encode_pass(self, images: dict[str, Any]) -> None:
+        """Decodes images in threads, and encodes those that can be read."""
         readable = dict[str, Any]()
-        for (key, _), prepared in zip(images, prepared_images, strict=True):
+        for key, prepared in zip(images, in_threads(self._prepare, list(images.values())), strict=True):
             if isinstance(prepared, ImageError):
                 self.errors[key] = str(prepared)
             else:
@@ -328,11 +334,6 @@ class _Results:
                 self.failed[row] = result.errors[candidate]
             elif candidate in incomplete:  # the aspects that are finite keep their scores
                 self.failed[row] = f"metric {self.spec.name!r} gave a score that is not finite"
-
-    def table(self) -> ScoreTable:
-        """The table of all samples."""
-        errors = dict(sorted((self.refused | self.failed).items()))
-        return ScoreTable(self.scores, self.spec.aspects, errors, self.truncated, aliases=self.spec.aliases)
 
 
 class NetworkScorer(CaptionScorer):

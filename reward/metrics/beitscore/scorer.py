@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,7 +136,7 @@ class BeitScoreScorer(TrainedScorer):
         tensors: dict[str, torch.Tensor] = self.model.state_dict()
         return tensors
 
-    def _save_tokenizer(self, folder: str | os.PathLike[str]) -> None:
+    def _save_tokenizer(self, folder: Path) -> None:
         self.tokenizer.save(folder)
 
     def _description(self) -> str:

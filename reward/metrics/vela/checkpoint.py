@@ -13,7 +13,7 @@ from reward.backbones.fit import check_fit, foreign_errors
 from reward.backbones.language import decoder_of
 from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
 from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
-from reward.checkpoints.weight_files import load_tensors, read_header
+from reward.checkpoints.weight_files import load_strict, load_tensors, read_header
 from reward.errors import CheckpointError
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.backbones import add_lora
@@ -41,7 +41,7 @@ def load_model(
         _check_vocabulary(config, shapes, len(tokenizer), where)
     with foreign_errors(f"{where}: its {CONFIG_FILE}"):
         model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype, trust_remote_code=trust_remote_code)
-    model.load_trained(load_tensors(folder / WEIGHTS_FILE), where=where)
+    _load_trained(model, load_tensors(folder / WEIGHTS_FILE), where)
     for branch in (model.text, model.image):
         if branch is not None:
             branch.to(dtype=dtype)  # the head stays in float32, which keeps the scores precise
@@ -78,3 +78,28 @@ def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]],
             raise CheckpointError(
                 f"{where}: its tokenizer.json has {tokens} tokens, but the {prefix[:-1]} branch has room for {rows[0]}"
             )
+
+
+def trained_tensors(model: VelaModel) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint: head, adapters, and all of a branch with its own architecture."""
+    branches = {"text": model.config.text, "image": model.config.image}
+    tensors = {}
+    for key, value in model.state_dict().items():
+        branch = branches.get(key.split(".", 1)[0])  # None for the head
+        if branch is None or branch.backbone is None or ".lora_" in key:
+            tensors[key] = value
+    return tensors
+
+
+def _load_trained(model: VelaModel, tensors: dict[str, torch.Tensor], where: str) -> None:
+    """Loads the weights that `trained_tensors` gives; the keys must be exactly those.
+
+    Raises:
+        CheckpointError: keys are missing, left over or of another shape.
+    """
+    trained = trained_tensors(model)
+    frozen = {key: value for key, value in model.state_dict().items() if key not in trained}
+    for key in tensors:
+        if key in frozen:
+            raise CheckpointError(f"{where} holds weights of a backbone that the configuration names: {key}, ...")
+    load_strict(model, {**frozen, **tensors}, where=where)

@@ -82,10 +82,8 @@ DEFAULT_PROMPTS: dict[str, Prompt] = {
     ),
 }
 
-_REFERENCES, _CANDIDATE = (
-    "\ue000references\ue001",
-    "\ue000candidate\ue001",
-)  # private-use characters
+# Marks for the places of the texts, in private-use characters, which no chat template has.
+_REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
 # Some chat templates insert the date of today, on which scores must not depend.
 _TEMPLATE_DATE = "01 January 2025"
 
@@ -95,12 +93,12 @@ class PromptLayout:
     """The parts of a prompt around references and candidate. These parts may hold control tokens, captions never do.
 
     Args:
-        start: text before the references; None without references, then `middle` is the start.
+        start: text before the references; empty without references, when `middle` is all before the candidate.
         middle: text between references and candidate.
         tail: text after the candidate.
     """
 
-    start: str | None
+    start: str
     middle: str
     tail: str
 
@@ -128,7 +126,7 @@ class PromptLayout:
             raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")
         before, tail = text.split(_CANDIDATE)
         if not with_references:
-            return cls(None, before, tail)
+            return cls("", before, tail)
         start, middle = before.split(_REFERENCES)
         return cls(start, middle, tail)
 
