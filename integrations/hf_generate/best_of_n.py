@@ -26,7 +26,7 @@ from integrations.hf_generate.private_names import (
     warpers,
 )
 from reward.backbones.language import evaluating
-from reward.data.cells import is_list, values_of
+from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
@@ -326,7 +326,7 @@ def _several(values: Any, name: str) -> Any:
         return values
     if not is_list(values) or getattr(values, "ndim", 1) not in (1, 4):  # rows of one image in an array are no images
         raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
-    return values_of(values, name)
+    return to_list(values, name)
 
 
 def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:

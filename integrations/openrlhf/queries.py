@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from reward.data.base64_images import data_url_bytes
-from reward.data.cells import or_none
+from reward.data.cells import missing_to_none
 from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
 
@@ -64,7 +64,7 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None, dict[s
             f'a label must be JSON such as {{"image": "photos/1.jpg", "references": ["A dog."]}}, got {label!r:.80}; '
             "name its column with --data.label_key"
         )
-    image, references = or_none(value.get("image")), list(read_references(value.get("references"))) or None
+    image, references = missing_to_none(value.get("image")), list(read_references(value.get("references"))) or None
     if image is not None and not isinstance(image, str):
         raise InvalidSampleError(f"a label's image must be a text, got {value!r:.80}")
     if image is not None and image.startswith("data:"):

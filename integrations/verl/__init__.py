@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reward.data.cells import or_none
+from reward.data.cells import missing_to_none
 from reward.data.samples import find_column
 from reward.rewards.gathering import configured_reward
 
@@ -54,7 +54,7 @@ async def compute_score(
     """
     info = extra_info or {}
     references = next(
-        (info[name] for name in ("references", "refs") if or_none(info.get(name)) is not None), ground_truth
+        (info[name] for name in ("references", "refs") if missing_to_none(info.get(name)) is not None), ground_truth
     )
     reward = configured_reward(missing=missing, **settings)
     row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references, info))
@@ -69,6 +69,6 @@ def find_image(info: Mapping[str, Any]) -> Any:
         'photos/1.jpg'
     """
     name = find_column(
-        "image", [name for name, value in info.items() if or_none(value) is not None], option="extra_info"
+        "image", [name for name, value in info.items() if missing_to_none(value) is not None], option="extra_info"
     )
     return None if name is None else info[name]

@@ -15,6 +15,7 @@ from reward.backbones.clip import ClipTokenizer, ClipTowers, OpenClipTowers
 from reward.backbones.clip_config import build_clip, load_open_clip
 from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
+from reward.backbones.fit import float32_by_default
 from reward.backbones.language import PlainTextEncoder
 from reward.backbones.pretrained import read_tokenizer
 from reward.checkpoints.folders import (
@@ -58,6 +59,7 @@ def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any) -> Open
     return OpenClipTowers(build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
 
 
+@float32_by_default()
 def load_clip(
     source: str | os.PathLike[str],
     *,
@@ -132,6 +134,7 @@ def _found(name: str) -> tuple[str, _Reader]:
     return str(files[0]), load_original
 
 
+@float32_by_default()
 def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ClipTowers:
     """Loads the small CLIP of the scenes, in eval mode: for trials and tests, not for photos.
 

@@ -9,14 +9,15 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
-from reward.data.cells import is_list, listed, values_of
+from reward.data.cells import is_list, parse_list, to_list
 from reward.errors import ImageError, InvalidSampleError
 
 PROMPT = "Describe the image in detail."
 _FORM = "[{'role': 'user', 'content': 'Describe it.'}, ...], or LLaVA's [{'from': 'human', 'value': ...}, ...]"
-_ROLES = {name: name for name in ("system", "user", "assistant", "tool")} | {"human": "user", "gpt": "assistant"}
+_ASSISTANT = ("assistant", "gpt", "model")  # of OpenAI and TRL, of LLaVA, of Gemini
+_ROLES = {"system": "system", "user": "user", "human": "user", "tool": "tool"} | dict.fromkeys(_ASSISTANT, "assistant")
 IMAGE_TYPES = ("image", "image_url", "input_image")
-_TEXT_TYPES = ("text", "input_text")
+_TEXT_TYPES = ("text", "input_text", "output_text")
 _IMAGE_KEYS = ("image", "path", "url", "base64", "image_url")
 # what stands beside an image, or in its place in a column where the blocks of a text have the same keys
 _OTHER_KEYS = ["type", "text", "index", "id", "detail", "mime_type", "cache_control", "min_pixels", "max_pixels"]
@@ -50,11 +51,11 @@ def as_prompt(asked: Any, system: str | None = None) -> list[dict[str, Any]]:
         [{'role': 'user', 'content': [{'type': 'image'}, {'type': 'text', 'text': 'What is it?'}]}]
     """
     if isinstance(asked, str) and asked.lstrip().startswith("[{"):  # messages in a table without types
-        asked = listed(asked)
+        asked = parse_list(asked)
     if isinstance(asked, str) and asked.strip():
         before = [] if system is None else [{"role": "system", "content": system}]
         return [_message(message) for message in [*before, {"role": "user", "content": asked}]]
-    chat = values_of(asked, "a prompt") if is_list(asked) else []
+    chat = to_list(asked, "a prompt") if is_list(asked) else []
     if not chat or not all(isinstance(message, Mapping) for message in chat):
         raise InvalidSampleError(f"a prompt must be text or a list of messages such as {_FORM}, got {asked!r:.200}")
     if system is not None:
@@ -78,7 +79,7 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is None and role in ("user", "human", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
     parts: list[dict[str, Any]] = []
-    blocks = () if content is None else values_of(content, "a content") if is_list(content) else [content]
+    blocks = () if content is None else to_list(content, "a content") if is_list(content) else [content]
     for block in blocks:
         parts += _parts(block, _ROLES[role])
     return {"role": _ROLES[role], "content": parts, **given}
@@ -163,6 +164,91 @@ def _read(image: Any, key: str) -> Any:
     if key == "base64" or image.startswith(BASE64_IMAGES):
         return base64_bytes("".join(image.split()))
     return image
+
+
+def completion_text(completion: Any) -> str:
+    """The text that a model wrote: the completion itself, or the last message of the assistant in a conversation.
+
+    Reasoning and end marks stay in, see `reward.data.written_captions.caption_in`.
+
+    Args:
+        completion: a string, or a list of messages in the form of OpenAI and TRL (`role` and `content`) or of LLaVA
+            (`from` and `value`). Blocks of text in a message are joined by line breaks; other blocks say nothing, and
+            neither does content None, which a message of tool calls has.
+
+    Raises:
+        InvalidSampleError: another type, no message of an assistant, or a block whose text is no string.
+
+    Example:
+        >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
+        'A red star.'
+    """
+    if isinstance(completion, str):
+        return completion
+    if not is_list(completion):
+        raise InvalidSampleError(
+            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
+        )
+    messages = to_list(completion, "completion")
+    for message in reversed(messages):
+        if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
+            return _content_text(message.get("content", message.get("value")))
+    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
+
+
+def _content_text(content: Any) -> str:
+    """The text of a message's content: blocks of text are joined by line breaks, in all that reads chats."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    texts = []
+    for block in to_list(content, "the content of a message"):
+        if isinstance(block, str):
+            texts.append(block)
+        elif isinstance(block, Mapping) and block.get("type", "text") in _TEXT_TYPES and block.get("text") is not None:
+            if not isinstance(block["text"], str):
+                raise InvalidSampleError(f"the text of a message block must be a string, got {block['text']!r:.80}")
+            texts.append(block["text"])
+    return "\n".join(text for text in texts if text)
+
+
+def prompt_images(prompt: Any) -> list[Any]:
+    """The images in the messages of a conversation, in order, as `load_image` takes them; a text has none.
+
+    For the keys under which a block holds its image, see `block_image`.
+
+    Example:
+        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
+        ['a.png']
+    """
+    if not is_list(prompt):
+        return []
+    images = []
+    for message in to_list(prompt, "prompt"):
+        content = message.get("content") if isinstance(message, Mapping) else None
+        if not is_list(content):
+            continue
+        for block in to_list(content, "content"):
+            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
+                images.append(block_image(block))
+    return [image for image in images if image is not None]  # a mere placeholder holds none
+
+
+def join_texts(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a message with neighbouring texts made one, joined by a line break as in `completion_text`.
+
+    Example:
+        >>> join_texts([{"type": "image"}, {"type": "text", "text": "Look."}, {"type": "text", "text": "What is it?"}])
+        [{'type': 'image'}, {'type': 'text', 'text': 'Look.\\nWhat is it?'}]
+    """
+    joined: list[dict[str, Any]] = []
+    for part in parts:
+        if joined and part["type"] == joined[-1]["type"] == "text":
+            joined[-1] = {**part, "text": _content_text([joined[-1], part])}
+        else:
+            joined.append(part)
+    return joined
 
 
 def trl_prompts(prompts: Sequence[list[dict[str, Any]]], images: Sequence[int]) -> list[list[dict[str, Any]]]:

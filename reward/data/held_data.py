@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.data.cells import is_list, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, to_list
 from reward.data.samples import CaptionSample, check_samples, column_names, find_column, one_image, read_references
 from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
@@ -187,7 +187,7 @@ def _read(value: Any) -> Any:
 
 def _first(value: Any) -> Any:
     """The first of several values that is there; or the only one."""
-    return next((x for x in values_of(value, "values") if x is not None), None) if is_list(value) else value
+    return next((x for x in to_list(value, "values") if x is not None), None) if is_list(value) else value
 
 
 def _role(name: str) -> str:
@@ -223,7 +223,9 @@ def _are_texts(data: Any, spec: MetricSpec | None) -> bool:
         return True
     if isinstance(data, tuple) and _is_pair(data) and (spec is None or spec.needs_image):
         return False
-    texts = [x for x in data if or_none(x) is not None] if is_list(data) and getattr(data, "ndim", 1) == 1 else []
+    texts = (
+        [x for x in data if missing_to_none(x) is not None] if is_list(data) and getattr(data, "ndim", 1) == 1 else []
+    )
     return bool(texts) and all(isinstance(x, str) for x in texts)
 
 
@@ -259,7 +261,7 @@ def _check_needs(given: Mapping[str, Any], spec: MetricSpec | None) -> None:
 def _rows_of_values(given: Mapping[str, Any], count: int | None = None) -> list[dict[str, Any]]:
     """Rows of the values of each role; a single value is that of every row, of which there are perhaps `count`."""
     columns = {
-        role: values_of(value, f"{role}s")
+        role: to_list(value, f"{role}s")
         for role, value in given.items()
         if role != "references" and is_list(value) and getattr(value, "ndim", 1) in (1, 4)  # 4: a batch of images
     }
@@ -277,7 +279,7 @@ def _rows_of_values(given: Mapping[str, Any], count: int | None = None) -> list[
 
 def _references(value: Any, count: int | None, *, shared: bool) -> list[Any]:
     """The references of each caption."""
-    items = [value] if isinstance(value, str) else values_of(value, "references")
+    items = [value] if isinstance(value, str) else to_list(value, "references")
     nested = any(map(is_list, items))
     if count is None:
         return [items[0] if nested and len(items) == 1 else items]
@@ -325,7 +327,7 @@ def _is_pair(item: Any) -> bool:
     return (
         isinstance(item, (tuple, list))
         and len(item) in (2, 3)
-        and isinstance(or_none(item[1]), (str, type(None)))
+        and isinstance(missing_to_none(item[1]), (str, type(None)))
         and not isinstance(item[0], (CaptionSample, Mapping, tuple))
     )
 
@@ -389,7 +391,7 @@ def _names(columns: list[str], chosen: Mapping[str, str], spec: MetricSpec | Non
 def _sample(row: Mapping[str, Any] | None, names: Mapping[str, str]) -> CaptionSample:
     if row is None:
         raise InvalidSampleError("the row is None")
-    cells = {role: or_none(row.get(name)) for role, name in names.items()}
+    cells = {role: missing_to_none(row.get(name)) for role, name in names.items()}
     image, references = one_image(cells.pop("image", None)), read_references(cells.pop("references", None))
     further: dict[str, Any] = {role: cells.pop(role) for role in [*cells] if role not in _FIELDS}
     return CaptionSample(image=image, references=references, columns=further, **cells)

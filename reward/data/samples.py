@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Integral
@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.errors import DataError, InvalidSampleError, did_you_mean
 
 if TYPE_CHECKING:
@@ -167,44 +167,6 @@ def is_wordless(text: str) -> bool:
     return not any(unicodedata.category(character)[0] in "LN" for character in _INVISIBLE.sub("", text))
 
 
-def without_thinking(text: str) -> str:
-    """The text without its reasoning, as thinking models write it: `<think>...</think>`.
-
-    Where the chat template has opened the reasoning already, all before `</think>` is reasoning; where the text ended
-    while the model was thinking, all after `<think>` is. Other texts stay as they are.
-
-    Example:
-        >>> without_thinking("<think>Is it red?</think>\\nA red star."), without_thinking("Red.</think>A red star.")
-        ('A red star.', 'A red star.')
-    """
-    if "<think>" not in text and "</think>" not in text:
-        return text
-    return _replaced(text, lambda _: "").strip()
-
-
-def blank_thinking(text: str) -> str:
-    """A text with blanks in place of its reasoning, by the rule of `without_thinking`; all else keeps its place.
-
-    Example:
-        >>> blank_thinking("<think>0.3?</think>0.8")
-        '                   0.8'
-    """
-    return _replaced(text, blanks)
-
-
-def blanks(text: str) -> str:
-    """As many blanks as a text has characters; line breaks stay."""
-    return re.sub(r"[^\n]", " ", text)
-
-
-def _replaced(text: str, put: Callable[[str], str]) -> str:
-    text = re.sub(r"<think>.*?</think>", lambda found: put(found[0]), text, flags=re.DOTALL)
-    thought, mark, text_after = text.rpartition("</think>")
-    text = put(thought + mark) + text_after
-    shown, mark, thought = text.partition("<think>")
-    return shown + put(mark + thought)
-
-
 def check_encodable(text: str, name: str) -> None:
     """Refuses lone surrogates, such as half an emoji in a JSON file: tokenizers fail on them."""
     try:
@@ -265,7 +227,7 @@ refs.
         if given in columns:
             return given
         hint = did_you_mean(given, columns)
-        raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
+        raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {join_names(columns)}.")
     names, *others = COLUMN_NAMES.get(role, ((role,),))
     there = {name.strip().lower(): name for name in columns if isinstance(name, str)} | {name: name for name in columns}
     for name in names:
@@ -274,21 +236,22 @@ refs.
     present: list[str] = next(filter(None, ([there[one] for one in those if one in there] for those in others)), [])
     if len(present) > 1:
         raise DataError(
-            f"{role} could be any of {', '.join(present)}: choose one with {option}. The columns are: {named(columns)}."
+            f"{role} could be any of {', '.join(present)}: choose one with {option}. "
+            f"The columns are: {join_names(columns)}."
         )
     if not present and needed_by:
         raise DataError(
             f"{needed_by} needs a column with the {role}, but none is named {names_in_words(role)}. "
-            f"The columns are: {named(columns)}. Name it with {option}."
+            f"The columns are: {join_names(columns)}. Name it with {option}."
         )
     return present[0] if present else None
 
 
-def named(columns: Sequence[str], most: int = 30) -> str:
+def join_names(columns: Sequence[str], most: int = 30) -> str:
     """Names of columns for a message, which a file of thousands must not fill.
 
     Example:
-        >>> named(["image", "caption", "id"], most=2)
+        >>> join_names(["image", "caption", "id"], most=2)
         'image, caption, and 1 more'
     """
     return ", ".join([*columns[:most], *([f"and {len(columns) - most} more"] if columns[most:] else [])]) or "none"
@@ -305,9 +268,9 @@ def one_image(value: Any) -> Any:
         value = value[0]
     if hasattr(value, "getbands"):  # a PIL image, as most are
         return value
-    value = listed(or_none(value))
+    value = parse_list(missing_to_none(value))
     if is_list(value) and getattr(value, "ndim", 1) == 1:  # pixels have more
-        images = [image for image in map(or_none, values_of(value, "image")) if image is not None]
+        images = [image for image in map(missing_to_none, to_list(value, "image")) if image is not None]
         if len(images) > 1:
             raise InvalidSampleError(
                 f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
@@ -322,7 +285,7 @@ def one_image(value: Any) -> Any:
 def read_references(value: Any) -> tuple[str, ...]:
     """The references in a cell, as a tuple; blank and missing ones are left out.
 
-    A string is one reference, or the list that it writes, see `reward.data.cells.listed`.
+    A string is one reference, or the list that it writes, see `reward.data.cells.parse_list`.
 
     Raises:
         InvalidSampleError: neither a string nor a list (a dict is none: its keys would be scored), or an item that is
@@ -333,12 +296,12 @@ def read_references(value: Any) -> tuple[str, ...]:
         (('A red star.',), ('A red star.',), ())
     """
     if type(value) not in (list, tuple):
-        value = listed(or_none(value))
-        value = [value] if isinstance(value, str) else [] if value is None else values_of(value, "references")
+        value = parse_list(missing_to_none(value))
+        value = [value] if isinstance(value, str) else [] if value is None else to_list(value, "references")
     found = []
     for position, item in enumerate(value):
         if not isinstance(item, str):
-            if or_none(item) is None:
+            if missing_to_none(item) is None:
                 continue
             raise InvalidSampleError(
                 f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"

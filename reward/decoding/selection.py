@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
-from reward.data.samples import CaptionSample, ImageLike, is_wordless, without_thinking
+from reward.data.cells import to_list
+from reward.data.samples import CaptionSample, ImageLike, is_wordless
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 
@@ -49,7 +50,7 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    rewards = rate_candidates([values_of(candidates, "candidates")], [image], [references], reward)[0]
+    rewards = rate_candidates([to_list(candidates, "candidates")], [image], [references], reward)[0]
     return soft_rank(rewards, temperature, np.random.default_rng(seed))
 
 
@@ -86,8 +87,8 @@ def rate_candidates(
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
         [[3.0, 2.0, None]]
     """
-    candidates = [values_of(captions, "candidates") for captions in values_of(candidates, "candidates")]
-    images, references = values_of(images, "images"), values_of(references, "references")
+    candidates = [to_list(captions, "candidates") for captions in to_list(candidates, "candidates")]
+    images, references = to_list(images, "images"), to_list(references, "references")
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
@@ -121,7 +122,7 @@ def rate_candidates(
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
-    """Candidates without their reasoning (`without_thinking`); from how many some was cut is logged.
+    """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
 
@@ -132,10 +133,10 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
     written = [list(captions) for captions in candidates]
     if not strips_thinking(reward):
         return written
-    shown = [[without_thinking(each) if isinstance(each, str) else each for each in captions] for captions in written]
+    shown = [[caption_in(each) if isinstance(each, str) else each for each in captions] for captions in written]
     cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
     if cut:
-        logger.info("reasoning (<think>) was cut from %d of %d candidates", cut, sum(map(len, shown)))
+        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, shown)))
     return shown
 
 

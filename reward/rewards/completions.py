@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.data.cells import is_list, or_none, values_of
-from reward.data.chats import IMAGE_TYPES, block_image
+from reward.data.cells import missing_to_none, to_list
+from reward.data.chats import completion_text, prompt_images
 from reward.data.images import load_image
 from reward.data.samples import (
     COLUMN_NAMES,
@@ -22,8 +22,8 @@ from reward.data.samples import (
     names_in_words,
     one_image,
     read_references,
-    without_thinking,
 )
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 
@@ -128,60 +128,6 @@ def _fault(spec: MetricSpec, row: Row, is_scored: bool) -> str | None:
     return None
 
 
-def completion_text(completion: Any) -> str:
-    """Gives the caption in a completion.
-
-    Args:
-        completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
-            text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.data.samples.without_thinking`.
-
-    Example:
-        >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
-        'A red star.'
-    """
-    if isinstance(completion, str):
-        return completion
-    if type(completion) is not list and not is_list(completion):
-        raise InvalidSampleError(
-            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
-        )
-    messages = _listed(completion, "completion")
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "assistant":
-            return _content_text(message.get("content"))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
-
-
-def _content_text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    blocks = _listed(content, "the content of a message")
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
-    return "\n".join(filter(None, texts))
-
-
-def prompt_images(prompt: Any) -> list[Any]:
-    """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
-
-    They are as `load_image` takes them; `reward.data.chats.block_image` says under which keys they are found.
-
-    Example:
-        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
-        ['a.png']
-    """
-    images = []
-    for message in values_of(prompt, "prompt") if is_list(prompt) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for block in values_of(content, "content") if is_list(content) else ():
-            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
-                images.append(block_image(block))
-    return [image for image in images if image is not None]  # a mere placeholder holds none
-
-
 def read_rows(
     prompts: Sequence[Any],
     completions: Sequence[Any],
@@ -207,7 +153,8 @@ def read_rows(
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.data.samples.without_thinking`.
+        strip_thinking: whether reasoning is left out of the caption, see
+            `reward.data.written_captions.caption_in`.
 
     Raises:
         InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
@@ -234,12 +181,12 @@ def read_rows(
 
 
 def _listed(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else values_of(values, name)  # trainers give lists
+    return values if type(values) is list else to_list(values, name)  # trainers give lists
 
 
 def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:
     """The row of a sample that did not come from a trainer."""
-    candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
+    candidate = caption_in(sample.candidate) if strip_thinking else sample.candidate
     if candidate != sample.candidate and not is_wordless(candidate):
         sample = replace(sample, candidate=candidate)
     given = {**sample.columns, "image": sample.image, "references": sample.references}
@@ -255,7 +202,7 @@ def _read_row(
         given["image"], where["image"] = cells["image"].find(index, one_image)
         kind = "no caption"
         candidate = completion_text(completion)
-        candidate = without_thinking(candidate) if strip_thinking else candidate
+        candidate = caption_in(candidate) if strip_thinking else candidate
         by_policy = True
         check_encodable(candidate, "completion")
         kind, by_policy = "bad references", False
@@ -263,7 +210,7 @@ def _read_row(
     except InvalidSampleError as error:
         return Reason("no image" if isinstance(error, ImageError) else kind, str(error), by_policy)
     for role in spec.columns:
-        given[role], where[role] = cells[role].find(index, or_none)
+        given[role], where[role] = cells[role].find(index, missing_to_none)
     if lack := _lack(spec, given, where):
         return lack
     if is_wordless(candidate):

@@ -102,9 +102,9 @@ class MetricReward:
         image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt, else
             `file_name`, `image_path` or `img`. One image a row, or a list of one.
         references_column: column that holds a list of reference captions, or one. Default: `references` or `refs`.
-        strip_thinking: whether reasoning (`<think>...</think>`) is cut from captions before they are scored, in a
-            trainer's call and by `rewards`. A tokenizer with a response template has done so; others leave it in, and
-            it is no part of the caption.
+        strip_thinking: whether the caption is taken out of what the policy wrote before it is scored, without
+            reasoning (`<think>...</think>`), marks of answers and end marks, in a trainer's call and by `rewards`; see
+            `reward.data.written_captions.caption_in`.
         on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.

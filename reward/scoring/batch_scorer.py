@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
+from reward.data.cells import to_list
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
@@ -220,5 +220,5 @@ def _values(column: Any, name: str) -> list[Any]:
         column = column.tolist()
     return [
         value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
-        for value in values_of(column, f"column {name!r}")
+        for value in to_list(column, f"column {name!r}")
     ]

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from reward import MetricReward
+from reward.data.chats import completion_text
 from reward.data.images import load_image
 from reward.errors import InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.rewards.completions import completion_text, read_rows
+from reward.rewards.completions import read_rows
 from tests.toys.picture_scorer import PictureScorer
 from tests.toys.pictures import png
 from tests.toys.toy_scorer import ToyScorer
