@@ -30,7 +30,10 @@ def load_model(
     dtype: torch.dtype | str | None,
     trust_remote_code: bool = False,
 ) -> VelaModel:
-    """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
+    """Loads a checkpoint; see `VelaScorer.from_pretrained`.
+
+    What the small files and the header of the weights say is compared before anything large is read.
+    """
     dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"VELA checkpoint {os.fspath(source)!r}"
@@ -69,16 +72,15 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
 
 def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:
     """Refuses a tokenizer with more tokens than a branch has embeddings, on which scoring would fail later."""
-    own = {"text.": config.text, "image.": config.image}
-    for prefix, branch in own.items():
-        if branch is None or branch.architecture is None:
+    tables = ("embed_tokens.weight", "wte.weight", "token_embedding.weight", "word_embeddings.weight")
+    for branch, settings in (("text", config.text), ("image", config.image)):
+        if settings is None or settings.architecture is None:
             continue
-        tables = ("embed_tokens.weight", "wte.weight", "token_embedding.weight", "word_embeddings.weight")
-        rows = [shape[0] for name, shape in shapes.items() if name.startswith(prefix) and name.endswith(tables)]
-        if rows and tokens > rows[0]:
-            raise CheckpointError(
-                f"{where}: its tokenizer.json has {tokens} tokens, but the {prefix[:-1]} branch has room for {rows[0]}"
-            )
+        for name, shape in shapes.items():
+            if name.startswith(f"{branch}.") and name.endswith(tables) and tokens > shape[0]:
+                raise CheckpointError(
+                    f"{where}: its tokenizer.json has {tokens} tokens, but the {branch} branch has room for {shape[0]}"
+                )
 
 
 def trained_tensors(model: VelaModel) -> dict[str, torch.Tensor]:

@@ -335,9 +335,11 @@ class VelaModel(nn.Module):
             trust_remote_code: whether Python files of the language model may run.
 
         Raises:
-            ValueError: a needed tokenizer is not given.
+            ValueError: a branch has its own architecture, and `tokenizer` is None.
             CheckpointError: a backbone cannot be loaded.
         """
+        if config.has_own_tokenizer and tokenizer is None:
+            raise ValueError("a branch with its own architecture needs tokenizer=")
         text = image = None
         if config.text is not None:
             decoder, text_tokenizer = make_decoder(config.text, tokenizer, dtype, trust_remote_code)

@@ -33,9 +33,9 @@ class Prompt(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field, mark in (("references", "{references}"), ("candidate", "{candidate}")):
-            if getattr(self, field).count(mark) != 1:
-                raise ConfigError(f"prompt text {field!r} must hold {mark} exactly once, got {getattr(self, field)!r}")
+        for name, text in (("references", self.references), ("candidate", self.candidate)):
+            if text.count(f"{{{name}}}") != 1:
+                raise ConfigError(f"prompt text {name!r} must hold {{{name}}} exactly once, got {text!r}")
 
 
 def _rubric(aspect: str, meaning: str, levels: Sequence[str]) -> Prompt:
