@@ -54,10 +54,16 @@ class TrainedScorer(NetworkScorer):
             CheckpointError: the folder cannot be written.
         """
         tensors = dict(self._tensors())
-        if dtype is not None:
-            tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
-        config, card = self.model.config.to_dict(), card or self._card()
-        save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
+        for key, value in tensors.items():
+            if dtype is not None and value.is_floating_point():
+                tensors[key] = value.to(dtype)
+        save_checkpoint(
+            folder,
+            config=self.model.config.to_dict(),
+            tensors=tensors,
+            card=card or self._card(),
+            write_tokenizer=self._save_tokenizer,
+        )
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the model repository `ORG/NAME`, made if needed; the web address of the commit."""
@@ -131,16 +137,19 @@ class BorrowedScorer(NetworkScorer):
         name, metric = os.fspath(source), cls.spec.name
         if name == "embedded":
             raise CheckpointError(f"no model for {metric} is shipped with this package; give {cls.needs}")
+        if dtype == "auto":
+            dtype = None
         settings = {key: value for key, value in settings.items() if value is not None}
-        if named_metric(name) is not None:
+        if named_metric(name) is not None:  # a folder of `save_pretrained`, which names the model
             saved = read_config(name, metric=metric)
             name, revision = saved["model"], revision or saved["revision"]
             settings = {key: saved[key] for key in cls.settings if key in saved} | settings
-        placed, dtype = usable_device(device), None if dtype == "auto" else dtype
+        usable = usable_device(device)
         folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
         with float32_by_default():
-            scorer: Self = cls._load(folder, name=name, device=placed, dtype=parse_dtype(dtype), **settings)
-        name = str(Path(name).absolute()) if Path(name).is_dir() else name
+            scorer: Self = cls._load(folder, name=name, device=usable, dtype=parse_dtype(dtype), **settings)
+        if Path(name).is_dir():
+            name = str(Path(name).absolute())
         scorer.origin = {"model": name, "revision": revision}
         scorer._placed = {"device": device, "dtype": dtype}
         return scorer

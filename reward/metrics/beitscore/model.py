@@ -104,8 +104,8 @@ class BeitScoreModel(nn.Module):
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:
         """Scores before the sigmoid (B,), float32, of pooled vectors (B, d)."""
-        # The head of a half-precision model is in float32.
-        return self.head(pooled.to(next(self.head.parameters()).dtype))[:, 0].float()
+        head_dtype = next(self.head.parameters()).dtype  # float32 also in a model of half precision
+        return self.head(pooled.to(head_dtype))[:, 0].float()
 
     def forward(
         self,
@@ -114,5 +114,6 @@ class BeitScoreModel(nn.Module):
         text_padding_mask: torch.Tensor | None = None,
     ) -> BeitScoreOutput:
         """Scores (B,) in [0, 1] of images and captions, differentiable; see `encode` for the arguments."""
-        logits = self.logits(self.encode(image, text_ids, text_padding_mask)[1])
+        _, pooled = self.encode(image, text_ids, text_padding_mask)
+        logits = self.logits(pooled)
         return BeitScoreOutput(scores=torch.sigmoid(logits), logits=logits)

@@ -16,8 +16,9 @@ from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from reward.metrics.groups import Group, windows
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores, Group, windows
+from reward.metrics.scorer import CandidateScores
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -112,25 +113,34 @@ class BeitScoreScorer(TrainedScorer):
         return self.model.beit3.embed_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, 1) in [0, 1]."""
-        images = [group.features for group in groups for _ in group.rows]
-        ids, cut = self.tokenizer.encode([candidate for group in groups for candidate in group.rows])
-        device, order, logits = self.model.device, [], []
+        """Scores (K, 1) in [0, 1] of the K candidates of some groups."""
+        candidates, images = [], []
+        for group in groups:
+            for candidate in group.rows:
+                candidates.append(candidate)
+                images.append(group.features)
+        ids, is_cut = self.tokenizer.encode(candidates)
         lengths = [self._image_tokens + len(row) for row in ids]
+
+        # Batches are of candidates of similar length, so their order is another one.
+        order: list[int] = []
+        logits: list[torch.Tensor] = []
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
+            image = torch.stack([images[index] for index in batch])
             text, padding = self.tokenizer.pad_rows([ids[index] for index in batch])
-            mask = padding.to(device) if padding.any() else None
-            _, pooled = self.model.encode_embedded(
-                torch.stack([images[index] for index in batch]), text.to(device), mask
-            )
+            mask = None
+            if padding.any():
+                mask = padding.to(self.model.device)
+            _, pooled = self.model.encode_embedded(image, text.to(self.model.device), mask)
             logits.append(self.model.logits(pooled))
             order += batch
-        scores = np.empty((len(ids), 1))
+        scores = np.empty((len(candidates), 1))
         scores[order, 0] = torch.sigmoid(torch.cat(logits)).double().cpu().numpy()  # a GPU is waited for once
-        return CandidateScores(scores, cut)
+        return CandidateScores(scores, is_cut)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        return windows(groups, self.window_size, max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens))
+        most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
+        return windows(groups, self.window_size, most_images)
 
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         tensors: dict[str, torch.Tensor] = self.model.state_dict()

@@ -94,6 +94,8 @@ _PAPER: dict[str, Any] = {
     },
 }
 
+_SETTINGS = ("beit3", "config", "gradient_checkpointing", "tokenizer")  # of `model` in a preset
+
 LOSSES = ("mse", "l1", "bce")
 PRESETS: Mapping[str, Mapping[str, Any]] = {"tiny": _TINY, "paper": _PAPER}
 
@@ -115,8 +117,9 @@ class BeitScoreNetwork(nn.Module):
         self.tokenizer = tokenizer
         model.beit3.vision_embed.mask_token.requires_grad_(False)
         last: Any = model.beit3.encoder.layers[-1]
-        after = (last.self_attn.inner_attn_ln, last.self_attn.out_proj, last.final_layer_norm, last.ffn)
-        unread: list[Any] = [last.self_attn.q_proj, *after, model.beit3.encoder.layer_norm]
+        attention = last.self_attn
+        unread: list[Any] = [attention.q_proj, attention.inner_attn_ln, attention.out_proj]
+        unread += [last.final_layer_norm, last.ffn, model.beit3.encoder.layer_norm]
         for module in unread:
             module.B.requires_grad_(False)
 
@@ -148,16 +151,17 @@ class BeitScoreCollator:
         Returns:
             labels (B,), aspect (B,), image (B, 3, S, S), text_ids and text_padding_mask (B, L).
         """
-        pixels: dict[str, torch.Tensor] = {}
+        pixels: dict[str, torch.Tensor] = {}  # by image key
         keys = []
         for row in rows:
             image = row["sample"].image
-            keys.append(image_key(image))
-            if keys[-1] not in pixels:
-                pixels[keys[-1]] = self._model.preprocess(load_image(image))
+            key = image_key(image)
+            if key not in pixels:
+                pixels[key] = self._model.preprocess(load_image(image))
+            keys.append(key)
         ids, padding, _ = self._tokenizer([row["sample"].candidate for row in rows])
         return {
-            # labels come first: the Trainer takes the batch size from the first tensor
+            # Labels come first, because the Trainer takes the batch size from the first tensor.
             "labels": torch.tensor([float(row["target"]) for row in rows]),
             "aspect": torch.tensor([int(row["aspect"]) for row in rows]),
             "image": torch.stack([pixels[key] for key in keys]),
@@ -183,13 +187,12 @@ def make_model(
         ConfigError: a setting is unknown, or settings contradict each other.
         CheckpointError: a file cannot be loaded.
     """
-    known = {"beit3", "config", "tokenizer", "gradient_checkpointing"}
-    if set(settings) - known:
-        unknown = ", ".join(sorted(set(settings) - known))
-        raise ConfigError(f"model settings: unknown {unknown}; known: {', '.join(sorted(known))}")
+    unknown = sorted(set(settings) - set(_SETTINGS))
+    if unknown:
+        raise ConfigError(f"model settings: unknown {', '.join(unknown)}; known: {', '.join(_SETTINGS)}")
     path, changes = settings.get("beit3"), dict(settings.get("config") or {})
     spm, vocab_size = _tokenizer_settings(settings.get("tokenizer"))
-    if path is None and spm is None:
+    if path is None and vocab_size is not None:
         fast = make_tokenizer(texts(), vocab_size)
         model = BeitScoreModel(_config(BeitScoreConfig(), {**changes, "vocab_size": len(fast)}))
         tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=model.config.max_text_tokens)
@@ -210,18 +213,20 @@ def make_model(
     return BeitScoreNetwork(model, tokenizer)
 
 
-def _tokenizer_settings(settings: Any) -> tuple[str | None, int]:
-    plain = {key: value for key, value in (settings or {}).items() if value is not None}
-    if set(plain) == {"spm"}:
-        return plain["spm"], 0
-    if set(plain) == {"vocab_size"}:
-        return None, plain["vocab_size"]
-    if not plain and "spm" in (settings or {}):
+def _tokenizer_settings(settings: Any) -> tuple[str | None, int | None]:
+    """The sentencepiece file, or the size of a new vocabulary; the other one is None."""
+    stated = {key: value for key, value in (settings or {}).items() if value is not None}
+    if set(stated) == {"spm"}:
+        return stated["spm"], None
+    if set(stated) == {"vocab_size"}:
+        return None, stated["vocab_size"]
+    if not stated and "spm" in (settings or {}):
         raise ConfigError("the preset paper starts from published files: set model.beit3 and model.tokenizer.spm")
     raise ConfigError(f'model.tokenizer must be {{"spm": path}} or {{"vocab_size": number}}, got {settings!r}')
 
 
 def _warm_start(path: Path, changes: Mapping[str, Any]) -> BeitScoreModel:
+    """A model from published weights, with settings that differ from those of the file."""
     model, report = checkpoint.load_beit3(path)
     config = _config(model.config, changes)
     if config != model.config:
