@@ -57,13 +57,8 @@ class TrainedScorer(NetworkScorer):
         for key, value in tensors.items():
             if dtype is not None and value.is_floating_point():
                 tensors[key] = value.to(dtype)
-        save_checkpoint(
-            folder,
-            config=self.model.config.to_dict(),
-            tensors=tensors,
-            card=card or self._card(),
-            write_tokenizer=self._save_tokenizer,
-        )
+        config, card = self.model.config.to_dict(), card or self._card()
+        save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the model repository `ORG/NAME`, made if needed; the web address of the commit."""

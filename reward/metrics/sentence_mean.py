@@ -98,12 +98,7 @@ def sentence_mean_spec(spec: MetricSpec) -> MetricSpec:
 
 
 def _join(texts: Sequence[str | None], captions: Sequence[int], count: int) -> list[str | None]:
-    """For each of `count` captions the texts of its sentences, a line each; None where no sentence has one.
-
-    Args:
-        texts: of the sentences.
-        captions: for each sentence the row of its caption.
-    """
+    """For each caption the texts of its sentences, a line each; None where no sentence has one."""
     lines: list[list[str]] = [[] for _ in range(count)]
     for text, row in zip(texts, captions, strict=True):
         if text is not None:

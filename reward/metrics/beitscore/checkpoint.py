@@ -192,7 +192,7 @@ def load_model(
     if Path(source).is_file():
         raise CheckpointError(
             f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
-            "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
+            "trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
     dtype, device = parse_dtype(dtype), usable_device(device)

@@ -123,13 +123,9 @@ class Encoder(nn.Module):
 
     def __init__(self, config: BeitScoreConfig) -> None:
         super().__init__()
-        image_positions = FIRST_POSITION + 1 + config.patches
-        self.embed_positions = nn.ModuleDict(
-            {
-                "A": nn.Embedding(image_positions, config.hidden_size),
-                "B": nn.Embedding(config.text_positions, config.hidden_size),
-            }
-        )
+        self.embed_positions = nn.ModuleDict()
+        self.embed_positions["A"] = nn.Embedding(FIRST_POSITION + 1 + config.patches, config.hidden_size)
+        self.embed_positions["B"] = nn.Embedding(config.text_positions, config.hidden_size)
         rates = [config.drop_path * k / max(1, config.layers - 1) for k in range(config.layers)]
         self.layers = nn.ModuleList(Layer(config, rate) for rate in rates)
         self.layer_norm = Multiway(nn.LayerNorm, config.hidden_size, eps=EPS)
@@ -144,13 +140,6 @@ class Beit3(nn.Module):
 
     Args:
         config: sizes.
-
-    Example:
-        >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
-        >>> states = Beit3(config).eval()(torch.zeros(2, 3, 32, 32), torch.tensor([[0, 7, 2], [0, 2, 1]]),
-        ...                               torch.tensor([[0, 0, 0], [0, 0, 1]]))
-        >>> [tuple(stream.shape) for stream in states]
-        [(2, 5, 8), (2, 3, 8)]
     """
 
     def __init__(self, config: BeitScoreConfig) -> None:
@@ -203,14 +192,13 @@ class Beit3(nn.Module):
             states = states.masked_fill(text_padding_mask.bool()[..., None], 0)
         return states
 
-    def forward(
-        self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
-    ) -> Streams:
-        """Last states of both streams, (B, 1 + patches, d) and (B, L, d); see `embed_image` and `embed_text`."""
-        return self.run(self.embed_image(image), self.embed_text(text_ids, text_padding_mask), text_padding_mask)
+    def forward(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
+        """Last states of both streams from their embeddings, of the same shapes; either stream may have length 0.
 
-    def run(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
-        """Last states of both streams from their embeddings."""
+        Args:
+            image, text: what `embed_image` and `embed_text` give, (B, 1 + patches, d) and (B, L, d).
+            text_padding_mask: see `embed_text`.
+        """
         mask = None
         if text_padding_mask is not None:  # (B, 1, 1, T), True where a state may be attended to
             is_text = ~text_padding_mask.bool()

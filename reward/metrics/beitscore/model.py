@@ -70,12 +70,6 @@ class BeitScoreModel(nn.Module):
 
         Args:
             image: RGB, of any size; the sides are scaled independently, nothing is cropped.
-
-        Example:
-            >>> from PIL import Image
-            >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
-            >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
-            tensor([255], dtype=torch.uint8)
         """
         return torch.from_numpy(Scaling(self.config.image_size)(image))
 
@@ -99,7 +93,7 @@ class BeitScoreModel(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`encode` from image embeddings (B, 1 + patches, d), which captions of one image can share."""
         text = self.beit3.embed_text(text_ids, text_padding_mask)
-        streams = self.beit3.run(image, text, text_padding_mask)
+        streams = self.beit3(image, text, text_padding_mask)
         return torch.cat(streams, dim=1), self.pooler(streams[0])
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:

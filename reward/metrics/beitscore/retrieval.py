@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -15,9 +14,6 @@ from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _HEADS = ("vision_head", "language_head")
 _CONTEXT = 64  # tokens of a caption in the contrastive training
@@ -42,15 +38,11 @@ class Beit3Towers(nn.Module):
         tokenizer: BeitScoreTokenizer,
     ) -> None:
         super().__init__()
-        self.beit3, self._preprocess = model.beit3, model.preprocess
+        self.beit3, self.preprocess = model.beit3, model.preprocess
         self.vision_head = nn.Parameter(vision_head, requires_grad=False)
         self.language_head = nn.Parameter(language_head, requires_grad=False)
         self.tokenizer = tokenizer
         self.embed_dim = model.config.hidden_size
-
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, S, S); see `BeitScoreModel.preprocess`."""
-        return self._preprocess(image)
 
     def tokenize(self, captions: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Ids (B, L), at most 64 a caption, and whether each caption was cut."""
@@ -62,14 +54,14 @@ class Beit3Towers(nn.Module):
         padding = ids == self.tokenizer.pad
         text = self.beit3.embed_text(ids, padding)
         no_image = text[:, :0]
-        _, states = self.beit3.run(no_image, text, padding)
+        _, states = self.beit3(no_image, text, padding)
         return states[:, 0] @ self.language_head.T
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
         """Embeddings (B, D) of pixels (B, 3, S, S), not normalised."""
         image = self.beit3.embed_image(pixels)
         no_text = image[:, :0]
-        states, _ = self.beit3.run(image, no_text, None)
+        states, _ = self.beit3(image, no_text, None)
         return states[:, 0] @ self.vision_head.T
 
 

@@ -43,18 +43,10 @@ class BeitScoreScorer(TrainedScorer):
         ValueError: the tokenizer does not fit the model.
 
     Example:
-        >>> from reward import CaptionSample
-        >>> from reward.metrics.beitscore.config import BeitScoreConfig
-        >>> from transformers import PreTrainedTokenizerFast
-        >>> from tokenizers import Tokenizer, models
-        >>> words = {word: row for row, word in enumerate(["<p>", "<s>", "</s>", "<?>", "red"])}
-        >>> fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "<?>")),
-        ...                                pad_token="<p>", bos_token="<s>", eos_token="</s>")
-        >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=5)
-        >>> tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
-        >>> scorer = BeitScoreScorer(BeitScoreModel(config), tokenizer)  # untrained: scores mean nothing
         >>> from PIL import Image
-        >>> scorer.score([CaptionSample("red", Image.new("RGB", (32, 32)))]).scores.shape
+        >>> from reward import CaptionSample
+        >>> scorer = BeitScoreScorer.from_pretrained("embedded", device="cpu")
+        >>> scorer.score([CaptionSample("A red star.", Image.new("RGB", (96, 96)))]).scores.shape
         (1, 1)
     """
 
@@ -89,7 +81,7 @@ class BeitScoreScorer(TrainedScorer):
 
         Args:
             source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id. Published
-                BEiT-3 weights are not a BEiTScore: see `load_beit3`.
+                BEiT-3 weights are not a BEiTScore: see `reward.metrics.beitscore.checkpoint.load_beit3`.
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: of encoder and pooler, such as `"bfloat16"`; float32 by default. The head is always float32.

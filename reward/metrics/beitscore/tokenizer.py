@@ -78,16 +78,6 @@ class BeitScoreTokenizer:
 
         Raises:
             CheckpointError: one of the three tokens is not set.
-
-        Example:
-            >>> from tokenizers import Tokenizer, models
-            >>> from transformers import PreTrainedTokenizerFast
-            >>> letters = {letter: row for row, letter in enumerate(["<p>", "<s>", "</s>", " ", *"ader"])}
-            >>> fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])),
-            ...                                pad_token="<p>", bos_token="<s>", eos_token="</s>")
-            >>> ids, padding, cut = BeitScoreTokenizer.from_fast(fast, max_tokens=6)(["a  red", "a red deer"])
-            >>> ids.tolist(), cut
-            ([[1, 4, 3, 7, 6, 2], [1, 4, 3, 7, 6, 2]], [True, True])
         """
         ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
         absent = [name for name, token in ids.items() if token is None]

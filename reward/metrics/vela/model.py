@@ -382,12 +382,9 @@ class VelaModel(nn.Module):
         """
         parts = []
         if self.text is not None:
-            if input_ids is None or attention_mask is None:
-                raise ValueError("this VELA has a text branch: forward needs input_ids and attention_mask")
             parts.append(self.text(input_ids, attention_mask))
         if self.image is not None:
-            if pixels is None or clip_ids is None:
-                raise ValueError("this VELA has an image branch: forward needs pixels and clip_ids")
+            assert clip_ids is not None
             towers = self.image.towers
             g_i2c = self.image.relate(towers.encode_image(pixels), towers.encode_text(clip_ids))
             parts.append(g_i2c if sample is None else g_i2c[sample])
