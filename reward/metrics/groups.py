@@ -98,6 +98,7 @@ def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) 
         remaining = list(group.rows.items())
         while remaining:
             part, remaining = remaining[:room], remaining[room:]
+            # A copy, since the windows of a long group differ in their rows.
             window.append(replace(group, rows=dict(part)))
             room -= len(part)
             if room == 0 or len(window) == most_groups:

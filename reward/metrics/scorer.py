@@ -155,6 +155,7 @@ class CaptionScorer(TakesData):
         results = _Results(self.spec, len(samples))
         images = _ImageEncoder(self, batch_size)
         with self._scoring_mode(), _progress(self.spec.name, len(samples), progress) as advance:
+            # A window at a time, so that only its images, tokens and states are in memory.
             for window in self._windows(groups, batch_size):
                 for group in window:
                     group.error = group.error or self._lack(group)
@@ -174,7 +175,7 @@ class CaptionScorer(TakesData):
         return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        """The groups in parts that are scored one after the other, which bounds the memory for features."""
+        """The groups in parts that are scored one after the other."""
         return windows(groups, self.window_size)
 
     def _contexts(self, samples: list[CaptionSample]) -> list[Hashable | InvalidSampleError]:
@@ -275,8 +276,9 @@ class _ImageEncoder:
                 self.cache.save(key, {"features": features})
 
     def _prepare(self, image: Any) -> Any:
-        """The image preprocessed, or the ImageError that says why it is not."""
+        """The image preprocessed, or the ImageError that says why it is not; called in threads."""
         try:
+            # A reader of files prepares images ahead, in other threads, while the network is busy.
             if isinstance(image, KeyedImage) and id(self.scorer) in image.prepared:
                 return image.prepared[id(self.scorer)]
             return self.scorer.preprocess(load_image(image))
@@ -323,6 +325,7 @@ class _Results:
         if scores.shape != shape:
             raise ValueError(f"score_groups of metric {self.spec.name!r} must give scores {shape}, got {scores.shape}")
 
+        # A candidate's scores go to every sample that has it. Infinity is no score.
         is_finite = np.isfinite(scores)
         self.scores[rows] = np.where(is_finite, scores, np.nan)[candidates]
         if result.truncated is not None:

@@ -50,6 +50,7 @@ class Attention(nn.Module):
         self.inner_attn_ln = Multiway(nn.LayerNorm, width, eps=EPS)
 
     def forward(self, streams: Streams, mask: torch.Tensor | None) -> Streams:
+        # Each stream has its own projections; attention itself does not know which stream a state is of.
         query = self._split_heads(self.q_proj(streams))
         key = self._split_heads(self.k_proj(streams))
         value = self._split_heads(self.v_proj(streams))
@@ -156,7 +157,7 @@ class Beit3(nn.Module):
         if self.config.layers > 1:
             scale = math.sqrt(math.log(2 * self.config.layers))
         for name, parameter in self.named_parameters():
-            if parameter.is_meta:
+            if parameter.is_meta:  # loaded weights will take its place
                 return
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)

@@ -51,6 +51,7 @@ class Beit3Towers(nn.Module):
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
         """Embeddings (B, D) of token ids (B, L), not normalised."""
+        # A stream of length 0 leaves the encoder with the parameters of the other stream alone.
         padding = ids == self.tokenizer.pad
         text = self.beit3.embed_text(ids, padding)
         no_image = text[:, :0]

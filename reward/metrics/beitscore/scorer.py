@@ -114,13 +114,14 @@ class BeitScoreScorer(TrainedScorer):
         ids, is_cut = self.tokenizer.encode(candidates)
         lengths = [self._image_tokens + len(row) for row in ids]
 
-        # Batches are of candidates of similar length, so their order is another one.
+        # Image and caption read each other in every layer, so what captions of one image share ends with its embedding.
+        # Batches are of candidates of similar length, in another order than the candidates.
         order: list[int] = []
         logits: list[torch.Tensor] = []
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
             image = torch.stack([images[index] for index in batch])
             text, padding = self.tokenizer.pad_rows([ids[index] for index in batch])
-            mask = None
+            mask = None  # attention without a mask is quicker
             if padding.any():
                 mask = padding.to(self.model.device)
             _, pooled = self.model.encode_embedded(image, text.to(self.model.device), mask)
@@ -131,6 +132,7 @@ class BeitScoreScorer(TrainedScorer):
         return CandidateScores(scores, is_cut)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
+        # The embeddings of all images of a window are in memory, each as long as a batch's patches.
         most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
         return windows(groups, self.window_size, most_images)
 

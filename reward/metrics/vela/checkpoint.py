@@ -30,13 +30,11 @@ def load_model(
     dtype: torch.dtype | str | None,
     trust_remote_code: bool = False,
 ) -> VelaModel:
-    """Loads a checkpoint; see `VelaScorer.from_pretrained`.
-
-    What the small files and the header of the weights say is compared before anything large is read.
-    """
+    """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
     dtype, device = parse_dtype(dtype), usable_device(device)
     folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
     where = f"VELA checkpoint {os.fspath(source)!r}"
+    # What the small files and the header of the weights say is compared before anything large is read.
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     _check_branches(config, shapes, where)
@@ -46,9 +44,10 @@ def load_model(
     with foreign_errors(f"{where}: its {CONFIG_FILE}"):
         model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype, trust_remote_code=trust_remote_code)
     _load_trained(model, load_tensors(folder / WEIGHTS_FILE), where)
+    # The head stays in float32, which keeps the scores precise.
     for branch in (model.text, model.image):
         if branch is not None:
-            branch.to(dtype=dtype)  # the head stays in float32, which keeps the scores precise
+            branch.to(dtype=dtype)
     return model.to(device).eval()
 
 
@@ -62,12 +61,14 @@ def _check_branches(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], w
             decoder = decoder_of(build_decoder(architecture))
             return decoder if lora is None else add_lora(decoder, lora)
 
-        at = f"{where}: text.architecture{'' if lora is None else ' with text.lora'} in its {CONFIG_FILE}"
-        check_fit(make, shapes, where=at, prefix="text.decoder.")
+        keys = "text.architecture"
+        if lora is not None:
+            keys += " with text.lora"
+        check_fit(make, shapes, where=f"{where}: {keys} in its {CONFIG_FILE}", prefix="text.decoder.")
     if image is not None and image.architecture is not None:
         model_cfg = image.architecture["model_cfg"]
-        at = f"{where}: image.architecture in its {CONFIG_FILE}"
-        check_fit(lambda: build_clip(model_cfg), shapes, where=at, prefix="image.towers.clip.")
+        keys = f"{where}: image.architecture in its {CONFIG_FILE}"
+        check_fit(lambda: build_clip(model_cfg), shapes, where=keys, prefix="image.towers.clip.")
 
 
 def _check_vocabulary(config: VelaConfig, shapes: Mapping[str, tuple[int, ...]], tokens: int, where: str) -> None:

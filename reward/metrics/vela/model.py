@@ -53,6 +53,7 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
+        # References come again with every caption of their image, and captions with every metric.
         self._plain = Remembered(PlainTextEncoder(tokenizer))
         self._mark = self._parse(_REFERENCE_MARK)
         self._separator = self._parse(_REFERENCE_SEPARATOR)
@@ -147,6 +148,7 @@ class PromptTokenizer:
 
 def _common_limit(lengths: Sequence[int], room: int) -> int:
     """The largest length to which all texts can be cut so that together they fit into the room."""
+    # From the shortest on, each text has an equal share of what is left. What it does not need, longer ones share.
     for number, length in enumerate(sorted(lengths)):
         share = room // (len(lengths) - number)
         if length > share:
@@ -173,6 +175,7 @@ class TextBranch(nn.Module):
         self.decoder: Any = decoder_of(model)
         if config.backbone is not None:
             self.decoder.requires_grad_(False)
+        # After freezing: the adapters are trained.
         if config.lora is not None:
             self.decoder = add_lora(self.decoder, config.lora)
         self.prompts = PromptTokenizer(tokenizer, config)
@@ -182,6 +185,7 @@ class TextBranch(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """g_r2c (B, 2 * d), float32, of one batch (B, L), padded on the right; differentiable."""
+        # Gradients must reach every token of every row, so training shares no prefixes.
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return pool_states(hidden, attention_mask)
 
@@ -190,15 +194,15 @@ class TextBranch(nn.Module):
     ) -> torch.Tensor:
         """g_r2c (N, A, 2 * d), float32, of the prompts of N captions under A aspects.
 
-        The candidates of a group have the same rubric and references before them, often many times their own length.
-        In a causal model, the states of this prefix do not depend on what follows. So each distinct prefix is read
-        once, and its keys and values, the prefix cache, serve all candidates. If the prompts of the aspects differ in
-        nothing but the cue, a candidate is read once for all aspects too.
-
         Args:
             prompts: N rows of A prompts.
             token_budget, max_rows: see `CausalStates.encode`.
         """
+        # The candidates of a group have the same rubric and references before them, often many times as long as they
+        # are. In a causal model, the states of this prefix do not depend on what follows. So CausalStates reads each
+        # distinct prefix once, and its keys and values, the prefix cache, serve all candidates: the states are the same
+        # as of whole prompts, but for rounding. If the prompts of the aspects differ in the cue alone, a candidate is
+        # read once for all aspects too.
         if _differ_in_tails(prompts):
             trunks = [(row[0].prefix, row[0].candidate) for row in prompts]
             tails = [prompt.tail for prompt in prompts[0]]
@@ -249,6 +253,7 @@ class ImageBranch(nn.Module):
 
     def relate(self, image: torch.Tensor, candidate: torch.Tensor) -> torch.Tensor:
         """g_i2c (B, 2 * d), float32, of the towers' features of images (B, d) and candidates (B, d)."""
+        # In float32, since the difference of two close vectors of half precision has few digits left.
         image, candidate = image.float(), candidate.float()
         if self.config.normalise:
             image, candidate = functional.normalize(image, dim=-1), functional.normalize(candidate, dim=-1)

@@ -139,7 +139,7 @@ class VelaScorer(TrainedScorer):
                 texts.append((candidate, group.references))
                 images.append(group.features)
         truncated = np.zeros(len(candidates), dtype=bool)
-        g_r2c = g_i2c = None
+        g_r2c = g_i2c = None  # (K, A, 2 * d) and (K, 2 * d); None stays for a branch that the model lacks
         if self.model.text is not None:
             prompts = self.model.text.prompts.tokenize(texts, self.model.config.aspects)
             g_r2c = self.model.text.encode(prompts, token_budget=self.token_budget, max_rows=batch_size)
@@ -150,14 +150,13 @@ class VelaScorer(TrainedScorer):
             features, is_cut = self._encode_candidates(candidates, batch_size)
             g_i2c = self.model.image.relate(torch.stack(images), features)
             truncated |= is_cut
+        # A GPU is waited for once, when the scores are copied.
         scores = self.model.head(g_r2c, g_i2c)
         return CandidateScores(scores.double().cpu().numpy(), truncated)
 
     def _encode_candidates(self, candidates: list[str], batch_size: int | None) -> tuple[torch.Tensor, np.ndarray]:
-        """CLIP features (K, d) of candidates, and which of them were cut (K,).
-
-        Groups may share candidates: each different one is encoded once.
-        """
+        """CLIP features (K, d) of candidates, and which of them were cut (K,)."""
+        # Groups may have the same candidates, and CLIP reads a caption alone: each different one is encoded once.
         towers = self.model.image.towers
         positions: dict[str, int] = {}  # of the different candidates
         for candidate in candidates:
