@@ -25,7 +25,7 @@ def on_meta(*, needs_transformers: bool = True) -> Iterator[None]:
         needs_transformers: False for a network of this package alone, which saves a second.
     """
     if needs_transformers:
-        # Imported first: PyTorch's compiler, which this module imports, cannot start under the device "meta" in 2.6.
+        # PyTorch's compiler, which this module imports, cannot start under the device "meta" in version 2.6.
         import_module("transformers.generation.utils")
     with torch.device("meta"), _Uninitialised():
         yield
@@ -33,17 +33,7 @@ def on_meta(*, needs_transformers: bool = True) -> Iterator[None]:
 
 @contextmanager
 def float32_by_default() -> Iterator[None]:
-    """Context in which networks are built in float32, whatever default dtype the user's program has set.
-
-    Example:
-        >>> torch.set_default_dtype(torch.bfloat16)
-        >>> with float32_by_default():
-        ...     torch.get_default_dtype()
-        torch.float32
-        >>> torch.get_default_dtype()
-        torch.bfloat16
-        >>> torch.set_default_dtype(torch.float32)
-    """
+    """Context in which networks are built in float32, whatever default dtype the user's program has set."""
     dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -68,8 +58,7 @@ class _Uninitialised(TorchFunctionMode):
 def foreign_errors(where: str) -> Iterator[None]:
     """Turns any error of another library that reads a checkpoint into a CheckpointError.
 
-    Transformers, tokenizers, open_clip and peft raise many built-in errors for files that do not fit. A package that is
-    missing is no fault of a file, and becomes a MissingExtraError.
+    A package that is missing is no fault of a file, and becomes a MissingExtraError.
 
     Args:
         where: what is being read, for the message.
@@ -89,7 +78,7 @@ def foreign_errors(where: str) -> Iterator[None]:
         raise MissingExtraError(
             f"{where} cannot be read, because the package {error.name!r} is not installed"
         ) from error
-    except Exception as error:
+    except Exception as error:  # transformers, tokenizers, open_clip and peft raise many built-in errors
         if "trust_remote_code" in str(error):
             raise CheckpointError(
                 f"{where} wants to run code of its own (auto_map in its configuration), which is refused. If you "

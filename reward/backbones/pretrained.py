@@ -78,6 +78,7 @@ def load_network(
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
+    # What the files show is checked before transformers builds anything, and what it did is checked afterwards.
     _refuse_two_sets(Path(source), where)
     with foreign_errors(f"{where}: its config.json"), unsharded_loading():
         settings, _ = PreTrainedConfig.get_config_dict(source)
@@ -88,15 +89,15 @@ def load_network(
     is_quantised = hasattr(config, "quantization_config")
     if Path(source).is_dir() and not trust and not is_quantised:
         _refuse_much_larger(config, model_class, weight_files(source), where)
-    # this also reads generation_config.json, and some values of config.json for the first time
-    reading = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
-    report_context = _without_report() if strict else nullcontext()
-    with reading, unsharded_loading(), report_context:
+    # This also reads generation_config.json, and some values of config.json for the first time.
+    errors = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
+    silence = _without_report() if strict else nullcontext()
+    with errors, unsharded_loading(), silence:
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
-    missing = [name for name in report["missing_keys"] if not name.startswith(apart)]
-    refuse_unfit(where, missing=missing)
+    # transformers fills what is missing with random numbers, and only warns.
+    refuse_unfit(where, missing=[name for name in report["missing_keys"] if not name.startswith(apart)])
     if not is_quantised:
         refuse_stored_integers(weight_files(source), model, where=where)
     if strict:
@@ -137,7 +138,7 @@ def _refuse_layers_left_out(unexpected: Iterable[str], model: nn.Module, where: 
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Context in which transformers does not list weights that are missing and left over, which are refused below."""
+    """Context in which transformers does not list weights that are missing and left over: here they are refused."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -149,10 +150,8 @@ def _without_report() -> Iterator[None]:
 
 
 def _refuse_two_sets(folder: Path, where: str) -> None:
-    """Refuses a folder with weights in one file and in shards: transformers leaves the one when it saves the other.
-
-    It would read the one file, which may be the older; an index whose shards are gone is no second set.
-    """
+    """Refuses a folder with weights in one file and in shards: transformers would read the one file."""
+    # It leaves the one when it saves the other, so the file may be the older. An index without shards is no second set.
     for name in ("model.safetensors", "pytorch_model.bin"):
         shards = sorted(folder.glob(name.replace(".", "-*-of-*.")))
         if shards and (folder / name).is_file():
@@ -163,10 +162,8 @@ def _refuse_two_sets(folder: Path, where: str) -> None:
 
 
 def _refuse_much_larger(config: Any, model_class: Any, files: Iterable[Path], where: str) -> None:
-    """Refuses a configuration of a network with more than twice the numbers that are stored, before it takes memory.
-
-    A part that is null stands for the library's usual size, which is billions of numbers.
-    """
+    """Refuses a configuration of a network with more than twice the numbers that are stored, before it takes memory."""
+    # A part of a configuration that is null stands for the library's usual size, which is billions of numbers.
     stored = 0
     for file in files:
         if file.suffix == ".safetensors":

@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -40,17 +39,11 @@ def _mean_and_last(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor)
 
 
 class Prefixes(NamedTuple):
-    """What the model keeps of B prefixes of up to P tokens, padded on the left so that they all end in the last column.
+    """What the model keeps of B prefixes of up to P tokens, padded on the left so that all end in the last column."""
 
-    Args:
-        cache: the model's keys and values.
-        mask: (B, P) int64, 1 where a token is.
-        total: (B, d) float32, the sum of the last hidden states.
-    """
-
-    cache: Any
-    mask: torch.Tensor
-    total: torch.Tensor
+    cache: Any  # the model's keys and values
+    mask: torch.Tensor  # (B, P) int64, 1 where a token is
+    total: torch.Tensor  # (B, d) float32, the sum of the last hidden states, of which the mean is made
 
     def rows(self, numbers: Sequence[int]) -> Prefixes:
         """A copy for continuations: the prefixes of these numbers, of which some may come twice."""
@@ -58,18 +51,14 @@ class Prefixes(NamedTuple):
         return Prefixes(rows_of(self.cache, index), self.mask[index], self.total[index])
 
 
+# The aspects of a candidate differ in their last few tokens. These all go into one row behind the candidate. A mask
+# hides them from each other, and the positions of each go on from the candidate, so it sees what it would see alone.
 class BranchedRows(NamedTuple):
-    """Rows of tokens that end in several ways: a trunk, and branches that see the trunk and not each other.
+    """Rows of tokens that end in several ways: a trunk, and branches that see the trunk and not each other."""
 
-    Args:
-        ids: (B, L) int64, trunk and branches one after the other, padded on the right.
-        positions: (B, L) int64; every branch goes on where the trunk ends.
-        branch: (B, L) int64, 0 in the trunk, k in branch k, -1 in the padding.
-    """
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    branch: torch.Tensor
+    ids: torch.Tensor  # (B, L) int64, trunk and branches one after the other, padded on the right
+    positions: torch.Tensor  # (B, L) int64; every branch goes on where the trunk ends
+    branch: torch.Tensor  # (B, L) int64, 0 in the trunk, k in branch k, -1 in the padding
 
     @classmethod
     def of(
@@ -82,7 +71,7 @@ class BranchedRows(NamedTuple):
             >>> rows.ids.tolist(), rows.positions.tolist(), rows.branch.tolist()
             ([[5, 6, 7, 8, 9]], [[0, 1, 2, 2, 3]], [[0, 0, 1, 2, 2]])
         """
-        all_ids, all_positions, all_numbers = [], [], []
+        rows_of_ids, rows_of_positions, rows_of_numbers = [], [], []
         for trunk in trunks:
             ids = list(trunk)
             positions = list(range(len(trunk)))
@@ -91,13 +80,13 @@ class BranchedRows(NamedTuple):
                 ids += branch
                 positions += range(len(trunk), len(trunk) + len(branch))
                 numbers += [number] * len(branch)
-            all_ids.append(ids)
-            all_positions.append(positions)
-            all_numbers.append(numbers)
+            rows_of_ids.append(ids)
+            rows_of_positions.append(positions)
+            rows_of_numbers.append(numbers)
         return cls(
-            pad_rows(all_ids, device=device)[0],
-            pad_rows(all_positions, device=device)[0],
-            pad_rows(all_numbers, value=-1, device=device)[0],
+            pad_rows(rows_of_ids, device=device)[0],
+            pad_rows(rows_of_positions, device=device)[0],
+            pad_rows(rows_of_numbers, value=-1, device=device)[0],
         )
 
     def attention_mask(self, dtype: torch.dtype, prefix_mask: torch.Tensor) -> torch.Tensor:
@@ -135,24 +124,35 @@ class BranchedRows(NamedTuple):
         return torch.stack(pooled, dim=1)
 
 
+class _Continuation(NamedTuple):
+    """What follows a prefix that is read already."""
+
+    pair: int  # its index
+    row: int  # of the prefix, among those that were read with it
+    suffix: Sequence[int]
+
+
+# Packs items into batches by their lengths in tokens.
+_Batches: TypeAlias = "Callable[[Sequence[Any], Sequence[int]], Iterator[list[Any]]]"
+
+
 class CausalStates:
     """Encodes (prefix, suffix) pairs with a causal language model, each distinct prefix once.
 
     Args:
         decoder: a causal decoder of transformers without head; see `decoder_of`.
-
-    Attributes:
-        shares_prefixes: whether the model can go on from a cache. It is known from the model's arguments, and revised
-            when its first cache is seen.
-        shares_suffixes: whether it can also read several branches after one trunk.
     """
+
+    # Prefixes go through the model in waves, which leave their keys and values and the sum of their states. Each pair
+    # takes a copy of its prefix's row of these, and goes on from there with its suffix.
 
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
         parameters = inspect.signature(decoder.forward).parameters
-        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
+        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared. Both are
+        # revised when the model's first cache is seen.
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
-        # Branches need an attention mask for every token, which flash attention does not take.
+        # Branches need a row of the attention mask for every token, which flash attention does not take.
         attention = getattr(getattr(decoder, "config", None), "_attn_implementation", None)
         self.shares_suffixes = self.shares_prefixes and attention in ("sdpa", "eager")
 
@@ -178,13 +178,17 @@ class CausalStates:
             branches (len(pairs), K, 2 * d).
         """
         budget = default_token_budget(self._device) if token_budget is None else token_budget
-        split = partial(token_budget_batches, budget=budget, max_items=max_rows)
+
+        def batches(items: Sequence[Any], lengths: Sequence[int]) -> Iterator[list[Any]]:
+            for numbers in token_budget_batches(lengths, budget, max_rows):
+                yield [items[number] for number in numbers]
+
         results: dict[int, torch.Tensor] = {}  # by the index of the pair
-        for indices, states in self._encode_shared(pairs, branches, split):
+        for indices, states in self._encode_shared(pairs, branches, batches):
             results.update(zip(indices, states, strict=True))
         rest = [index for index in range(len(pairs)) if index not in results]
         if rest and branches:
-            # Without a shared suffix, each branch is a prompt.
+            # Where suffixes cannot be shared, each branch is a prompt.
             ends: list[tuple[Sequence[int], Sequence[int]]] = []
             for index in rest:
                 prefix, suffix = pairs[index]
@@ -192,11 +196,11 @@ class CausalStates:
             states = self.encode(ends, token_budget=budget, max_rows=max_rows)
             results.update(zip(rest, states.unflatten(0, (len(rest), len(branches))), strict=True))
         elif rest:
-            prompts = [[*pairs[index][0], *pairs[index][1]] for index in rest]
-            for batch in split([len(prompt) for prompt in prompts]):
-                ids, mask = pad_rows([prompts[item] for item in batch], device=self._device)
+            prompts = {index: [*pairs[index][0], *pairs[index][1]] for index in rest}
+            for batch in batches(rest, [len(prompts[index]) for index in rest]):
+                ids, mask = pad_rows([prompts[index] for index in batch], device=self._device)
                 hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-                results.update(zip([rest[item] for item in batch], pool_states(hidden, mask), strict=True))
+                results.update(zip(batch, pool_states(hidden, mask), strict=True))
         return torch.stack([results[index] for index in range(len(pairs))])
 
     @property
@@ -207,36 +211,35 @@ class CausalStates:
         self,
         pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
         branches: Sequence[Sequence[int]],
-        split: Callable[[Sequence[int]], list[list[int]]],
+        batches: _Batches,
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
         """Yields (indices of pairs, their states) for the pairs whose prefix is worth sharing, if the model can."""
+        if not (self.shares_suffixes if branches else self.shares_prefixes):
+            return
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
         # The prefix of a single pair is read together with its suffix, which takes the CPU half the time of two passes.
         fewest_pairs = 1 if branches else 2
         shared = [prefix for prefix, indices in groups.items() if prefix and len(indices) >= fewest_pairs]
-        for wave in split([len(prefix) for prefix in shared]):
-            if not (self.shares_suffixes if branches else self.shares_prefixes):
-                return
-            prefixes = self._read_prefixes([shared[number] for number in wave])
+        branch_tokens = sum(map(len, branches))
+        for wave in batches(shared, [len(prefix) for prefix in shared]):
+            prefixes = self._read_prefixes(wave)
             if prefixes is None:
                 self.shares_prefixes = self.shares_suffixes = False
                 return
-            rows: list[int] = []  # of `prefixes`, one for each pair of the wave
-            indices: list[int] = []
-            for row, number in enumerate(wave):
-                rows += [row] * len(groups[shared[number]])
-                indices += groups[shared[number]]
-            longest = prefixes.mask.shape[1] + sum(map(len, branches))
-            for batch in split([longest + len(pairs[index][1]) for index in indices]):
-                suffixes = [pairs[indices[item]][1] for item in batch]
-                before = prefixes.rows([rows[item] for item in batch])
+            continuations = []
+            for row, prefix in enumerate(wave):
+                continuations += [_Continuation(index, row, pairs[index][1]) for index in groups[prefix]]
+            longest = prefixes.mask.shape[1] + branch_tokens
+            for batch in batches(continuations, [longest + len(item.suffix) for item in continuations]):
+                before = prefixes.rows([item.row for item in batch])
+                suffixes = [item.suffix for item in batch]
                 if branches:
                     states = self._read_branches(before, suffixes, branches)
                 else:
                     states = self._read_suffixes(before, suffixes)
-                yield [indices[item] for item in batch], states
+                yield [item.pair for item in batch], states
 
     def _read_prefixes(self, prefixes: Sequence[tuple[int, ...]]) -> Prefixes | None:
         """What the model keeps of prefixes; None if its cache cannot be shared."""

@@ -15,11 +15,7 @@ _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 
 def image_of_array(array: Any) -> Image.Image:
-    """An array of pixels as a PIL image; see `reward.data.images.load_image` for shapes and ranges.
-
-    Raises:
-        ImageError: another shape, type or range, or an array that cannot be read.
-    """
+    """An array of pixels as a PIL image; see `reward.data.images.load_image` for shapes and ranges."""
     from PIL import Image
 
     try:

@@ -55,11 +55,7 @@ def image_file(path: str | os.PathLike[str]) -> str:
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
-    """The encoded bytes of an image that is not a PIL image, and a name for messages.
-
-    Args:
-        image, root, max_pixels: as for `reward.data.images.load_image`, which also says what is raised.
-    """
+    """The encoded bytes of an image that is not a PIL image, and a name for messages; see `images.load_image`."""
     if isinstance(image, dict):
         for key in ("bytes", "path"):
             if image.get(key) is not None:
@@ -86,14 +82,8 @@ def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: i
 
 
 def _file_bytes(text: str, path: str, name: str, max_pixels: int) -> bytes:
-    """Reads a file. Pictures come from outside, so it may be too large, or a pipe, which blocks when it is opened.
-
-    Args:
-        text: the path as it came, which may be an address.
-        path: the absolute path.
-        name: of the file in messages.
-        max_pixels: sets how many bytes are read at most.
-    """
+    """Reads the file of a path, which came as `text`."""
+    # Data name what they like: an address, a file larger than any image, a pipe that blocks when it is opened.
     limit = max(_MAX_BYTES_A_PIXEL * max_pixels, 2**26)
     try:
         if not os.path.isfile(path):
@@ -130,14 +120,9 @@ def _stream_bytes(stream: Any, name: str) -> bytes:
 
 @contextmanager
 def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
-    """Context with the PIL image of a file or path, of which only the header has been decoded.
+    """Context with the PIL image of a path or binary file, of which only the header has been decoded.
 
-    Args:
-        file: a path or a binary file.
-        name: of the image in messages.
-
-    Raises:
-        ImageError: for every error of Pillow, also of those inside the context.
+    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`.
     """
     from PIL import Image, PngImagePlugin
 

@@ -95,7 +95,7 @@ def without_ends(text: str) -> str:
     if not _may_have_marks(text):
         return text
     has_end = False
-    length = _length_without_space(text, len(text))
+    length = _length_without_space(text, len(text))  # a number, not a shorter text: cutting n marks would copy n texts
     while text.endswith(_marks().ends, 0, length):
         has_end = True
         mark = next(mark for mark in _marks().ends if text.endswith(mark, 0, length))
@@ -148,6 +148,8 @@ def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     start = 0
     closing = None  # the mark that closes the reasoning which is open
+    # One pass over the marks, so that the time stays linear: a search from each open mark to its end would take the
+    # square. A mark that opens reasoning within reasoning says nothing.
     for match in marks.reasoning_pattern.finditer(text):
         mark = match[0]
         if closing is None and mark in marks.reasoning:
@@ -166,8 +168,6 @@ def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
 
 def _answer_in(text: str) -> str:
     """What stands in the last answer that is closed, else behind the mark that opens one; else the whole text."""
-    if not _may_have_marks(text):
-        return text
     answer = None
     start = None  # of the answer which is open
     for opens, mark_start, mark_end in _answer_marks(text):

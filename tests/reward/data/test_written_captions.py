@@ -17,12 +17,13 @@ from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
 from reward.judges import Usage
 from reward.judges.chat import Sampled
+from reward.judges.wording import quoted
 from reward.scoring import BatchScorer, score_dataset
 from tests.toys.json_lines import read_lines, write_lines
 
 THOUGHT = "<think>Is it red? It is a big red star, I think.</think>\nA red star."
 WRITTEN = [THOUGHT, "Red. So I write.</think>A red star.", "<think>And now", "A red star on grass."]
-LENGTHS = [3.0, 3.0, None, 5.0]
+LENGTHS = [3.0, 3.0, 0.0, 5.0]  # without a word the lowest
 
 TABLE = yaml.safe_load(Path(written_captions.__file__).with_suffix(".yaml").read_text("utf-8"))
 CHANNELS = "<|channel|>analysis<|message|>Red?<|end|><|start|>assistant<|channel|>final<|message|>A red star."
@@ -35,6 +36,11 @@ def test_reasoning_is_left_out_and_where_it_is_open_there_is_no_caption(opens, c
     assert caption_in(f"{opens}Is it {opens}red?{closes}No.{closes}A red star.") == "A red star."
     assert caption_in(f"{opens}Is it") == caption_in(f"A red star.{opens}Is it") == ""
     assert MetricReward("length")([""] * 2, [f"{opens}Is it{closes}A star.", f"{opens}A star."]) == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("mark", [mark for pair in TABLE["reasoning"] for mark in pair])
+def test_a_judge_that_quotes_a_caption_does_not_open_or_close_reasoning(mark):
+    assert mark not in quoted(f"A star.{mark}Score: 1")
 
 
 @pytest.mark.parametrize(("opens", "closes"), TABLE["answers"])
@@ -122,11 +128,11 @@ LENGTH = MetricReward("length")
 @pytest.mark.parametrize("call", [by_trainer, by_samples, by_candidates])
 @pytest.mark.parametrize("reward", [LENGTH, LENGTH.aspects()[0], CombinedReward([LENGTH])], ids=["one", "aspect", "of"])
 def test_a_caption_is_worth_the_same_with_and_without_reasoning(call, reward):
-    assert [value or None for value in call(reward)] == LENGTHS  # without a word the lowest, or none
+    assert call(reward) == LENGTHS
 
 
 def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all():
-    assert by_candidates(lengths) == LENGTHS
+    assert by_candidates(lengths) == [3.0, 3.0, 3.0, 5.0]  # the lowest of the call, where there is no bound
     assert rerank(WRITTEN, reward=lengths) == [3, 0, 1, 2]
     for call in (by_trainer, by_samples, by_candidates):
         assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
@@ -160,7 +166,9 @@ def test_captions_of_a_folder_are_written_without(tmp_path):
 def test_files_of_captions_are_cut_on_request(tmp_path):
     data = write_lines(tmp_path / "data.jsonl", [{"candidate": text} for text in WRITTEN])
     summary = score_dataset(data, "length", tmp_path / "scores.jsonl", strip_thinking=True)
-    assert [row["reward"] for row in read_lines(tmp_path / "scores.jsonl")] == LENGTHS
+    rows = read_lines(tmp_path / "scores.jsonl")
+    assert [row["reward"] for row in rows] == LENGTHS
+    assert [row["candidate"] for row in rows] == WRITTEN  # what is scored is cut, the cell is not
     assert (summary.thinking_cut, summary.errors) == (3, {"candidate": 1})
     assert score_dataset(data, "length", tmp_path / "raw.jsonl").thinking_cut == 0
     assert BatchScorer("length", strip_thinking=True)({"candidate": WRITTEN})["reward"] == LENGTHS
