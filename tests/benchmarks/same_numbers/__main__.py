@@ -1,4 +1,4 @@
-"""Whether two trees of this library give the same numbers: writes some 62,000 of them (17,000 of them different), and compares two such files.
+"""Whether two trees of this library give the same numbers: writes some 62,000, and compares two such files.
 
     cd TREE && PYTHONPATH=TREE python .../same_numbers write OUT.json [--only PART ...] [--toys FOLDER]
     python .../same_numbers compare A.json B.json [--only PART ...]
