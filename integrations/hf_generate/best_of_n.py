@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.utils import ModelOutput
 
+from integrations.hf_generate.parts import GreedyRows, fresh_copies, join_parts
 from integrations.hf_generate.private_names import (
     copy_inputs,
     expand_inputs,
@@ -240,7 +240,7 @@ class BestOfN:
             if part < last:
                 memo: dict[int, Any] = {}
                 kwargs, outputs = copy_inputs(model_kwargs), copy_inputs(prompt_outputs)
-                part_processors, part_criteria = _fresh(processors, memo), _fresh(criteria, memo)
+                part_processors, part_criteria = fresh_copies(processors, memo), fresh_copies(criteria, memo)
             ids, kwargs = expand_inputs(model, input_ids, kwargs, copies)
             rows = torch.arange(len(input_ids), device=ids.device).repeat_interleave(copies)
             if outputs is not None:
@@ -250,12 +250,12 @@ class BestOfN:
                 [processor_for_rows(processor, row_numbers) for processor in part_processors]
             )
             if self.include_greedy and part == 0:
-                kwargs["logits_processor"].append(_GreedyRows(copies * k))
+                kwargs["logits_processor"].append(GreedyRows(copies * k))
             kwargs |= {"stopping_criteria": part_criteria, "generation_config": config}
             sequences.append(sample(model, ids, outputs, **kwargs, synced_gpus=processes_step_together(model)))
         if len(sequences) == 1:
             return sequences[0]
-        return _joined(sequences, len(input_ids) // k, pad_token(config))
+        return join_parts(sequences, len(input_ids) // k, pad_token(config))
 
     def _copies_of_parts(self, config: GenerationConfig, rows: int, copies: int) -> list[int]:
         """How many copies of the rows each part decodes, so that all parts together decode `copies` of them."""
@@ -333,47 +333,6 @@ class BestOfN:
             )
         if cache is not None and cache.get_seq_length() > 0:
             raise ConfigError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
-
-
-class _GreedyRows(LogitsProcessor):
-    """Leaves the first row of each prompt its likeliest token only, so that sampling it is greedy decoding."""
-
-    def __init__(self, rows_per_prompt: int) -> None:
-        self.rows_per_prompt = rows_per_prompt
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        greedy = scores[:: self.rows_per_prompt]
-        likeliest = greedy.argmax(dim=-1, keepdim=True)
-        scores = scores.clone()
-        scores[:: self.rows_per_prompt] = torch.full_like(greedy, -torch.inf).scatter(1, likeliest, 0.0)
-        return scores
-
-
-def _fresh(processors: Any, memo: dict[int, Any]) -> Any:
-    """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
-    copies = type(processors)()
-    for processor in processors:
-        for value in getattr(processor, "__dict__", {}).values():
-            if isinstance(value, torch.nn.Module):
-                memo[id(value)] = value
-        try:
-            copies.append(copy.deepcopy(processor, memo))
-        except Exception as error:  # of whatever kind: it comes from the attributes of a user's class
-            raise ConfigError(
-                f"chunk decodes in parts, each with copies of logits processors and stopping criteria, and "
-                f"{type(processor).__name__} cannot be copied ({error}): leave out chunk, or give it a __deepcopy__"
-            ) from error
-    return copies
-
-
-def _joined(parts: Sequence[torch.Tensor], prompts: int, pad: Any) -> torch.Tensor:
-    """The sequences of all parts, prompt by prompt, filled up at the end."""
-    length = max(part.shape[1] for part in parts)
-    blocks = []
-    for part in parts:
-        filled = torch.nn.functional.pad(part, (0, length - part.shape[1]), value=int(pad))
-        blocks.append(filled.reshape(prompts, -1, length))
-    return torch.cat(blocks, dim=1).flatten(0, 1)
 
 
 def _whole_number(value: Any, name: str) -> int:

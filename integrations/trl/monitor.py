@@ -15,6 +15,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
+from integrations.trl.evaluation_sets import NamesOfSets, check_best_metric
 from integrations.trl.parting import Parting, Values, is_scarce, judge
 from reward.data.chats import completion_text
 from reward.data.images import image_key
@@ -99,7 +100,7 @@ class RewardMonitor(TrainerCallback):
         trainer.reward_weights = torch.tensor([*self.weights, 0.0])
         if isinstance(trainer.eval_dataset, dict):
             # In front of the callbacks that report to wandb and the like, which are to see the new names.
-            trainer.callback_handler.callbacks.insert(0, _NamesOfSets(list(trainer.eval_dataset)))
+            trainer.callback_handler.callbacks.insert(0, NamesOfSets(list(trainer.eval_dataset)))
 
     def _begin_evaluation(self) -> None:
         """Empties what this process has gathered: (image, caption) of each row, and the values of each measure."""
@@ -323,28 +324,6 @@ class RewardMonitor(TrainerCallback):
         os.replace(draft, self._file)
 
 
-class _NamesOfSets(TrainerCallback):
-    """Gives the figures of each of several data sets names of their own: `eval_near_reward` in place of `eval_reward`.
-
-    Trainer does so with its own figures; those of TRL would have one name, and the last set's would hide the others'.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
-        for name in self.names:
-            if f"eval_{name}_runtime" in logs:
-                for figures in (logs, state.log_history[-1]):
-                    _rename(figures, f"eval_{name}_")
-
-
-def _rename(figures: dict[str, Any], prefix: str) -> None:
-    for name in list(figures):
-        if name.startswith("eval_") and not name.startswith(prefix):
-            figures[prefix + name.removeprefix("eval_")] = figures.pop(name)
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None
@@ -361,7 +340,7 @@ def _check(trainer: Any, second: Callable[..., Any]) -> None:
         )
     if trainer.eval_dataset is trainer.train_dataset:
         raise ConfigError("eval_dataset is the train_dataset: pass images that are not trained on")
-    _check_best_metric(trainer)
+    check_best_metric(trainer)
     second_name = function_name(second)
     for reward, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
         if isinstance(reward, torch.nn.Module):
@@ -371,17 +350,6 @@ def _check(trainer: Any, second: Callable[..., Any]) -> None:
                 f"the second measure {second_name!r} is the optimised reward {name!r}, or a part of it: give another "
                 "metric, an oracle or a judge"
             )
-
-
-def _check_best_metric(trainer: Any) -> None:
-    """Refuses a `metric_for_best_model` that names none of several data sets, which would end a training half way."""
-    sets, metric = trainer.eval_dataset, trainer.args.metric_for_best_model
-    if not isinstance(sets, dict) or metric is None:
-        return
-    metric = metric.removeprefix("eval_")
-    if not any(metric.startswith(f"{name}_") for name in sets):
-        names = " or ".join(repr(f"eval_{name}_{metric}") for name in sets)
-        raise ConfigError(f"metric_for_best_model='eval_{metric}' names none of the evaluation sets: write {names}")
 
 
 def _parts_of(reward: Any) -> list[Any]:
