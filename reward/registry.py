@@ -273,7 +273,7 @@ def load_scorer(
         ('length',)
     """
     own = {key: value for key, value in options.items() if key not in ("revision", "device", "dtype")}
-    if callable(name) and not hasattr(name, "spec"):
+    if is_function(name):
         return FunctionScorer(name, **own)
     source = as_source(source)
     if isinstance(source, list):
@@ -345,7 +345,19 @@ def as_scorer(metric: Any) -> Any:
         >>> as_scorer(lambda samples: [1.0] * len(samples)).spec.name, as_scorer("length")
         ('function', 'length')
     """
-    return FunctionScorer(metric) if callable(metric) and not hasattr(metric, "spec") else metric
+    return FunctionScorer(metric) if is_function(metric) else metric
+
+
+def is_function(metric: Any) -> bool:
+    """Whether a metric is a function of the user's, or an object that scores, and neither a name nor a scorer.
+
+    Example:
+        >>> is_function(len), is_function("length")
+        (True, False)
+    """
+    if hasattr(metric, "spec"):
+        return False
+    return callable(metric) or hasattr(metric, "rewards") or hasattr(metric, "score")
 
 
 def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
