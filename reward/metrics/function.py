@@ -37,8 +37,8 @@ class FunctionScorer(TakesData):
     `reward.data.images.load_image`. The attribute `needs_image` of a function, True or False, overrules its parameters.
 
     Args:
-        function: gives a list (or array) of N finite numbers, None where a caption has none; larger is better. The names
-            of its parameters tell how it is called; further ones must have a default:
+        function: gives a list (or array) of N finite numbers, None where a caption has none; larger is better. The
+            names of its parameters tell how it is called; further ones must have a default:
 
             - `function(samples)`: N `CaptionSample`;
             - `function(prompts, completions, **columns)`, as trainers call a reward: those that it names of prompts
