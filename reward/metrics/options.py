@@ -11,7 +11,7 @@ from reward.metrics.base import MetricSpec
 
 _OF_ALL = ("revision", "device", "dtype")
 _OF_CACHES = ("cache", "cache_size")
-_NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, "judge", "trust_remote_code")  # the last two are for who writes Python
+_NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, "judge", "trust_remote_code", "api_key")  # the last three are for Python
 
 
 def metric_options(spec: MetricSpec) -> list[str]:

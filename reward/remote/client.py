@@ -66,6 +66,22 @@ def checked_urls(text: str) -> tuple[list[str], str | None]:
     return urls, metric or None
 
 
+def checked_key(key: Any, name: str) -> str:
+    """The key of a service, which no message shows.
+
+    Raises:
+        ConfigError: it is no text that can stand in a header.
+
+    Example:
+        >>> checked_key("a-long-secret", "api_key=")
+        'a-long-secret'
+    """
+    is_text = isinstance(key, str) and key.isascii() and key.isprintable() and key.strip() == key != ""
+    if not is_text:
+        raise ConfigError(f"{name} must be a text of ASCII letters, digits and signs, without blanks around it")
+    return key  # type: ignore[no-any-return]
+
+
 @dataclass
 class _Replica:
     """A server, and for how long it is left alone (on the clock of `time.monotonic`) after failures in a row."""
@@ -211,7 +227,9 @@ class Replicas:
             raise _Failed(printable(f"{type(error).__name__}: {error}", self._token), is_death=is_death) from None
         problem = f"status {status}: {printable(reply.text, self._token)}"
         if status in (401, 403):
-            raise ServiceError(f"{url} refuses the token ({problem}); set CAPREWARD_TOKEN to the service's own")
+            raise ServiceError(
+                f"{url} refuses the token ({problem}); give the service's own, as api_key= or in CAPREWARD_TOKEN"
+            )
         if status in (301, 302, 307, 308, 404, 405):
             raise ServiceError(f"{url} is not what a reward service of this version has ({problem})")
         if status < 500 and status not in _AGAIN:

@@ -20,7 +20,7 @@ from reward.errors import ConfigError, ImageError, ServiceError
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.remote import REMOTE
-from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
+from reward.remote.client import Refused, Replicas, Unreachable, checked_key, checked_urls
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,8 +34,7 @@ class RemoteScorer(CaptionScorer):
     Captions of one image go in one request, which holds the image once. Requests that fail are sent again, to another
     replica if there is one. A caption that has no score when `patience` is over gets NaN and the reason. The service
     names its metric, checkpoint, precision and version by an `identity`; a scorer keeps to the one that it found first,
-    also after it was pickled, and refuses all others. The service's token is read from the environment variable
-    CAPREWARD_TOKEN when it is needed, and never stored.
+    also after it was pickled, and refuses all others.
 
     Args:
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
@@ -44,6 +43,8 @@ class RemoteScorer(CaptionScorer):
         timeout: seconds for one try.
         patience: seconds until a request is given up, from its turn on.
         concurrency: most requests at a time.
+        api_key: the service's key, its CAPREWARD_TOKEN. None reads the environment variable of that name when the key
+            is needed, and stores none. No message and no `repr` shows it; a pickle holds it.
         image_root: folder here that is the service's `--image-root`, perhaps on another machine: images below it are
             sent by path. None sends all images in full.
 
@@ -68,12 +69,14 @@ class RemoteScorer(CaptionScorer):
         timeout: float = 60.0,
         patience: float = 300.0,
         concurrency: int = 16,
+        api_key: str | None = None,
         image_root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.urls, named = checked_urls(url if isinstance(url, str) else ",".join(url))
         self.metric, self.identity, self.concurrency = metric or named, identity, concurrency
         self._settings: Any = {"timeout": timeout, "patience": patience}
         self._image_root = None if image_root is None else os.path.realpath(image_root)
+        self._api_key = None if api_key is None else checked_key(api_key, "api_key=")
         self._facts: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -130,7 +133,7 @@ class RemoteScorer(CaptionScorer):
         """
         with self._lock:
             if not hasattr(self, "_replicas"):
-                self._replicas = Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)
+                self._replicas = Replicas(self.urls, self._key(), **self._settings)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
             if not self._facts:
                 try:
@@ -139,6 +142,11 @@ class RemoteScorer(CaptionScorer):
                     raise ServiceError(f"no reward service at {', '.join(self.urls)}: {error}") from None
                 for url, reply in replies.items():
                     self._facts = self._read_info(url, reply)
+
+    def _key(self) -> str | None:
+        """The key that is sent; None where there is none."""
+        key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
+        return checked_key(key, "CAPREWARD_TOKEN") if key else None
 
     def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
         try:

@@ -20,7 +20,7 @@ from reward.metrics.function_places import names_function
 from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, is_address, metric_spec
 
-_NO_EFFECT = ("device", "cache", "cache_size")  # options that change no scores but by rounding
+_NO_EFFECT = ("device", "cache", "cache_size", "api_key")  # options that change no scores but by rounding
 
 
 class Metrics:
