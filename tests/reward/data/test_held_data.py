@@ -166,17 +166,11 @@ def test_the_reward_of_a_table_has_the_weights_of_its_metric():
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("ClipScorer", r'load_scorer\("clipscore"\)'),
-        ("BLEU4Reward", r'MetricReward\("bleu4"\)'),
-        ("list_metric", "list_metrics"),
-        ("score_dataset", "from reward.scoring import score_dataset"),
-    ],
+    [("list_metric", "did you mean 'list_metrics'"), ("ClipScorer", "it has AsyncReward, .*, load_scorer, ")],
 )
 def test_a_name_that_is_not_there_names_what_is(name, message):
-    with pytest.raises(ImportError, match=message):
-        exec(f"from reward import {name}")
-    with pytest.raises(AttributeError, match=message):
+    assert not hasattr(reward, name)
+    with pytest.raises(AttributeError, match=f"reward has no name {name!r}: {message}"):
         getattr(reward, name)
 
 
