@@ -90,7 +90,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") or find_spec(f"reward.{name}") is not None:
         raise AttributeError(f"module 'reward' has no attribute {name!r}")
     close = difflib.get_close_matches(name, _HOMES, n=1, cutoff=0.8)
-    names = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(_HOMES))}"
+    names = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(_HOMES))}."
     raise AttributeError(f'reward has no name {name!r}: {names} Metrics are loaded by name, as in load_scorer("vela")')
 
 
