@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reward.errors import ConfigError
+from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec
 
 _OF_ALL = ("revision", "device", "dtype")
@@ -78,3 +79,19 @@ def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, 
     return {name: options[name] for name in options if name in own}, {
         name: options[name] for name in options if name not in own
     }
+
+
+def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
+    """The scorer of a metric that asks a judge, with one that answers nothing: it refuses options that cannot be.
+
+    None for any other metric.
+
+    Example:
+        >>> from reward import metric_spec
+        >>> dry_scorer(metric_spec("judge"), {"scale": "1:7"}).prompt.scale
+        (1.0, 7.0)
+    """
+    if spec.sources != "judge":
+        return None
+    settings, _ = split_options(spec.scorer_class(), options)
+    return spec.scorer_class()(ScriptedJudge(), **settings)

@@ -80,7 +80,9 @@ def test_a_checkpoint_alone_says_which_metric_it_is_for(files, name, tmp_path, m
     for file, content in files.items():
         (tmp_path / "saved" / file).write_text(json.dumps(content))
     toy = replace(FOREIGN, model_types=("toy", "Toy*"))
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: installed_specs() | {"foreign": toy})
+    specs = installed_specs() | {"foreign": toy}
+    for module in ("registry", "metrics.checkpoint_metric"):
+        monkeypatch.setattr(f"reward.{module}.installed_specs", lambda: specs)
     monkeypatch.chdir(tmp_path)
     for text in ("saved", "./saved/", str(tmp_path / "saved")):
         assert MetricSource.parse(text) == MetricSource(name, text)
@@ -108,7 +110,7 @@ def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path, monkeypatch):
     with pytest.raises(CapRewardError, match=rf"its type is toy\): write NAME={tmp_path}; `capreward metrics` lists"):
         load_scorer(tmp_path)
     toys = {name: replace(FOREIGN, name=name, model_types=("toy",)) for name in ("foreign", "strange")}
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: toys)
+    monkeypatch.setattr("reward.metrics.checkpoint_metric.installed_specs", lambda: toys)
     with pytest.raises(CapRewardError, match=rf"by several metrics: write foreign={tmp_path} or strange={tmp_path}"):
         load_scorer(tmp_path)
 
