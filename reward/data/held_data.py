@@ -199,13 +199,13 @@ def _rows(data: Any) -> list[Any] | None:
         has_rows = isinstance(first, (CaptionSample, Mapping, tuple)) and not _is_encoded_image(first)
         return [_row(row, place) for place, row in enumerate(data)] if has_rows or not data else None
     if _is_pandas(data):
-        return data.to_dict("records")  # type: ignore[no-any-return]
+        return data.to_dict("records")
     if hasattr(data, "collect"):  # polars, lazy
         data = data.collect()
     if hasattr(data, "to_dicts"):  # polars
-        return data.to_dicts()  # type: ignore[no-any-return]
+        return data.to_dicts()
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # a table of Arrow
-        return data.to_pylist()  # type: ignore[no-any-return]
+        return data.to_pylist()
     if hasattr(data, "column_names"):  # of `datasets`: its lists leave images encoded, but apply no transform
         is_plain = hasattr(data, "format") and data.format.get("type") != "custom"
         return data.to_list() if is_plain else list(data)

@@ -152,7 +152,7 @@ class FunctionScorer(TakesData):
         if value is None:
             return None
         try:
-            return value.__float__()  # type: ignore[no-any-return]  # a text has no such method
+            return value.__float__()  # a text has no such method
         except (AttributeError, TypeError, ValueError, RuntimeError):
             kind = type(value).__name__
             raise ConfigError(f"{self.spec.name} gave {value!r:.80} ({kind}) for a caption: {EXAMPLE}") from None

@@ -105,7 +105,7 @@ def way_to_call(function: Any, name: str) -> Call:
         [3, 6]
     """
     if callable(getattr(function, "rewards", None)):
-        return function.rewards  # type: ignore[no-any-return]
+        return function.rewards
     if not callable(function):
         function = getattr(function, "score", function)
     _refuse_what_is_no_function(function, name)

@@ -79,7 +79,7 @@ def checked_key(key: Any, name: str) -> str:
     is_text = isinstance(key, str) and key.isascii() and key.isprintable() and key.strip() == key != ""
     if not is_text:
         raise ConfigError(f"{name} must be a text of ASCII letters, digits and signs, without blanks around it")
-    return key  # type: ignore[no-any-return]
+    return key
 
 
 @dataclass
