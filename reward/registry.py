@@ -256,9 +256,9 @@ def load_scorer(
     check_loading(source, metric=metric.name)
     check_revision(source, options.get("revision"))
     if spec is not REMOTE and _is_served(spec, source):
-        address, _, there = os.fspath(source).partition("#")
-        if there not in ("", spec.name):
-            raise ConfigError(f"source {source!r} names the metric {there!r}, but {spec.name!r} was asked for")
+        address, _, served = os.fspath(source).partition("#")
+        if served not in ("", spec.name):
+            raise ConfigError(f"source {source!r} names the metric {served!r}, but {spec.name!r} was asked for")
         spec, source = REMOTE, f"{address}#{spec.name}"
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)

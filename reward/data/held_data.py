@@ -103,9 +103,9 @@ class TakesData(ABC):
             ValueError: `batch_size` is not a whole number of at least 1.
         """
         check_batch_size(batch_size)
-        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
-        table = self.score_samples(held.samples, batch_size, progress)
-        return held.spread(replace(table, default_weights=self.spec.default_weights))
+        data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
+        table = self.score_samples(data.samples, batch_size, progress)
+        return data.spread(replace(table, default_weights=self.spec.default_weights))
 
     __call__ = score
 
@@ -332,8 +332,8 @@ def _with_values(rows: list[Any], values: Mapping[str, Any]) -> list[Any]:
     """Rows with the values beside them, which are of equal number."""
     if any(isinstance(row, CaptionSample) for row in rows):
         raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
-    further = _rows_of_values(values, len(rows))
-    return [None if row is None else {**row, **more} for row, more in zip(rows, further, strict=True)]
+    additions = _rows_of_values(values, len(rows))
+    return [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
 
 
 def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, index: Any = None) -> HeldData:
@@ -357,24 +357,24 @@ def _find_columns(
 ) -> dict[str, str]:
     """{role: name of its column}; unless `is_needed` is off, what the metric needs must be there."""
     roles = ["candidate", "image", "references", *names]
-    needed: list[str] = []
+    required: list[str] = []
     if spec is None or spec.reads_questions:
         roles.append("question")
     if spec is not None:
         roles += spec.columns
-        needed = ["candidate", *["image"] * spec.needs_image, *["references"] * spec.needs_references, *spec.columns]
-    found: dict[str, str] = {}
+        required = ["candidate", *["image"] * spec.needs_image, *["references"] * spec.needs_references, *spec.columns]
+    by_role: dict[str, str] = {}
     for role in dict.fromkeys(roles):
-        by = f"metric {spec.name!r}" if spec is not None and role in needed and is_needed else None
+        metric = f"metric {spec.name!r}" if spec is not None and is_needed and role in required else None
         try:
-            name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=by)
+            name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
         except DataError as error:
             lists = next((name for name in column_names("candidates") if name in columns), None)
             hint = "" if lists is None else f" For each row with several {lists}, call score(image, {lists})."
             raise InvalidSampleError(str(error) + hint) from None
         if name is not None:
-            found[role] = name
-    return found
+            by_role[role] = name
+    return by_role
 
 
 def _sample(row: Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:

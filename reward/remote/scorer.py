@@ -25,7 +25,7 @@ from reward.remote.client import Refused, Replicas, Unreachable, checked_key, ch
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Scored = list[tuple[list[float], str | None, bool]]  # scores of each candidate, why it has none, whether it was cut
+CandidateRow = tuple[list[float], str | None, bool]  # scores of a candidate, why it has none, whether it was cut
 
 
 class RemoteScorer(CaptionScorer):
@@ -72,9 +72,11 @@ class RemoteScorer(CaptionScorer):
         api_key: str | None = None,
         image_root: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.urls, named = checked_urls(url if isinstance(url, str) else ",".join(url))
-        self.metric, self.identity, self.concurrency = metric or named, identity, concurrency
-        self._settings: Any = {"timeout": timeout, "patience": patience}
+        self.urls, metric_of_url = checked_urls(url if isinstance(url, str) else ",".join(url))
+        self.metric = metric or metric_of_url
+        self.identity = identity
+        self.concurrency = concurrency
+        self._timeout, self._patience = timeout, patience
         self._image_root = None if image_root is None else os.path.realpath(image_root)
         self._api_key = None if api_key is None else checked_key(api_key, "api_key=")
         self._facts: dict[str, Any] = {}
@@ -84,9 +86,9 @@ class RemoteScorer(CaptionScorer):
     def spec(self) -> MetricSpec:  # type: ignore[override]  # elsewhere an attribute
         """Facts of the metric: those that this package knows by its name, and the service's own once it was asked."""
         if not self._facts:
-            known = installed_specs().get(self.metric or "")
-            if known is not None:
-                return replace(known, needs_corpus=False)  # a service has fitted its metrics
+            spec = installed_specs().get(self.metric or "")
+            if spec is not None:
+                return replace(spec, needs_corpus=False)  # a service has fitted its metrics
             self.connect()
         return self._spec
 
@@ -133,7 +135,7 @@ class RemoteScorer(CaptionScorer):
         """
         with self._lock:
             if not hasattr(self, "_replicas"):
-                self._replicas = Replicas(self.urls, self._key(), **self._settings)
+                self._replicas = Replicas(self.urls, self._key(), timeout=self._timeout, patience=self._patience)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
             if not self._facts:
                 try:
@@ -149,6 +151,7 @@ class RemoteScorer(CaptionScorer):
         return checked_key(key, "CAPREWARD_TOKEN") if key else None
 
     def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
+        """The facts of the metric that a service says of itself."""
         try:
             specs = {name: _spec(facts) for name, facts in reply["metrics"].items()}
             identities = {name: str(facts["identity"]) for name, facts in reply["metrics"].items()}
@@ -164,9 +167,9 @@ class RemoteScorer(CaptionScorer):
                 f"{url} serves {', '.join(specs)}, and not {self.metric!r}: write {first}={url}, or metric={first!r}"
             )
         self._check(identities[self.metric], url)
-        self.identity, self._spec = identities[self.metric], specs[self.metric]
-        facts: dict[str, Any] = reply["metrics"][self.metric]
-        return facts
+        self.identity = identities[self.metric]
+        self._spec = specs[self.metric]
+        return dict(reply["metrics"][self.metric])
 
     def _check(self, identity: Any, where: str) -> None:
         if self.identity is not None and identity != self.identity:
@@ -192,18 +195,24 @@ class RemoteScorer(CaptionScorer):
             ServiceError: the service serves something else than at first, or refuses the token.
         """
         ended = threading.Event()
-        parts = [part for group in groups for (part,) in windows([group], self._most_candidates)]
-        asked = [self._threads.submit(self._ask, part, ended) for part in parts]
+        parts = []
+        for group in groups:
+            for window in windows([group], self._most_candidates):
+                parts += window
+        requests = [self._threads.submit(self._ask, part, ended) for part in parts]
+        rows: list[CandidateRow] = []
         try:
-            scored = [row for future in asked for row in future.result()]
+            for request in requests:
+                rows += request.result()
         finally:  # of an interrupted run nothing is asked any more
             ended.set()
-            for future in asked:
-                future.cancel()
-        errors = {place: reason for place, (_, reason, _) in enumerate(scored) if reason is not None}
-        return CandidateScores([values for values, _, _ in scored], [cut for _, _, cut in scored], errors)
+            for request in requests:
+                request.cancel()
+        errors = {index: error for index, (_, error, _) in enumerate(rows) if error is not None}
+        return CandidateScores([scores for scores, _, _ in rows], [is_cut for _, _, is_cut in rows], errors)
 
-    def _ask(self, group: Group, ended: threading.Event) -> Scored:
+    def _ask(self, group: Group, ended: threading.Event) -> list[CandidateRow]:
+        """The rows of a group's candidates, without scores where the service gave no answer."""
         try:
             reply = self._replicas.post("/score", self._body(group), ended, key=group.image_key or "")
             return self._read(reply, len(group.rows))
@@ -235,17 +244,22 @@ class RemoteScorer(CaptionScorer):
                 return {"path": os.path.relpath(path, self._image_root).replace(os.sep, "/")}
         return {"base64": base64.b64encode(encoded_image(image)).decode()}
 
-    def _read(self, reply: Any, count: int) -> Scored:
+    def _read(self, reply: Any, count: int) -> list[CandidateRow]:
+        """The rows of `count` candidates in a reply."""
+        rows: list[CandidateRow] = []
         try:
             identity, sample = reply["identity"], reply["samples"][0]
-            rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], strict=True))
-            read = [([math.nan if v is None else float(v) for v in row], why, bool(cut)) for row, why, cut in rows]
-            if len(read) != count or any(len(values) != len(self._spec.aspects) for values, *_ in read):
-                raise ValueError("another number of scores than was asked for")
+            for values, error, is_cut in zip(sample["scores"], sample["errors"], sample["truncated"], strict=True):
+                scores = [math.nan if value is None else float(value) for value in values]
+                if len(scores) != len(self._spec.aspects):
+                    raise ValueError(f"{len(scores)} scores for {len(self._spec.aspects)} aspects")
+                rows.append((scores, error, bool(is_cut)))
+            if len(rows) != count:
+                raise ValueError(f"scores of {len(rows)} captions for {count}")
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             raise Refused(f"the reply cannot be read ({error})") from None
         self._check(identity, "the service")
-        return read
+        return rows
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_replicas", "_threads")}
