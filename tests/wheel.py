@@ -8,19 +8,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("capreward", "reward", "integrations")
+BUILD = "import sys, hatchling.build; print(getattr(hatchling.build, sys.argv[1])(sys.argv[2]))"
 
 
 def build_wheel(folder):
-    """Builds the wheel into a folder with the setuptools of this environment; the clone stays as it is."""
+    """Builds the wheel into a folder with the hatchling of this environment; the clone stays as it is."""
     with tempfile.TemporaryDirectory(prefix="capreward-wheel-") as copy:
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in (".gitignore", "pyproject.toml", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, copy)
         for name in PACKAGES:
             shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        code = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
-        built = subprocess.run(
-            [sys.executable, "-c", code, str(folder)], cwd=copy, check=True, capture_output=True, text=True
-        )
+        return _build("build_wheel", folder, copy)
+
+
+def build_editable(folder):
+    """Builds what `pip install -e .` installs: a wheel that holds the path of this clone."""
+    return _build("build_editable", folder, ROOT)
+
+
+def _build(hook, folder, sources):
+    command = [sys.executable, "-c", BUILD, hook, str(folder)]
+    built = subprocess.run(command, cwd=sources, check=True, capture_output=True, text=True)
     return folder / built.stdout.split()[-1]
 
 

@@ -13,8 +13,8 @@ from trl import GRPOConfig, GRPOTrainer
 from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
 from integrations.demo.quality import judge_captions
 from integrations.trl import make_prompt_dataset
+from reward.data.chats import completion_text
 from reward.metrics.vela import SPEC
-from reward.rewards.completions import completion_text
 
 if TYPE_CHECKING:
     from datasets import Dataset

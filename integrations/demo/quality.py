@@ -13,7 +13,7 @@ from PIL import Image
 from integrations.demo.captioner import MAX_NEW_TOKENS, best_of, write_captions
 from reward.data.samples import is_blank
 from reward.data.words import count_words
-from reward.decoding.selection import rank, rate_candidates
+from reward.decoding.selection import rank, rate_candidates, rewards_of_words
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.report import plain
 from reward.scenes import Oracle, Scene
@@ -113,7 +113,8 @@ def measure_choice(
     rated |= {k: rate_candidates(candidates, images, known, each) for k, each in rewards.items() if k != first}
     oracle = f"best of {n} by the oracle"
     f1 = [judge_captions(group, [scene] * n)["f1"].tolist() for group, scene in zip(candidates, scenes, strict=True)]
-    by = {f"best of {n} by {name}": numbers for name, numbers in rated.items()} | {oracle: f1}
+    by = {f"best of {n} by {name}": rewards_of_words(candidates, numbers) for name, numbers in rated.items()}
+    by[oracle] = f1
     captions = {"greedy": [group[0] for group in greedy]} | {
         name: [group[rank(own)[0]] for group, own in zip(candidates, numbers, strict=True)]
         for name, numbers in by.items()

@@ -26,10 +26,10 @@ from integrations.hf_generate.private_names import (
     warpers,
 )
 from reward.backbones.language import evaluating
-from reward.data.cells import is_list, values_of
+from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
 from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
-from reward.decoding.selection import rate_candidates, shown_captions, soft_rank
+from reward.decoding.selection import rate_candidates, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 
@@ -48,7 +48,8 @@ class RatedCandidates:
 
     Args:
         captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
-        rewards: B lists of what the choice was made by, None for empty captions and those that could not be scored.
+        rewards: B lists of rewards, None for captions that could not be scored. Those without a word have the lowest
+            reward, and lose to all others.
         chosen: B lists of k indices into the lists above, best first.
     """
 
@@ -193,7 +194,7 @@ class BestOfN:
         nothing: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, nothing, [[] for _ in captions])
         rewards = rate_candidates(captions, own_images, own_references, self.reward)
-        chosen = [self._order(group)[:k] for group in rewards]
+        chosen = [self._order(group)[:k] for group in rewards_of_words(captions, rewards)]
         self.last = RatedCandidates(captions, rewards, chosen)
 
         rows = [group[i] for group, indices in zip(groups, chosen, strict=True) for i in indices]
@@ -326,7 +327,7 @@ def _several(values: Any, name: str) -> Any:
         return values
     if not is_list(values) or getattr(values, "ndim", 1) not in (1, 4):  # rows of one image in an array are no images
         raise ConfigError(f"{name} must hold one item per prompt, got {type(values).__name__}: give a list")
-    return values_of(values, name)
+    return to_list(values, name)
 
 
 def _one_a_prompt(of_call: Any, of_strategy: Any, prompts: int, name: str) -> list[Any]:

@@ -36,9 +36,9 @@ class CaptionORM:
 
     def __init__(self, args: Any = None, **settings: Any) -> None:
         self.args = args
-        chosen = {**self.settings, **settings}
-        self.missing: float | None = chosen.get("missing")
-        self.reward = make_reward(**chosen)
+        settings = {**self.settings, **settings}
+        self.missing: float | None = settings.get("missing")
+        self.reward = make_reward(**settings)
 
     def __call__(self, completions: Sequence[Any], **columns: Any) -> list[float]:
         """Rewards of N completions, given the columns of their rows, N values each.
@@ -47,8 +47,8 @@ class CaptionORM:
             InvalidSampleError: a row cannot be scored, and `missing` is None.
         """
         prompts = columns.pop("messages", None) or [None] * len(completions)
-        values = self.reward(prompts=prompts, completions=completions, **columns)
-        return [RowReward(value).number(self.missing) for value in values]
+        rewards = self.reward(prompts=prompts, completions=completions, **columns)
+        return [RowReward(reward).filled(self.missing).value for reward in rewards]  # type: ignore[misc]
 
 
 def register(name: str = "vela", metric: str | None = None, **settings: Any) -> type[CaptionORM]:
@@ -70,11 +70,11 @@ def register(name: str = "vela", metric: str | None = None, **settings: Any) -> 
     from swift.rewards import orms
 
     settings = {"name": name, **settings, "metric": metric or name}
-    made = type(name, (CaptionORM,), {"settings": settings, "__module__": __name__, "__doc__": CaptionORM.__doc__})
-    made()
-    orms[name] = made
+    orm = type(name, (CaptionORM,), {"settings": settings, "__module__": __name__, "__doc__": CaptionORM.__doc__})
+    orm()  # raises of bad settings here, and not when the training starts
+    orms[name] = orm
     callbacks_map["resume_weights"] = _resume_weights
-    return made
+    return orm
 
 
 def _resume_weights(args: Any, trainer: Any) -> Any:

@@ -36,7 +36,7 @@ def make_reward_func(
     Args:
         metric, source: as for `MetricReward`.
         image_root: folder that relative image paths of labels start from.
-        missing: reward of a row that cannot be scored; by default such a row raises.
+        missing: reward of a row that cannot be scored, and its scores; by default such a row raises.
         settings: weights and more, see `reward.rewards.gathering.configured_reward`.
 
     Raises:
@@ -47,25 +47,26 @@ def make_reward_func(
         >>> reward_func(["USER: Describe. ASSISTANT: A red star."], ["USER: Describe. ASSISTANT:"], ['{"image": null}'])
         {'rewards': tensor([3.]), 'scores': tensor([3.]), 'extra_logs': {'length': tensor([3.])}}
     """
-    reward = configured_reward(metric=metric, source=source, missing=missing, **settings)
+    gathered = configured_reward(metric=metric, source=source, missing=missing, **settings)
 
     def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any]) -> dict[str, Any]:
         import torch
 
         try:
-            asked = []
+            futures = []
             for query, prompt, label in zip(queries, prompts, labels, strict=True):
                 image, references, row = read_label(label)
                 if isinstance(image, str):
                     image = str(Path(image_root) / image)
-                asked.append(reward.ask(response_of(query, prompt), image, references, row))
-            rows = [future.result() for future in asked]
-            rewards = torch.tensor([row.number(missing) for row in rows], dtype=torch.float32)
+                futures.append(gathered.ask(response_of(query, prompt), image, references, row))
+            rewards = [future.result().filled(missing) for future in futures]
         except Exception:  # of whatever kind, and raised again: OpenRLHF says it at level info only, and goes on
             logger.exception("no reward for %d samples of OpenRLHF, which goes on without one", len(queries))
             raise
-        names = rows[0].aspects if rows else ()
-        logs = {name: torch.tensor([row.aspects[name] for row in rows], dtype=torch.float32) for name in names}
-        return {"rewards": rewards, "scores": rewards, "extra_logs": logs}
+        values = torch.tensor([reward.value for reward in rewards], dtype=torch.float32)
+        logs = {}
+        for name in rewards[0].aspects if rewards else ():
+            logs[name] = torch.tensor([reward.aspects[name] for reward in rewards], dtype=torch.float32)
+        return {"rewards": values, "scores": values, "extra_logs": logs}
 
     return reward_func

@@ -17,6 +17,7 @@ from integrations.ray_data.stores import explained
 from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
+from reward.scoring.results import fill_rewards, reward_names
 from reward.scoring.schemas import arrow_type
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
@@ -115,6 +116,7 @@ class PartScorer:
         for piece in ahead(pieces(told(source.rows(plan.names), fragment))):
             for name, values in scorer.score_rows(piece, job.columns, summary).items():
                 added[name] += values
+        fill_rewards(added, reward_names(scorer.loaded()), scorer.prefix, summary)
         record = {**summary.record(), "images": scorer.images_decoded}
         schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
         rows = rows_with(told(source.records(), fragment), [*types], zip(*added.values(), strict=True))

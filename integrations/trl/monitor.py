@@ -18,9 +18,9 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from integrations.trl.parting import Parting, judge
+from reward.data.chats import completion_text
 from reward.data.images import image_key
 from reward.errors import ConfigError
-from reward.rewards.completions import completion_text
 from reward.rewards.logs import different_names
 
 logger = logging.getLogger(__name__)

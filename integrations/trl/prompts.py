@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from integrations.trl.prompt_rows import PromptRows
-from reward.data.cells import or_none
+from reward.data.cells import missing_to_none
 from reward.data.chats import PROMPT, as_prompt
 from reward.data.samples import column_names, find_column
 from reward.errors import DataError, InvalidSampleError
@@ -130,7 +130,7 @@ def _table_of(rows: Any, prompt_column: str | None) -> Dataset:
             f"make_prompt_dataset takes a data set of `datasets`, a list of dicts or a DataFrame, got {rows!r:.200}"
         )
     names = dict.fromkeys(str(name) for row in rows for name in row)
-    columns = {name: [or_none(row.get(name)) for row in rows] for name in names}
+    columns = {name: [missing_to_none(row.get(name)) for row in rows] for name in names}
     columns = {
         name: [os.fspath(cell) if isinstance(cell, os.PathLike) else cell for cell in cells]
         for name, cells in columns.items()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from reward.data.cells import or_none
+from reward.data.cells import missing_to_none
 from reward.data.samples import find_column
 from reward.rewards.gathering import configured_reward
 
@@ -37,7 +37,8 @@ async def compute_score(
         extra_info: of the row, with an image (path, encoded bytes, or `{"bytes", "path"}`) under `image`, `images` or
             another known name. `CaptionRewardManager` puts the images of the prompt there. A
             `rubric` or `questions`, which some metrics need, are read as well.
-        missing: reward of a row that cannot be scored; by default such a row raises, because verl does not accept None.
+        missing: reward of a row that cannot be scored, and its scores; by default such a row raises, because verl does
+            not accept None.
         reward_router_address, reward_model_tokenizer: of verl's own reward models; not used.
         settings: metric, source, weights and more, see `reward.rewards.gathering.configured_reward`.
 
@@ -53,12 +54,14 @@ async def compute_score(
         {'score': 3.0, 'length': 3.0}
     """
     info = extra_info or {}
-    references = next(
-        (info[name] for name in ("references", "refs") if or_none(info.get(name)) is not None), ground_truth
-    )
-    reward = configured_reward(missing=missing, **settings)
-    row = await asyncio.wrap_future(reward.ask(solution_str, find_image(info), references, info))
-    return {"score": row.number(missing), **row.aspects}
+    references = ground_truth
+    for name in ("refs", "references"):
+        if missing_to_none(info.get(name)) is not None:
+            references = info[name]
+    gathered = configured_reward(missing=missing, **settings)
+    reward = await asyncio.wrap_future(gathered.ask(solution_str, find_image(info), references, info))
+    reward = reward.filled(missing)
+    return {"score": reward.value, **reward.aspects}  # type: ignore[dict-item]
 
 
 def find_image(info: Mapping[str, Any]) -> Any:
@@ -68,7 +71,6 @@ def find_image(info: Mapping[str, Any]) -> Any:
         >>> find_image({"index": 3, "image_path": "photos/1.jpg"})
         'photos/1.jpg'
     """
-    name = find_column(
-        "image", [name for name, value in info.items() if or_none(value) is not None], option="extra_info"
-    )
+    present = [name for name, value in info.items() if missing_to_none(value) is not None]
+    name = find_column("image", present, option="extra_info")
     return None if name is None else info[name]

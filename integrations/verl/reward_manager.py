@@ -8,7 +8,7 @@ import numpy as np
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
 from integrations.verl import compute_score, find_image
-from reward.rewards.completions import prompt_images
+from reward.data.chats import prompt_images
 
 
 class CaptionRewardManager(NaiveRewardManager):

@@ -31,7 +31,7 @@ def build_clip(model_cfg: dict[str, Any]) -> nn.Module:
 
 
 def _refuse_fetched_tower(model_cfg: dict[str, Any], where: str) -> None:
-    """A vision tower is a network that timm itself knows: timm would fetch another from where its name says."""
+    """Refuses a vision tower that timm would fetch from the Hub; one that timm itself knows has a plain name."""
     vision = model_cfg["vision_cfg"]
     name = str(vision.get("timm_model_name") or "")
     if ":" in name or "/" in name:
@@ -45,22 +45,28 @@ def _refuse_fetched_tower(model_cfg: dict[str, Any], where: str) -> None:
         )
 
 
-def _checked_config(place: str) -> dict[str, Any]:
-    """The `model_cfg` of a folder or Hub repository, once it is seen to need no code."""
+def _check_config(source: str) -> bool:
+    """Refuses a folder or Hub repository that needs code.
+
+    Returns:
+        Whether its captions are read by a tokenizer of transformers.
+    """
     from transformers import AutoConfig, AutoModel
 
-    folder, where = config_folder(place), f"open_clip model {place!r}"
+    where = f"open_clip model {source!r}"
     with foreign_errors(f"{where}: its {OPEN_CLIP_CONFIG}"):
-        config: dict[str, Any] = json.loads((folder / OPEN_CLIP_CONFIG).read_text(encoding="utf-8"))["model_cfg"]
+        text = (config_folder(source) / OPEN_CLIP_CONFIG).read_text(encoding="utf-8")
+        model_cfg: dict[str, Any] = json.loads(text)["model_cfg"]
         # open_clip itself sets timm_model_pretrained, which is left in many files, to false
-        vision = {**config["vision_cfg"], "timm_model_pretrained": False}
+        vision = {**model_cfg["vision_cfg"], "timm_model_pretrained": False}
         _refuse_fetched_tower({"vision_cfg": vision}, f"{where}: model_cfg")
-        if config["text_cfg"].get("hf_model_name"):
+        language_model = model_cfg["text_cfg"].get("hf_model_name")
+        if language_model:
             # open_clip would ask on stdin whether to run code; here it is refused
             with on_meta():
-                inner = AutoConfig.from_pretrained(config["text_cfg"]["hf_model_name"], trust_remote_code=False)
-                AutoModel.from_config(inner, trust_remote_code=False)
-    return config
+                config = AutoConfig.from_pretrained(language_model, trust_remote_code=False)
+                AutoModel.from_config(config, trust_remote_code=False)
+        return bool(model_cfg["text_cfg"].get("hf_tokenizer_name"))
 
 
 def load_open_clip(source: str) -> OpenClipTowers:
@@ -72,22 +78,23 @@ def load_open_clip(source: str) -> OpenClipTowers:
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
-    place, config = source.removeprefix("hf-hub:"), dict[str, Any]()
-    is_folder = Path(place).is_dir()
-    if ":" in place and not is_folder:
-        name, tag = place.split(":", 1)
+    checkpoint = source.removeprefix("hf-hub:")
+    is_folder = Path(checkpoint).is_dir()
+    tag = None
+    tokenizer_options = {}
+    if ":" in checkpoint and not is_folder:
+        name, tag = checkpoint.split(":", 1)
     else:
-        name, tag = f"{'local-dir' if is_folder else 'hf-hub'}:{place}", None
-    if tag is None:
-        config = _checked_config(place)
+        name = f"{'local-dir' if is_folder else 'hf-hub'}:{checkpoint}"
+        if _check_config(checkpoint):
+            # overrides tokenizer_kwargs of the configuration, which could allow code
+            tokenizer_options = {"trust_remote_code": False}
     try:
         with unsharded_loading():
             # open_clip only warns if the weights were trained with the other activation
-            gelu = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
-            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=gelu)
-            # overrides tokenizer_kwargs of the configuration, which could allow code
-            trust = {"trust_remote_code": False} if config.get("text_cfg", {}).get("hf_tokenizer_name") else {}
-            tokenizer = open_clip.get_tokenizer(name, **trust)
+            is_quick = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
+            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=is_quick)
+            tokenizer = open_clip.get_tokenizer(name, **tokenizer_options)
     except Exception as error:  # open_clip raises many built-in errors for files that do not fit
         raise CheckpointError(
             f"cannot load the open_clip model {source!r}: {error}. Expected a folder or Hub repository with "
@@ -95,7 +102,7 @@ def load_open_clip(source: str) -> OpenClipTowers:
             "open_clip.list_pretrained()."
         ) from error
     if tag is None:
-        files = [file for file in config_folder(place).glob("open_clip_*") if file.suffix in WEIGHT_SUFFIXES]
+        files = [file for file in config_folder(checkpoint).glob("open_clip_*") if file.suffix in WEIGHT_SUFFIXES]
         refuse_stored_integers(files, clip, where=f"open_clip model {source!r}")
     texts: ClipTokenizer | HubClipTokenizer
     if isinstance(tokenizer, open_clip.SimpleTokenizer):

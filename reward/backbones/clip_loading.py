@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from reward.backbones.clip import ClipTokenizer, ClipTowers, OpenClipTowers
 from reward.backbones.clip_config import build_clip, load_open_clip
 from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
+from reward.backbones.fit import float32_by_default
 from reward.backbones.language import PlainTextEncoder
 from reward.backbones.pretrained import read_tokenizer
 from reward.checkpoints.folders import (
@@ -32,16 +32,7 @@ from reward.errors import CheckpointError, ConfigError
 
 _ACTIVATIONS = ("quick_gelu", "gelu")
 _OPENAIS_NAME = re.compile(r"ViT-[BL]/\d\d")
-_SHIPPED = "image.towers.clip."  # prefix of the weights of the CLIP in the embedded VELA
-
-
-_Reader: TypeAlias = "Callable[..., ClipTowers]"
-# The file by which a folder or a Hub repository is known to have a layout, and what reads it; the first that is there
-# counts. What has neither is a weight file in the original layout.
-_LAYOUTS: dict[str, _Reader] = {
-    OPEN_CLIP_CONFIG: load_open_clip,
-    CONFIG_FILE: load_transformers_clip,
-}
+_EMBEDDED_PREFIX = "image.towers.clip."  # of the weights of the CLIP in the embedded VELA
 
 
 def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any) -> OpenClipTowers:
@@ -58,6 +49,7 @@ def towers_of_architecture(architecture: dict[str, Any], tokenizer: Any) -> Open
     return OpenClipTowers(build_clip(model_cfg), texts, architecture.get("preprocess_cfg"))
 
 
+@float32_by_default()
 def load_clip(
     source: str | os.PathLike[str],
     *,
@@ -98,40 +90,48 @@ def load_clip(
     name = os.fspath(source)
     if activation not in (None, *_ACTIVATIONS):
         raise ConfigError(f"activation must be one of {', '.join(_ACTIVATIONS)}, got {activation!r}")
-    place, read = _found(name)
-    if activation is not None and read is not load_original:
+    checkpoint, read = _checkpoint_and_reader(name)
+    if activation is None:
+        towers = read(checkpoint)
+    elif read is load_original:
+        towers = load_original(checkpoint, activation)
+    else:
         raise ConfigError(f"CLIP {name!r} is no file in the original layout: it states its activation itself")
-    towers = read(place) if activation is None else read(place, activation)
     if getattr(towers.clip, "logit_bias", None) is not None:
         towers.sigmoid = towers.clip.logit_scale.exp().item(), towers.clip.logit_bias.item()
     return towers.to(device=device, dtype=dtype or torch.float32).eval()
 
 
-def _found(name: str) -> tuple[str, _Reader]:
-    """Where the CLIP of a source lies, and what reads its layout."""
-    place = name.removeprefix("local-dir:")
-    if os.path.isfile(place):
-        return place, load_original
+def _checkpoint_and_reader(name: str) -> tuple[str, Callable[[str], ClipTowers]]:
+    """The file, folder or id that a source means, and the function that reads its layout."""
+    path = name.removeprefix("local-dir:")
+    if os.path.isfile(path):
+        return path, load_original
     if name in LONG_CLIP_FILES and not os.path.exists(name):
-        return str(hub_folder(name, "CLIP", files=(LONG_CLIP_FILES[name],)) / LONG_CLIP_FILES[name]), load_original
+        file = LONG_CLIP_FILES[name]
+        return str(hub_folder(name, "CLIP", files=(file,)) / file), load_original
     if _OPENAIS_NAME.fullmatch(name):
         raise CheckpointError(f"{name!r} is OpenAI's own name of a CLIP: write {name.replace('/', '-')}:openai")
-    if ":" in place:  # "hf-hub:org/name", or an architecture of open_clip and a tag
+    if ":" in path:  # "hf-hub:org/name", or an architecture of open_clip and a tag
         return name, load_open_clip
-    folder = config_folder(Path(place) if place != name else place)
+    folder = config_folder(path if path == name else Path(path))
+    if (folder / OPEN_CLIP_CONFIG).is_file():
+        return path, load_open_clip
+    # A config.json may also lie beside a file in the original layout, and says nothing of that.
     files = sorted(file for file in folder.glob("*") if file.suffix in WEIGHT_SUFFIXES)
-    of_transformers = not files or any(fnmatch(file.name, each) for file in files for each in TRANSFORMERS_WEIGHTS)
-    for mark, read in _LAYOUTS.items():
-        if (folder / mark).is_file() and (mark != CONFIG_FILE or of_transformers):
-            return place, read
+    is_of_transformers = not files or any(any(folder.glob(pattern)) for pattern in TRANSFORMERS_WEIGHTS)
+    if (folder / CONFIG_FILE).is_file() and is_of_transformers:
+        return path, load_transformers_clip
     if len(files) != 1:
+        names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(
-            f"{name!r} holds no {' and no '.join(_LAYOUTS)}; a folder with a checkpoint in the original layout must "
-            f"hold exactly one weight file, but it holds: {', '.join(file.name for file in files) or 'none'}"
+            f"{name!r} holds no {OPEN_CLIP_CONFIG} and no {CONFIG_FILE}; a folder with a checkpoint in the original "
+            f"layout must hold exactly one weight file, but it holds: {names}"
         )
     return str(files[0]), load_original
 
 
+@float32_by_default()
 def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> ClipTowers:
     """Loads the small CLIP of the scenes, in eval mode: for trials and tests, not for photos.
 
@@ -145,7 +145,9 @@ def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.
     folder = resolve_checkpoint("embedded", metric="vela")
     architecture = read_config(folder, metric="vela")["image"]["architecture"]
     towers = towers_of_architecture(architecture, read_tokenizer(folder))
-    tensors = load_tensors(folder / WEIGHTS_FILE)
-    weights = {key.removeprefix(_SHIPPED): value for key, value in tensors.items() if key.startswith(_SHIPPED)}
+    weights = {}
+    for key, tensor in load_tensors(folder / WEIGHTS_FILE).items():
+        if key.startswith(_EMBEDDED_PREFIX):
+            weights[key.removeprefix(_EMBEDDED_PREFIX)] = tensor
     load_strict(towers.clip, weights, where=f"the CLIP in {folder}")
     return towers.to(device=device, dtype=dtype or torch.float32).eval()

@@ -17,9 +17,9 @@ from reward.checkpoints.weight_files import load_strict, load_tensors, refuse_in
 from reward.errors import CheckpointError
 
 LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
-_KEPT_POSITIONS = 20  # Long-CLIP keeps the first 20 text positions of CLIP and learns a second table for the others
+_CLIPS_POSITIONS = 20  # Long-CLIP has the first 20 text positions of CLIP, and learns a second table for the others
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
-_NEEDED = (
+_KEYS_OF_A_CLIP = (
     "visual.conv1.weight",
     "visual.positional_embedding",
     "visual.proj",
@@ -27,8 +27,9 @@ _NEEDED = (
     "text_projection",
     "token_embedding.weight",
 )
-_OF_LAION = "openClip_"  # how the authors of PAC-S name what they trained on from LAION's CLIP, and below from OpenAI's
-_OF_OPENAI = ("clip_ViT-", "PAC++_clip_")
+# How the authors of PAC-S begin the names of files that they trained on from LAION's CLIP, and from OpenAI's.
+_LAION_PREFIX = "openClip_"
+_OPENAI_PREFIXES = ("clip_ViT-", "PAC++_clip_")
 
 
 def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
@@ -38,54 +39,59 @@ def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
         source: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
         activation: see `reward.backbones.load_clip`.
     """
-    file = Path(source)
-    with foreign_errors(repr(str(file))):
-        stored = load_tensors(file)
-        refuse_integers({key: value for key, value in stored.items() if key not in _NOT_WEIGHTS}, where=repr(str(file)))
-        tensors = _without_lora(stored)
-    if not all(key in tensors for key in _NEEDED):
-        raise CheckpointError(
-            f"{str(file)!r} is not a CLIP as OpenAI and Long-CLIP publish theirs; for an open_clip model "
-            "name the folder that holds its open_clip_config.json"
-        )
-    with foreign_errors(repr(str(file))):  # shapes of which no CLIP can be made
-        model_cfg, state = _of_original_layout(tensors)
-        stated = _stated(file)
-        model_cfg["quick_gelu"] = _is_quick(file, stored, stated, activation)
-        clip = build_clip(model_cfg)
-    load_strict(clip, state, where=str(file))
     from open_clip import SimpleTokenizer
 
+    file = Path(source)
+    where = repr(str(file))
+    with foreign_errors(where):
+        stored = load_tensors(file)
+        refuse_integers({key: tensor for key, tensor in stored.items() if key not in _NOT_WEIGHTS}, where=where)
+        tensors = _without_lora(stored)
+    if not all(key in tensors for key in _KEYS_OF_A_CLIP):
+        raise CheckpointError(
+            f"{where} is not a CLIP as OpenAI and Long-CLIP publish theirs; for an open_clip model "
+            "name the folder that holds its open_clip_config.json"
+        )
+    with foreign_errors(where):  # shapes of which no CLIP can be made
+        model_cfg, state = _of_original_layout(tensors)
+        config = _config_beside(file)
+        model_cfg["quick_gelu"] = _is_quick(file, stored, config, activation)
+        clip = build_clip(model_cfg)
+    load_strict(clip, state, where=str(file))
     texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
-    of_laion = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_OF_LAION) else None
-    return OpenClipTowers(clip, texts, stated.get("preprocess_cfg", of_laion))
+    preprocess_cfg = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_LAION_PREFIX) else None
+    return OpenClipTowers(clip, texts, config.get("preprocess_cfg", preprocess_cfg))
 
 
-def _stated(file: Path) -> dict[str, Any]:
+def _config_beside(file: Path) -> dict[str, Any]:
     """The open_clip_config.json beside a file; {} if there is none."""
     path = file.with_name(OPEN_CLIP_CONFIG)
-    config: Any = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if not isinstance(config, dict) or (config and not isinstance(config.get("model_cfg"), dict)):
+    if not path.is_file():
+        return {}
+    config: Any = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise CheckpointError(f"{str(path)!r} has no model_cfg")
     return config
 
 
 def _is_quick(
-    file: Path, stored: Mapping[str, torch.Tensor], stated: Mapping[str, Any], activation: str | None
+    file: Path, stored: Mapping[str, torch.Tensor], config: Mapping[str, Any], activation: str | None
 ) -> bool:
     """Whether a checkpoint in the original layout was trained with QuickGELU: weights of both have the same names.
 
-    What is told wins, then the configuration beside the file, then what is known: Long-CLIP and OpenAI's own files,
-    which hold a second table of positions or sizes among the weights, and the files of PAC-S, by their names.
+    The argument wins, then the configuration beside the file, then what the file shows: Long-CLIP and OpenAI's own
+    files hold a second table of positions or sizes among the weights, and those of PAC-S have the names of its authors.
     """
     if activation is not None:
         return activation == "quick_gelu"
-    if stated:
-        return bool(stated["model_cfg"].get("quick_gelu", False))
+    if config:
+        return bool(config["model_cfg"].get("quick_gelu", False))
     if "positional_embedding_res" in stored or any(name in stored for name in _NOT_WEIGHTS):
         return True
-    if file.name.startswith((_OF_LAION, *_OF_OPENAI)):
-        return not file.name.startswith(_OF_LAION)
+    if file.name.startswith(_LAION_PREFIX):
+        return False
+    if file.name.startswith(_OPENAI_PREFIXES):
+        return True
     raise CheckpointError(
         f"{str(file)!r} does not say with which activation it was trained, and with the other its scores are wrong: "
         "give activation='quick_gelu' (OpenAI's weights and what was trained on from them) or activation='gelu' (most "
@@ -99,18 +105,16 @@ def _without_lora(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 
     The others hold theirs already, as the authors' code reads its checkpoints. Without LoRA nothing changes.
     """
-    merged = {key: value for key, value in tensors.items() if "lora_" not in key}
+    merged = {key: tensor for key, tensor in tensors.items() if "lora_" not in key}
     for key, weight in merged.items():
         stem = key.replace("in_proj_weight", "in_proj_weight_").removesuffix("weight") + "lora_"
         if f"{stem}A" in tensors and ".mlp." not in key:
             first, second = tensors[f"{stem}A"].float(), tensors[f"{stem}B"].float()
-            rank = len(first) // (weight.shape[-1] if weight.ndim == 4 else 1)  # a convolution's has one for each row
+            rank = len(first)
+            if weight.ndim == 4:  # a convolution, whose first factor has the rank once for each row of the kernel
+                rank //= weight.shape[-1]
             merged[key] = weight.float() + (second @ first).view_as(weight) / rank
     return merged
-
-
-def _layers(tensors: Mapping[str, torch.Tensor], prefix: str) -> int:
-    return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in tensors)
 
 
 def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -120,7 +124,7 @@ def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, 
     Both are merged into one table, which gives a plain CLIP of open_clip with QuickGELU. Weights become fp32; the
     reader of open_clip would round fp32 files to fp16. A head is 64 wide, as in every published CLIP.
     """
-    state = {key: value.float() for key, value in tensors.items() if key not in _NOT_WEIGHTS}
+    state = {key: tensor.float() for key, tensor in tensors.items() if key not in _NOT_WEIGHTS}
     second = state.pop("positional_embedding_res", None)
     if second is not None:
         first = state["positional_embedding"]
@@ -128,7 +132,7 @@ def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, 
             raise CheckpointError(
                 f"positional_embedding {tuple(first.shape)} and positional_embedding_res {tuple(second.shape)} differ"
             )
-        state["positional_embedding"] = torch.cat([first[:_KEPT_POSITIONS], second[_KEPT_POSITIONS:]])
+        state["positional_embedding"] = torch.cat([first[:_CLIPS_POSITIONS], second[_CLIPS_POSITIONS:]])
     vision_width, _, patch_size, _ = state["visual.conv1.weight"].shape
     grid = round((state["visual.positional_embedding"].shape[0] - 1) ** 0.5)
     context_length, text_width = state["positional_embedding"].shape
@@ -137,7 +141,7 @@ def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, 
         "quick_gelu": True,
         "vision_cfg": {
             "image_size": grid * patch_size,
-            "layers": _layers(state, "visual.transformer.resblocks."),
+            "layers": _count_layers(state, "visual.transformer.resblocks."),
             "width": vision_width,
             "head_width": min(vision_width, 64),
             "patch_size": patch_size,
@@ -147,7 +151,11 @@ def _of_original_layout(tensors: Mapping[str, torch.Tensor]) -> tuple[dict[str, 
             "vocab_size": state["token_embedding.weight"].shape[0],
             "width": text_width,
             "heads": max(1, text_width // 64),
-            "layers": _layers(state, "transformer.resblocks."),
+            "layers": _count_layers(state, "transformer.resblocks."),
         },
     }
     return model_cfg, state
+
+
+def _count_layers(state: Mapping[str, torch.Tensor], prefix: str) -> int:
+    return sum(key.startswith(prefix) and key.endswith(".attn.in_proj_weight") for key in state)

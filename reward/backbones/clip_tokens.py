@@ -23,8 +23,10 @@ def first_different_token(correct: str, incorrect: str) -> int | None:
     first, second = _clip_ids(correct), _clip_ids(incorrect)
     if first == second:
         return None
-    same = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
-    return 1 + (min(len(first), len(second)) if same is None else same)
+    for number, (token, counterpart) in enumerate(zip(first, second, strict=False), 1):
+        if token != counterpart:
+            return number
+    return 1 + min(len(first), len(second))
 
 
 def clip_length(caption: str) -> int:

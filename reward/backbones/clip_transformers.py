@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -18,9 +17,8 @@ from reward.data.images import refuse_thin
 from reward.errors import CheckpointError
 
 TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files
-
-# Networks whose features do not change with padding on the right: they may be spared it.
-_READ_NO_PADDING = ("clip", "metaclip_2", "altclip", "chinese_clip")
+# Networks whose features do not change with padding on the right, which they may be spared.
+_IGNORE_PADDING = ("clip", "metaclip_2", "altclip", "chinese_clip")
 _POSITIONS_COUNT = ("clip",)  # whose tokenizers may still say 77 where a longer table of positions was trained
 
 
@@ -35,7 +33,7 @@ class ProcessorTokens:
     Example:
         >>> from transformers import BertTokenizer
         >>> words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "star"]
-        >>> tokens = ProcessorTokens(BertTokenizer({word: place for place, word in enumerate(words)}), 5)
+        >>> tokens = ProcessorTokens(BertTokenizer({word: number for number, word in enumerate(words)}), 5)
         >>> ids, cut = tokens(["A star", "a red red red star"])
         >>> ids.tolist(), cut
         ([[2, 5, 7, 3, 0], [2, 5, 6, 6, 3]], [False, True])
@@ -44,69 +42,44 @@ class ProcessorTokens:
     def __init__(self, tokenizer: Any, context_length: int) -> None:
         self.tokenizer, self.context_length = tokenizer, context_length
         self.lowers = bool(tokenizer.init_kwargs.get("do_lower_case"))
-        names = {name: token for name, token in tokenizer.special_tokens_map.items() if name != "unk_token"}
-        texts = [each for token in names.values() for each in ([token] if isinstance(token, str) else token)]
-        self.control = frozenset(tokenizer.convert_tokens_to_ids(texts))
-        whole, bare = tokenizer("a").input_ids, tokenizer("a", add_special_tokens=False).input_ids
+        control: list[str] = []
+        for name, token in tokenizer.special_tokens_map.items():
+            if name != "unk_token":
+                control += [token] if isinstance(token, str) else token
+        self.control = frozenset(tokenizer.convert_tokens_to_ids(control))
+        whole = tokenizer("a").input_ids
+        bare = tokenizer("a", add_special_tokens=False).input_ids
         if set(bare) <= {tokenizer.unk_token_id}:  # transformers makes one up where there are no files
             raise CheckpointError("its tokenizer knows no letter: is tokenizer.json beside the weights?")
-        at = next(at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
-        self.start, self.end = whole[:at], whole[at + len(bare) :]
+        first = next(index for index in range(len(whole)) if whole[index : index + len(bare)] == bare)
+        self.start, self.end = whole[:first], whole[first + len(bare) :]
         self.pad: int = tokenizer.pad_token_id
+        self.pads_right = tokenizer.padding_side == "right"
 
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Token ids (B, context_length), int64, and for each text whether it was cut."""
-        limit, room = CHARACTERS_PER_TOKEN * self.context_length, self.context_length - len(self.start + self.end)
-        read = [text.lower()[:limit] if self.lowers else text[:limit] for text in texts]
-        bare = self.tokenizer(read, add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
-        rows = [[token for token in row if token not in self.control] for row in bare]
-        cut = [len(row) > room or len(text) > limit for row, text in zip(rows, texts, strict=True)]
+        most_characters = CHARACTERS_PER_TOKEN * self.context_length
+        room = self.context_length - len(self.start + self.end)
+        beginnings = [(text.lower() if self.lowers else text)[:most_characters] for text in texts]
+        rows = self.tokenizer(beginnings, add_special_tokens=False, split_special_tokens=True, verbose=False).input_ids
         ids = torch.full((len(texts), self.context_length), self.pad)
-        for place, row in enumerate(rows):
-            tokens = torch.tensor([*self.start, *row[:room], *self.end])
-            where = slice(None, len(tokens)) if self.tokenizer.padding_side == "right" else slice(-len(tokens), None)
-            ids[place, where] = tokens
+        cut = []
+        for row, text, row_ids in zip(rows, texts, ids, strict=True):
+            tokens = [token for token in row if token not in self.control]
+            cut.append(len(tokens) > room or len(text) > most_characters)
+            tokens = [*self.start, *tokens[:room], *self.end]
+            if self.pads_right:
+                row_ids[: len(tokens)] = torch.tensor(tokens)
+            else:
+                row_ids[-len(tokens) :] = torch.tensor(tokens)
         return ids, cut
 
     def mask(self, ids: torch.Tensor) -> torch.Tensor:
         """Mask (B, L), int64, of rows: 1 where a token is, also an end token that has the id of the padding."""
-        padded = ids == self.pad
-        own = self.pad in self.end and self.tokenizer.padding_side == "right"
-        return (padded.cumsum(1) <= own).long() if own else (~padded).long()
-
-
-class ProcessedImage:
-    """What an image processor of transformers makes of an RGB image, as arrays.
-
-    That is its levels (3, H, W), uint8, if it would only scale them to [0, 1] and normalise each channel afterwards,
-    which the network's device does in less time. Else it is normalised pixels, and the further arrays of a SigLIP 2 of
-    any image size (NaFlex).
-    """
-
-    def __init__(self, processor: Any) -> None:
-        self.processor, settings = processor, processor.to_dict()
-        self.is_thin_refused = bool((settings.get("size") or {}).get("shortest_edge"))
-        self.mean, self.std = (tuple(settings.get(name) or ()) for name in ("image_mean", "image_std"))
-        plain = settings.get("do_rescale") and settings.get("do_normalize") and len(self.mean) == len(self.std) == 3
-        self._options = {"do_rescale": False, "do_normalize": False}
-        if not plain or abs(255 * settings.get("rescale_factor", 0) - 1) > 1e-6 or not self._gives_levels():
-            self._options = {}
-
-    def _gives_levels(self) -> bool:
-        made = self._made(Image.new("RGB", (64, 64)))
-        pixels = made["pixel_values"]
-        return len(made) == 1 and pixels.dtype == np.uint8 and pixels.ndim == 3 and len(pixels) == 3
-
-    def __call__(self, image: Image.Image) -> Any:
-        """An array, or a dict of several."""
-        if self.is_thin_refused:
-            refuse_thin(image)
-        made = self._made(image)
-        return made["pixel_values"] if set(made) == {"pixel_values"} else made
-
-    def _made(self, image: Image.Image) -> dict[str, Any]:
-        made = self.processor(image, return_tensors="pt", **self._options)
-        return {name: value[0].numpy() for name, value in made.items()}
+        is_pad = ids == self.pad
+        if self.pads_right and self.pad in self.end:
+            return (is_pad.cumsum(1) <= 1).long()
+        return (~is_pad).long()
 
 
 class TransformersTowers(ClipTowers):
@@ -119,30 +92,53 @@ class TransformersTowers(ClipTowers):
 
     def __init__(self, clip: Any, processor: Any) -> None:
         super().__init__()
-        self.clip, self.image_processor = clip, processor.image_processor
-        self.preparation: ProcessedImage = ProcessedImage(processor.image_processor)
+        self.clip = clip
+        self.kind: str = clip.config.model_type
+        self.embed_dim = _embed_dim(clip.config)
         self.tokenizer = self.tokens = ProcessorTokens(processor.tokenizer, _context_length(clip.config, processor))
         self.context_length = self.tokens.context_length
-        self.preprocess_cfg = self.image_processor.to_dict()
-        self.embed_dim = _embed_dim(clip.config)
-        self.kind: str = clip.config.model_type
+        self.image_processor = processor.image_processor
+        self.preprocess_cfg = settings = self.image_processor.to_dict()
+        self.mean = tuple(settings.get("image_mean") or ())
+        self.std = tuple(settings.get("image_std") or ())
+        # To scale levels to [0, 1] and to normalise them takes less time on the network's device. So the processor is
+        # asked for levels, unless it does more with them, as that of a SigLIP 2 of any image size (NaFlex) does.
+        self._options: dict[str, bool] = {}
+        is_usual = settings.get("do_rescale") and settings.get("do_normalize") and len(self.mean) == len(self.std) == 3
+        if is_usual and abs(255 * settings.get("rescale_factor", 0) - 1) <= 1e-6:
+            self._options = {"do_rescale": False, "do_normalize": False}
+            tensors = self._processed(Image.new("RGB", (64, 64)))
+            pixels = tensors["pixel_values"]
+            if len(tensors) > 1 or pixels.dtype != torch.uint8 or pixels.ndim != 3 or len(pixels) != 3:
+                self._options = {}
+
+    def preprocess(self, image: Image.Image) -> Any:
+        """See `ClipTowers.preprocess`; the dict is that of a SigLIP 2 of any image size."""
+        if (self.preprocess_cfg.get("size") or {}).get("shortest_edge"):
+            refuse_thin(image)
+        tensors = self._processed(image)
+        return tensors["pixel_values"] if set(tensors) == {"pixel_values"} else tensors
+
+    def _processed(self, image: Image.Image) -> dict[str, torch.Tensor]:
+        tensors = self.image_processor(image, return_tensors="pt", **self._options)
+        return {name: tensor[0] for name, tensor in tensors.items()}
 
     def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
         """See `ClipTowers.encode_image`."""
         inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
-        settings = self.preparation
-        inputs["pixel_values"] = normalized(inputs["pixel_values"], settings.mean, settings.std).to(self.clip.dtype)
+        inputs["pixel_values"] = normalized(inputs["pixel_values"], self.mean, self.std).to(self.clip.dtype)
         return self._features(self.clip.get_image_features(**inputs))
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
         """See `ClipTowers.encode_text`."""
         mask = self.tokens.mask(ids)
-        if self.kind in _READ_NO_PADDING and self.tokens.tokenizer.padding_side == "right":
-            used = int(mask.sum(1).max())
-            ids, mask = ids[:, :used], mask[:, :used]
-        reads_mask = "attention_mask" in self.tokens.tokenizer.model_input_names
-        masks = {"attention_mask": mask.to(self.device)} if reads_mask else {}
-        return self._features(self.clip.get_text_features(input_ids=ids.to(self.device), **masks))
+        if self.kind in _IGNORE_PADDING and self.tokens.pads_right:
+            longest = int(mask.sum(1).max())
+            ids, mask = ids[:, :longest], mask[:, :longest]
+        inputs = {"input_ids": ids.to(self.device)}
+        if "attention_mask" in self.tokens.tokenizer.model_input_names:
+            inputs["attention_mask"] = mask.to(self.device)
+        return self._features(self.clip.get_text_features(**inputs))
 
     def _features(self, output: Any) -> torch.Tensor:
         features = getattr(output, "pooler_output", output)
@@ -171,12 +167,13 @@ def _check_kind(source: str | os.PathLike[str], where: str) -> None:
     from transformers import CONFIG_MAPPING, MODEL_MAPPING, AutoConfig, PreTrainedConfig
 
     with foreign_errors(f"{where}: its config.json"):
-        plain, _ = PreTrainedConfig.get_config_dict(source)
-        kind = plain.get("model_type")
-        known = kind in CONFIG_MAPPING
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False) if known else None
-        network = MODEL_MAPPING.get(type(config), None) if known else None
-    if not known and plain.get("auto_map"):
+        settings, _ = PreTrainedConfig.get_config_dict(source)
+        kind = settings.get("model_type")
+        network = None
+        if kind in CONFIG_MAPPING:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            network = MODEL_MAPPING.get(type(config), None)
+    if kind not in CONFIG_MAPPING and settings.get("auto_map"):
         raise CheckpointError(f"{where} is a {kind!r}, which runs code of its own; that is refused, take another CLIP")
     if not hasattr(network, "get_image_features") or not hasattr(network, "get_text_features"):
         raise CheckpointError(

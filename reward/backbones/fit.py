@@ -18,17 +18,28 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 @contextmanager
-def on_meta(*, own: bool = False) -> Iterator[None]:
+def on_meta(*, needs_transformers: bool = True) -> Iterator[None]:
     """Context in which networks are built with shapes but without memory.
 
     Args:
-        own: they are of this package, not of another library, which takes a second longer to prepare for.
+        needs_transformers: False for a network of this package alone, which saves a second.
     """
-    if not own:
-        # Imported first: PyTorch's compiler, which this module imports, cannot start under the device "meta" in 2.6.
+    if needs_transformers:
+        # PyTorch's compiler, which this module imports, cannot start under the device "meta" in version 2.6.
         import_module("transformers.generation.utils")
     with torch.device("meta"), _Uninitialised():
         yield
+
+
+@contextmanager
+def float32_by_default() -> Iterator[None]:
+    """Context in which networks are built in float32, whatever default dtype the user's program has set."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 class _Uninitialised(TorchFunctionMode):
@@ -47,8 +58,7 @@ class _Uninitialised(TorchFunctionMode):
 def foreign_errors(where: str) -> Iterator[None]:
     """Turns any error of another library that reads a checkpoint into a CheckpointError.
 
-    Transformers, tokenizers, open_clip and peft raise many built-in errors for files that do not fit. A package that is
-    missing is no fault of a file, and becomes a MissingExtraError.
+    A package that is missing is no fault of a file, and becomes a MissingExtraError.
 
     Args:
         where: what is being read, for the message.
@@ -68,15 +78,14 @@ def foreign_errors(where: str) -> Iterator[None]:
         raise MissingExtraError(
             f"{where} cannot be read, because the package {error.name!r} is not installed"
         ) from error
-    except Exception as error:
+    except Exception as error:  # transformers, tokenizers, open_clip and peft raise many built-in errors
         if "trust_remote_code" in str(error):
             raise CheckpointError(
                 f"{where} wants to run code of its own (auto_map in its configuration), which is refused. If you "
                 "trust its maker, load it from Python with trust_remote_code=True; there is no such setting in "
                 "configurations or commands"
             ) from error
-        lines = str(error).strip().splitlines()
-        reason = " ".join(line.strip() for line in lines[:2])
+        reason = " ".join(str(error).strip().splitlines()[:2])
         raise CheckpointError(f"{where} cannot be read: {type(error).__name__}: {reason:.300}") from error
 
 
@@ -86,8 +95,8 @@ def leaves(settings: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         for key, value in settings.items():
             yield from leaves(value, f"{path}.{key}" if path else str(key))
     elif isinstance(settings, (list, tuple)):
-        for value in settings:
-            yield from leaves(value, path)
+        for item in settings:
+            yield from leaves(item, path)
     else:
         yield path, settings
 
@@ -98,7 +107,7 @@ def check_fit(
     *,
     where: str,
     prefix: str = "",
-    own: bool = False,
+    needs_transformers: bool = True,
 ) -> ModuleT:
     """Compares the network that a configuration describes with the header of its weights.
 
@@ -107,7 +116,7 @@ def check_fit(
         shapes: {name: shape} of the weights, see `reward.checkpoints.weight_files.read_header`.
         where: what is being read, for messages.
         prefix: start of the names of the network's weights.
-        own: see `on_meta`.
+        needs_transformers: see `on_meta`.
 
     Returns:
         The network, on the device "meta".
@@ -118,10 +127,11 @@ def check_fit(
         ...
         reward.errors.CheckpointError: config.json does not fit the weights: the file has mis-shaped 1 key ...
     """
-    with foreign_errors(where), on_meta(own=own):
+    with foreign_errors(where), on_meta(needs_transformers=needs_transformers):
         network = make()
-    needed = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
-    faults = shape_faults(needed, {name: shape for name, shape in shapes.items() if name.startswith(prefix)})
+    expected = {f"{prefix}{name}": tuple(value.shape) for name, value in network.state_dict().items()}
+    stored = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
+    faults = shape_faults(expected, stored)
     if faults:
         raise CheckpointError(f"{where} does not fit the weights: the file {faults}")
     return network

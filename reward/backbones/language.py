@@ -12,15 +12,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reward.errors import ConfigError
 
-_TEXTS, _WORDS, _LONGEST_WORD = 16_384, 65_536, 64  # that are remembered, and characters of a word
 CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
+_REMEMBERED_TEXTS = 16_384
+_REMEMBERED_WORDS = 65_536
+_LONGEST_REMEMBERED_WORD = 64  # characters
 
 
 class Remembered:
-    """A function of a text that remembers what it gave; that is no part of its state, so it is not pickled.
+    """A function of a text that remembers its results; they are no part of its state, so they are not pickled.
 
     Args:
-        work: the function; nobody may change what it gives.
+        work: the function; nobody may change what it returns, which is never None.
         most: texts that are remembered; with one more, all are forgotten.
 
     Example:
@@ -29,20 +31,21 @@ class Remembered:
         (6, 6)
     """
 
-    def __init__(self, work: Callable[[str], Any], most: int = _TEXTS) -> None:
+    def __init__(self, work: Callable[[str], Any], most: int = _REMEMBERED_TEXTS) -> None:
         self.work, self.most = work, most
-        self._known: dict[str, Any] = {}
+        self._results: dict[str, Any] = {}
 
     def __call__(self, text: str) -> Any:
-        found = self._known.get(text)
-        if found is None:
-            if len(self._known) >= self.most:
-                self._known.clear()
-            found = self._known[text] = self.work(text)
-        return found
+        result = self._results.get(text)
+        if result is None:
+            if len(self._results) >= self.most:
+                self._results.clear()
+            result = self.work(text)
+            self._results[text] = result
+        return result
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_known": {}}
+        return {**vars(self), "_results": {}}
 
 
 class PlainTextEncoder:
@@ -70,21 +73,22 @@ class PlainTextEncoder:
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
         # Unigram models have control tokens in their vocabulary. The unknown token is not a control token.
         self._control = frozenset(tokenizer.added_tokens_decoder) - {tokenizer.unk_token_id}
-        self._words = Remembered(self._ids_of_word, _WORDS)
+        self._words = Remembered(self._ids_of_word, _REMEMBERED_WORDS)
 
     def __call__(self, text: str) -> list[int]:
         """Token ids of `text`, without control tokens and without tokens around it."""
         text = self._before + text
+        ids: list[int] = []
         if self._backend is None:
             ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         else:
             if self._backend.normalizer is not None:
                 text = self._backend.normalizer.normalize_str(text)
-            splits = [text]
+            words = [text]
             if self._backend.pre_tokenizer is not None:
-                splits = [split for split, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
-            known, word = self._words, self._ids_of_word
-            ids = [token for split in splits for token in (known if len(split) <= _LONGEST_WORD else word)(split)]
+                words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
+            for word in words:
+                ids += self._words(word) if len(word) <= _LONGEST_REMEMBERED_WORD else self._ids_of_word(word)
         return [token for token in ids if token not in self._control]
 
     def _ids_of_word(self, word: str) -> list[int]:
@@ -110,19 +114,21 @@ class CaptionIds:
 
     def __init__(self, encode: Callable[[str], list[int]], *, start: int, end: int, most_tokens: int) -> None:
         self.encode, self.start, self.end, self.most_tokens = encode, start, end, most_tokens
-        self._characters = CHARACTERS_PER_TOKEN * most_tokens
-        self._known = Remembered(self._read)
+        self._most_characters = CHARACTERS_PER_TOKEN * most_tokens
+        self._rows = Remembered(self._make_row)
 
     def __call__(self, text: str) -> tuple[list[int], bool]:
         """The ids, which nobody may change, and the flag."""
-        found: tuple[list[int], bool] = (self._known if len(text) <= self._characters else self._read)(text)
-        return found
+        make_row = self._rows if len(text) <= self._most_characters else self._make_row
+        row: tuple[list[int], bool] = make_row(text)
+        return row
 
-    def _read(self, text: str) -> tuple[list[int], bool]:
+    def _make_row(self, text: str) -> tuple[list[int], bool]:
         collapsed = " ".join(text.split())
-        read = collapsed[: self._characters]
-        ids, room = self.encode(read), self.most_tokens - 2
-        return [self.start, *ids[:room], self.end], len(ids) > room or len(read) < len(collapsed)
+        ids = self.encode(collapsed[: self._most_characters])
+        room = self.most_tokens - 2
+        was_cut = len(ids) > room or len(collapsed) > self._most_characters
+        return [self.start, *ids[:room], self.end], was_cut
 
 
 def pad_rows(
@@ -190,15 +196,14 @@ def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | N
         >>> token_budget_batches([3, 9, 4, 2], budget=9)
         [[1], [2, 0], [3]]
     """
-    if budget < 1 or (max_items is not None and max_items < 1):
-        raise ValueError(f"budget and max_items must be at least 1, got {budget} and {max_items}")
     batches: list[list[int]] = []
-    widest = 0
+    most_items = 0  # of the last batch, by the length of its first and longest item
     for index in sorted(range(len(lengths)), key=lambda item: -lengths[item]):
-        room = bool(batches) and (len(batches[-1]) + 1) * widest <= budget
-        if not room or (max_items is not None and len(batches[-1]) >= max_items):
+        if not batches or len(batches[-1]) >= most_items:
             batches.append([])
-            widest = lengths[index]
+            most_items = budget // max(lengths[index], 1)
+            if max_items is not None:
+                most_items = min(most_items, max_items)
         batches[-1].append(index)
     return batches
 
@@ -231,10 +236,13 @@ def evaluating(model: nn.Module) -> Iterator[bool]:
         >>> model[0].training, model[1].training
         (True, False)
     """
-    modules = _modules(model)
+    # `model.modules()` takes ten times as long, which counts in each call of a scorer. A module may come twice here.
+    modules = [model]
+    for module in modules:
+        modules += [child for child in module._modules.values() if child is not None]
     training = [module for module in modules if module.training]
     # Modules of transformers have this flag; the function that checkpoints stays where it is.
-    # Read from the class, because a module that lacks an attribute is slow to say so.
+    # It is read from the class, because a module that lacks an attribute is slow to say so.
     flag = "gradient_checkpointing"
     checkpointed = [module for module in modules if vars(module).get(flag, getattr(type(module), flag, None)) is True]
     try:
@@ -248,11 +256,3 @@ def evaluating(model: nn.Module) -> Iterator[bool]:
             module.training = True
         for module in checkpointed:
             module.gradient_checkpointing = True  # type: ignore[assignment]
-
-
-def _modules(model: nn.Module) -> list[nn.Module]:
-    """All modules, some perhaps twice: `modules()` takes ten times as long, which counts in each call of a scorer."""
-    found = [model]
-    for module in found:
-        found += [each for each in module._modules.values() if each is not None]
-    return found

@@ -21,7 +21,8 @@ from reward.errors import CheckpointError, ConfigError
 # The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
 REWARD_HEADS = ("v_head.summary.", "score.")
 _VALUE_HEAD = "value_head.safetensors"
-_COUNTED = (".position_ids", ".inv_freq")  # older files have them; they are computed, not learned
+_COMPUTED = (".position_ids", ".inv_freq")  # tensors of older files that are computed, not learned
+_LAYER_NUMBER = re.compile(r"\.\d+\.")
 
 
 def load_pretrained(
@@ -30,23 +31,19 @@ def load_pretrained(
     reader_class: Any,
     kind: str,
     *,
-    dtype: torch.dtype | str | None = None,
     trust_remote_code: bool = False,
-    strict: bool = False,
-    apart: tuple[str, ...] = (),
+    **options: Any,
 ) -> tuple[Any, Any]:
     """Loads a model of transformers with its tokenizer or processor.
 
     Args:
-        reader_class: for example `transformers.AutoTokenizer`.
-        source, model_class, kind, dtype, trust_remote_code, strict, apart: see `load_network`, also for what it raises.
+        reader_class: of the tokenizer or processor, for example `transformers.AutoTokenizer`.
+        source, model_class, kind, trust_remote_code, options: see `load_network`, also for what it raises.
     """
     trust = bool(trust_remote_code)
-    model = load_network(source, model_class, kind, dtype=dtype, trust_remote_code=trust, strict=strict, apart=apart)
-    with foreign_errors(
-        f"{kind} {os.fspath(source)!r}: its tokenizer or processor (tokenizer*.json, *processor*.json, "
-        "chat_template.jinja)"
-    ):
+    model = load_network(source, model_class, kind, trust_remote_code=trust, **options)
+    files = "tokenizer*.json, *processor*.json, chat_template.jinja"
+    with foreign_errors(f"{kind} {os.fspath(source)!r}: its tokenizer or processor ({files})"):
         reader = reader_class.from_pretrained(source, trust_remote_code=trust)
     return model, reader
 
@@ -68,53 +65,80 @@ def load_network(
         source: folder or Hub id.
         model_class: for example `transformers.AutoModel`, or the class of a network.
         kind: name of the model in messages.
-        dtype: dtype of the weights.
+        dtype: dtype of the weights; None is float32.
         trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
         strict: whether weights that the network does not have are refused.
         apart: how the names of weights begin that may be in the source or in the network alone: those of another head.
         options: further arguments of `from_pretrained`.
+
+    Raises:
+        CheckpointError: files are missing or broken, do not fit each other, or would run code.
     """
     from transformers import AutoConfig, PreTrainedConfig
 
     where = f"{kind} {os.fspath(source)!r}"
     trust = bool(trust_remote_code)
+    # What the files show is checked before transformers builds anything, and what it did is checked afterwards.
     _refuse_two_sets(Path(source), where)
     with foreign_errors(f"{where}: its config.json"), unsharded_loading():
-        plain, _ = PreTrainedConfig.get_config_dict(source)
+        settings, _ = PreTrainedConfig.get_config_dict(source)
         if not trust:
-            _refuse_kernels(plain, where)
+            _refuse_kernels(settings, where)
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
-    if Path(source).is_dir() and not trust and not hasattr(config, "quantization_config"):
+    # What quantisation wrote is of other types and sizes than the network, and transformers knows how to read it.
+    is_quantised = hasattr(config, "quantization_config")
+    if Path(source).is_dir() and not trust and not is_quantised:
         _refuse_much_larger(config, model_class, weight_files(source), where)
-    # this also reads generation_config.json, and some values of config.json for the first time
-    reading = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
-    with reading, unsharded_loading(), _without_report() if strict else nullcontext():
+    # This also reads generation_config.json, and some values of config.json for the first time.
+    errors = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
+    silence = _without_report() if strict else nullcontext()
+    with errors, unsharded_loading(), silence:
         model, report = model_class.from_pretrained(
             source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
+    # transformers fills what is missing with random numbers, and only warns.
     refuse_unfit(where, missing=[name for name in report["missing_keys"] if not name.startswith(apart)])
-    is_quantised = hasattr(config, "quantization_config")
-    if not is_quantised:  # transformers knows how to read what its quantisation wrote
+    if not is_quantised:
         refuse_stored_integers(weight_files(source), model, where=where)
     if strict:
-        # quantisation keeps more than one tensor for a weight, and transformers reads them
-        owners = tuple({name.rpartition(".")[0] + "." for name in model.state_dict()}) if is_quantised else ()
-        beside = Path(source) / _VALUE_HEAD
-        names = [*report["unexpected_keys"], *(read_header(beside).shapes if beside.is_file() else ())]
-        left = [name for name in names if not (name.startswith(owners + apart) or name.endswith(_COUNTED))]
-        refuse_unfit(where, left=left)
-    dropped = sorted(name for name in report["unexpected_keys"] if _is_of_a_layer(name, model))
+        refuse_unfit(where, left=_left_over(report["unexpected_keys"], source, model, is_quantised, apart))
+    _refuse_layers_left_out(report["unexpected_keys"], model, where)
+    return model
+
+
+def _left_over(
+    unexpected: Iterable[str],
+    source: str | os.PathLike[str],
+    model: nn.Module,
+    is_quantised: bool,
+    apart: tuple[str, ...],
+) -> list[str]:
+    """Names of weights that the source has and the network does not, but for those of a head that is read apart."""
+    names = list(unexpected)
+    value_head = Path(source) / _VALUE_HEAD
+    if value_head.is_file():
+        names += read_header(value_head).shapes
+    beginnings = apart
+    if is_quantised:  # which keeps more than one tensor for a weight
+        beginnings += tuple({name.rpartition(".")[0] + "." for name in model.state_dict()})
+    return [name for name in names if not name.startswith(beginnings) and not name.endswith(_COMPUTED)]
+
+
+def _refuse_layers_left_out(unexpected: Iterable[str], model: nn.Module, where: str) -> None:
+    """Refuses weights that have the name of a layer of the model but for its number; unused heads are none."""
+    numbered = [name for name in model.state_dict() if _LAYER_NUMBER.search(name)]
+    layers = tuple({_LAYER_NUMBER.sub(".N.", name) for name in numbered})
+    dropped = sorted(name for name in unexpected if _LAYER_NUMBER.sub(".N.", name).endswith(layers))
     if dropped:
         raise CheckpointError(
             f"{where} has weights of layers that its config.json leaves out ({', '.join(dropped[:3])}, ...); "
             "refusing to use a part of a network"
         )
-    return model
 
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Context in which transformers does not list weights that are missing and left over, which are refused below."""
+    """Context in which transformers does not list weights that are missing and left over: here they are refused."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -126,10 +150,8 @@ def _without_report() -> Iterator[None]:
 
 
 def _refuse_two_sets(folder: Path, where: str) -> None:
-    """Refuses a folder with weights in one file and in shards: transformers leaves the one when it saves the other.
-
-    It would read the one file, which may be the older; an index whose shards are gone is no second set.
-    """
+    """Refuses a folder with weights in one file and in shards: transformers would read the one file."""
+    # It leaves the one when it saves the other, so the file may be the older. An index without shards is no second set.
     for name in ("model.safetensors", "pytorch_model.bin"):
         shards = sorted(folder.glob(name.replace(".", "-*-of-*.")))
         if shards and (folder / name).is_file():
@@ -140,19 +162,20 @@ def _refuse_two_sets(folder: Path, where: str) -> None:
 
 
 def _refuse_much_larger(config: Any, model_class: Any, files: Iterable[Path], where: str) -> None:
-    """Refuses a configuration of a network with more than twice the numbers that are stored, before it takes memory.
-
-    A part that is null stands for the library's usual size, which is billions of numbers.
-    """
-    shapes = [shape for file in files if file.suffix == ".safetensors" for shape in read_header(file).shapes.values()]
-    if not shapes:
+    """Refuses a configuration of a network with more than twice the numbers that are stored, before it takes memory."""
+    # A part of a configuration that is null stands for the library's usual size, which is billions of numbers.
+    stored = 0
+    for file in files:
+        if file.suffix == ".safetensors":
+            stored += sum(map(math.prod, read_header(file).shapes.values()))
+    if not stored:
         return
     with foreign_errors(f"{where}: its config.json"), unsharded_loading(), on_meta():
         network = getattr(model_class, "from_config", model_class)(config)
-    needed, stored = sum(parameter.numel() for parameter in network.parameters()), sum(map(math.prod, shapes))
-    if needed > 2 * stored:
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    if numbers > 2 * stored:
         raise CheckpointError(
-            f"{where}: its config.json asks for a network of {needed:,} numbers, but its weights are {stored:,}: "
+            f"{where}: its config.json asks for a network of {numbers:,} numbers, but its weights are {stored:,}: "
             "a part of the configuration is missing or of another model"
         )
 
@@ -170,26 +193,27 @@ def weight_files(source: str | os.PathLike[str], *, value_head: bool = False) ->
     assert config is not None  # it has been read
     folder = Path(config).parent
     files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-    return [*files, *folder.glob(_VALUE_HEAD)] if value_head else files
+    if value_head:
+        files += folder.glob(_VALUE_HEAD)
+    return files
 
 
 def refuse_unfit(where: str, *, missing: Iterable[str] = (), left: Iterable[str] = ()) -> None:
     """Raises CheckpointError if weights are missing, which would be random, or left over, which would do nothing."""
-    for names, fault, refusal in (
-        (sorted(missing), "lacks {} weights that its config.json asks for", "use random ones"),
-        (sorted(left), "has {} weights that the network of its config.json has no place for", "leave them out"),
-    ):
-        if names:
-            is_head = fault.startswith("has") and any(name.startswith(REWARD_HEADS) for name in names)
-            hint = ". With such a head it is a reward model: -m vlmreward=FOLDER" if is_head else ""
-            told = f"{fault.format(len(names))} ({', '.join(names[:5])}); refusing to {refusal}{hint}"
-            raise CheckpointError(f"{where} {told}")
-
-
-def _is_of_a_layer(name: str, model: nn.Module) -> bool:
-    """Whether a weight has the name of a layer of the model but for its number; unused heads do not."""
-    alike = {re.sub(r"\.\d+\.", ".N.", each) for each in model.state_dict() if re.search(r"\.\d+\.", each)}
-    return re.sub(r"\.\d+\.", ".N.", name).endswith(tuple(alike))
+    missing, left = sorted(missing), sorted(left)
+    if missing:
+        raise CheckpointError(
+            f"{where} lacks {len(missing)} weights that its config.json asks for ({', '.join(missing[:5])}); refusing "
+            "to use random ones"
+        )
+    if left:
+        hint = ""
+        if any(name.startswith(REWARD_HEADS) for name in left):
+            hint = ". With such a head it is a reward model: -m vlmreward=FOLDER"
+        raise CheckpointError(
+            f"{where} has {len(left)} weights that the network of its config.json has no place for "
+            f"({', '.join(left[:5])}); refusing to leave them out{hint}"
+        )
 
 
 def build_decoder(architecture: Mapping[str, Any]) -> nn.Module:
@@ -237,8 +261,10 @@ def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
         >>> parse_dtype("bfloat16")
         torch.bfloat16
     """
+    if dtype is None:
+        return None
     parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if dtype is not None and not (isinstance(parsed, torch.dtype) and parsed.is_floating_point):
+    if not isinstance(parsed, torch.dtype) or not parsed.is_floating_point:
         raise ConfigError(f"dtype must be such as 'float32', 'bfloat16' or 'float16', got {dtype!r}")
     return parsed
 

@@ -1,11 +1,17 @@
-"""Hidden states of prompts from a causal language model; what prompts begin with, or end in, is computed once."""
+"""Hidden states of prompts from a causal language model; what prompts begin with, or end in, is computed once.
+
+The prompts of a call share most of their tokens: the candidates of an image follow the same description of the task,
+and the aspects of a candidate differ in the last few tokens. A token of a causal model sees only what is before it, so
+the keys and values of a shared beginning are the same in every prompt. They are computed once and copied for each
+continuation; the states are equal to those of whole prompts up to rounding.
+"""
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
@@ -15,11 +21,11 @@ from reward.backbones.language import default_token_budget, pad_rows, token_budg
 
 def pool_states(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """[mean of the states ; last state] in float32, shape (B, 2 * d), of right-padded states (B, L, d)."""
-    return _joined(_sum(hidden, mask), _last(hidden, mask), mask.sum(1))
+    return _mean_and_last(_sum(hidden, mask), _last(hidden, mask), mask.sum(1))
 
 
 def _sum(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    # padded positions may hold NaN, so they are replaced, not multiplied by 0
+    # Padded positions may hold NaN, so they are replaced, not multiplied by 0.
     return hidden.float().masked_fill(mask[..., None] == 0, 0).sum(1)
 
 
@@ -28,91 +34,125 @@ def _last(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return hidden[rows, mask.sum(1) - 1].float()
 
 
-def _joined(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+def _mean_and_last(total: torch.Tensor, last: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     return torch.cat([total / count[:, None], last], dim=1)
 
 
+class Prefixes(NamedTuple):
+    """What the model keeps of B prefixes of up to P tokens, padded on the left so that all end in the last column."""
+
+    cache: Any  # the model's keys and values
+    mask: torch.Tensor  # (B, P) int64, 1 where a token is
+    total: torch.Tensor  # (B, d) float32, the sum of the last hidden states, of which the mean is made
+
+    def rows(self, numbers: Sequence[int]) -> Prefixes:
+        """A copy for continuations: the prefixes of these numbers, of which some may come twice."""
+        index = torch.tensor(numbers, device=self.mask.device)
+        return Prefixes(rows_of(self.cache, index), self.mask[index], self.total[index])
+
+
+# The aspects of a candidate differ in their last few tokens. These all go into one row behind the candidate. A mask
+# hides them from each other, and the positions of each go on from the candidate, so it sees what it would see alone.
 class BranchedRows(NamedTuple):
-    """Rows of tokens that end in several ways: a trunk, and branches that see the trunk and not each other.
+    """Rows of tokens that end in several ways: a trunk, and branches that see the trunk and not each other."""
 
-    Args:
-        ids: (B, L) int64, trunk and branches one after the other, padded on the right.
-        positions: (B, L) int64; each branch goes on where the trunk ends.
-        branch: (B, L) int64, 0 in the trunk, k in branch k, -1 in the padding.
-    """
-
-    ids: torch.Tensor
-    positions: torch.Tensor
-    branch: torch.Tensor
+    ids: torch.Tensor  # (B, L) int64, trunk and branches one after the other, padded on the right
+    positions: torch.Tensor  # (B, L) int64; every branch goes on where the trunk ends
+    branch: torch.Tensor  # (B, L) int64, 0 in the trunk, k in branch k, -1 in the padding
 
     @classmethod
     def of(
         cls, trunks: Sequence[Sequence[int]], branches: Sequence[Sequence[int]], *, device: torch.device | str = "cpu"
     ) -> BranchedRows:
-        """B trunks, all with the same branches; none is empty.
+        """Rows of B trunks, all with the same branches; none is empty.
 
         Example:
             >>> rows = BranchedRows.of([[5, 6]], [[7], [8, 9]])
             >>> rows.ids.tolist(), rows.positions.tolist(), rows.branch.tolist()
             ([[5, 6, 7, 8, 9]], [[0, 1, 2, 2, 3]], [[0, 0, 1, 2, 2]])
         """
-        ids = [[*trunk, *(token for branch in branches for token in branch)] for trunk in trunks]
-        positions = [
-            [*range(len(trunk)), *(len(trunk) + place for branch in branches for place in range(len(branch)))]
-            for trunk in trunks
-        ]
-        numbers = [number for number, branch in enumerate(branches, 1) for _ in branch]
-        marks = [[*[0] * len(trunk), *numbers] for trunk in trunks]
+        rows_of_ids, rows_of_positions, rows_of_numbers = [], [], []
+        for trunk in trunks:
+            ids = list(trunk)
+            positions = list(range(len(trunk)))
+            numbers = [0] * len(trunk)
+            for number, branch in enumerate(branches, 1):
+                ids += branch
+                positions += range(len(trunk), len(trunk) + len(branch))
+                numbers += [number] * len(branch)
+            rows_of_ids.append(ids)
+            rows_of_positions.append(positions)
+            rows_of_numbers.append(numbers)
         return cls(
-            pad_rows(ids, device=device)[0],
-            pad_rows(positions, device=device)[0],
-            pad_rows(marks, value=-1, device=device)[0],
+            pad_rows(rows_of_ids, device=device)[0],
+            pad_rows(rows_of_positions, device=device)[0],
+            pad_rows(rows_of_numbers, value=-1, device=device)[0],
         )
 
-    def attention_mask(self, dtype: torch.dtype) -> torch.Tensor:
-        """What each token sees, (B, 1, L, L), added to the attention's logits: 0 or the lowest number."""
-        length = self.ids.shape[1]
-        causal = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
-        key, query = self.branch[:, None, :], self.branch[:, :, None]
-        seen = causal & ((key == 0) | (key == query))  # padding sees itself, so that no row is empty
-        return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill(~seen, torch.finfo(dtype).min)[
-            :, None
-        ]
+    def attention_mask(self, dtype: torch.dtype, prefix_mask: torch.Tensor) -> torch.Tensor:
+        """What each token sees after prefixes (B, P), added to the logits of attention: 0 or the lowest number.
 
-    def pool(self, hidden: torch.Tensor, branches: int, total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-        """[mean of the states ; last state] of trunk and branch together, float32, (B, branches, 2 * d).
+        Returns:
+            (B, 1, L, P + L).
+        """
+        length = self.ids.shape[1]
+        key, query = self.branch[:, None, :], self.branch[:, :, None]
+        causal = torch.ones(length, length, dtype=torch.bool, device=self.ids.device).tril()
+        seen = causal & ((key == 0) | (key == query))  # padding sees itself, so that no row is empty
+        seen_prefix = (prefix_mask != 0)[:, None].expand(-1, length, -1)
+        hidden = ~torch.cat([seen_prefix, seen], dim=2)
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+        return mask.masked_fill(hidden, torch.finfo(dtype).min)[:, None]
+
+    def pool(self, hidden: torch.Tensor, branches: int, prefixes: Prefixes) -> torch.Tensor:
+        """[mean of the states ; last state] of prefix, trunk and branch together, float32, (B, branches, 2 * d).
 
         Args:
-            hidden: states (B, L, d).
+            hidden: states (B, L, d) of these rows.
             branches: how many there are; to read it from `branch` would make the CPU wait for a GPU.
-            total, count: sum (B, d) and number (B,) of the states before the trunk.
+            prefixes: the B prefixes before the rows.
         """
-        pooled, rows = [], torch.arange(len(hidden), device=hidden.device)
+        rows = torch.arange(len(hidden), device=hidden.device)
+        pooled = []
         for number in range(1, branches + 1):
-            mine = self.branch == number
-            mask = ((self.branch == 0) | mine).long()
-            last = hidden[rows, mine.long().cumsum(1).argmax(1)].float()
-            pooled.append(_joined(_sum(hidden, mask) + total, last, mask.sum(1) + count))
+            in_branch = self.branch == number
+            mask = ((self.branch == 0) | in_branch).long()
+            last = hidden[rows, in_branch.long().cumsum(1).argmax(1)].float()
+            total = _sum(hidden, mask) + prefixes.total
+            count = mask.sum(1) + prefixes.mask.sum(1)
+            pooled.append(_mean_and_last(total, last, count))
         return torch.stack(pooled, dim=1)
+
+
+class _Continuation(NamedTuple):
+    """What follows a prefix that is read already."""
+
+    pair: int  # its index
+    row: int  # of the prefix, among those that were read with it
+    suffix: Sequence[int]
+
+
+# Packs items into batches by their lengths in tokens.
+_Batches: TypeAlias = "Callable[[Sequence[Any], Sequence[int]], Iterator[list[Any]]]"
 
 
 class CausalStates:
     """Encodes (prefix, suffix) pairs with a causal language model, each distinct prefix once.
 
-    The states of a prefix do not depend on what follows. So its keys and values are computed once and shared by its
-    suffixes, with equal results up to rounding. Prefixes are batched with padding on the left, suffixes with padding on
-    the right.
-
     Args:
         decoder: a causal decoder of transformers without head; see `decoder_of`.
     """
 
+    # Prefixes go through the model in waves, which leave their keys and values and the sum of their states. Each pair
+    # takes a copy of its prefix's row of these, and goes on from there with its suffix.
+
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
         parameters = inspect.signature(decoder.forward).parameters
-        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared.
+        # Without position ids, left padding would shift positions. Without a cache, nothing can be shared. Both are
+        # revised when the model's first cache is seen.
         self.shares_prefixes = "position_ids" in parameters and "past_key_values" in parameters
-        # A mask of its own for each row is what flash attention does not take.
+        # Branches need a row of the attention mask for every token, which flash attention does not take.
         attention = getattr(getattr(decoder, "config", None), "_attn_implementation", None)
         self.shares_suffixes = self.shares_prefixes and attention in ("sdpa", "eager")
 
@@ -137,112 +177,111 @@ class CausalStates:
             [mean of all M states ; state M], float32, in the order of `pairs`: shape (len(pairs), 2 * d), or with
             branches (len(pairs), K, 2 * d).
         """
-        token_budget = default_token_budget(self._device) if token_budget is None else token_budget
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for index, (prefix, _) in enumerate(pairs):
-            groups.setdefault(tuple(prefix), []).append(index)
-        results: dict[int, torch.Tensor] = {}
-        # a prefix of one pair is read together with its suffix, which takes the CPU half the time of two passes
-        fewest, shares = (1, self.shares_suffixes) if branches else (2, self.shares_prefixes)
-        shared = [prefix for prefix, own in groups.items() if prefix and len(own) >= fewest and shares]
-        for wave in token_budget_batches([len(prefix) for prefix in shared], token_budget, max_rows):
-            prefixes = [shared[index] for index in wave]
-            if not self._encode_wave(pairs, branches, prefixes, groups, results, token_budget, max_rows):
-                self.shares_prefixes = self.shares_suffixes = False
-                break
+        budget = default_token_budget(self._device) if token_budget is None else token_budget
+
+        def batches(items: Sequence[Any], lengths: Sequence[int]) -> Iterator[list[Any]]:
+            for numbers in token_budget_batches(lengths, budget, max_rows):
+                yield [items[number] for number in numbers]
+
+        results: dict[int, torch.Tensor] = {}  # by the index of the pair
+        for indices, states in self._encode_shared(pairs, branches, batches):
+            results.update(zip(indices, states, strict=True))
         rest = [index for index in range(len(pairs)) if index not in results]
         if rest and branches:
-            ends = [(pairs[index][0], [*pairs[index][1], *branch]) for index in rest for branch in branches]
-            flat = self.encode(ends, token_budget=token_budget, max_rows=max_rows)
-            self._keep(results, rest, flat.unflatten(0, (len(rest), -1)))
-            rest = []
-        whole = [[*pairs[index][0], *pairs[index][1]] for index in rest]
-        for batch in token_budget_batches([len(row) for row in whole], token_budget, max_rows):
-            ids, mask = pad_rows([whole[item] for item in batch], device=self._device)
-            hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-            self._keep(results, [rest[item] for item in batch], pool_states(hidden, mask))
+            # Where suffixes cannot be shared, each branch is a prompt.
+            ends: list[tuple[Sequence[int], Sequence[int]]] = []
+            for index in rest:
+                prefix, suffix = pairs[index]
+                ends += [(prefix, [*suffix, *branch]) for branch in branches]
+            states = self.encode(ends, token_budget=budget, max_rows=max_rows)
+            results.update(zip(rest, states.unflatten(0, (len(rest), len(branches))), strict=True))
+        elif rest:
+            prompts = {index: [*pairs[index][0], *pairs[index][1]] for index in rest}
+            for batch in batches(rest, [len(prompts[index]) for index in rest]):
+                ids, mask = pad_rows([prompts[index] for index in batch], device=self._device)
+                hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+                results.update(zip(batch, pool_states(hidden, mask), strict=True))
         return torch.stack([results[index] for index in range(len(pairs))])
 
     @property
     def _device(self) -> torch.device:
         return next(self.decoder.parameters()).device
 
-    def _encode_wave(
+    def _encode_shared(
         self,
         pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
         branches: Sequence[Sequence[int]],
-        prefixes: list[tuple[int, ...]],
-        groups: dict[tuple[int, ...], list[int]],
-        results: dict[int, torch.Tensor],
-        token_budget: int,
-        max_rows: int | None,
-    ) -> bool:
-        """Encodes every prompt that starts with one of `prefixes`; False if the model's cache cannot be shared."""
-        states = self._read(prefixes)
-        if states is None:
-            return False
-        cache, prefix_sum, prefix_mask = states
-        members = [(row, index) for row, prefix in enumerate(prefixes) for index in groups[prefix]]
-        longest = prefix_mask.shape[1] + sum(map(len, branches))
-        lengths = [longest + len(pairs[index][1]) for _, index in members]
-        for batch in token_budget_batches(lengths, token_budget, max_rows):
-            rows = torch.tensor([members[item][0] for item in batch], device=self._device)
-            indices = [members[item][1] for item in batch]
-            if branches:
-                made = BranchedRows.of([pairs[index][1] for index in indices], branches, device=self._device)
-                ends = self._read_branches(
-                    made, len(branches), rows_of(cache, rows), prefix_mask[rows], prefix_sum[rows]
-                )
-                self._keep(results, indices, ends)
-                continue
-            suffix_ids, suffix_mask = pad_rows([pairs[index][1] for index in indices], device=self._device)
-            before = prefix_mask[rows]
-            start = before.sum(1, keepdim=True)
-            hidden = self.decoder(
-                input_ids=suffix_ids,
-                attention_mask=torch.cat([before, suffix_mask], dim=1),
-                # padding repeats the last position, because a learned position table may end there
-                position_ids=start
-                + torch.minimum(
-                    torch.arange(suffix_ids.shape[1], device=self._device), suffix_mask.sum(1, keepdim=True) - 1
-                ),
-                past_key_values=rows_of(cache, rows),
-                use_cache=True,
-            ).last_hidden_state
-            total = prefix_sum[rows] + _sum(hidden, suffix_mask)
-            count = start.squeeze(1) + suffix_mask.sum(1)
-            self._keep(results, indices, _joined(total, _last(hidden, suffix_mask), count))
-        return True
+        batches: _Batches,
+    ) -> Iterator[tuple[list[int], torch.Tensor]]:
+        """Yields (indices of pairs, their states) for the pairs whose prefix is worth sharing, if the model can."""
+        if not (self.shares_suffixes if branches else self.shares_prefixes):
+            return
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, (prefix, _) in enumerate(pairs):
+            groups.setdefault(tuple(prefix), []).append(index)
+        # The prefix of a single pair is read together with its suffix, which takes the CPU half the time of two passes.
+        fewest_pairs = 1 if branches else 2
+        shared = [prefix for prefix, indices in groups.items() if prefix and len(indices) >= fewest_pairs]
+        branch_tokens = sum(map(len, branches))
+        for wave in batches(shared, [len(prefix) for prefix in shared]):
+            prefixes = self._read_prefixes(wave)
+            if prefixes is None:
+                self.shares_prefixes = self.shares_suffixes = False
+                return
+            continuations = []
+            for row, prefix in enumerate(wave):
+                continuations += [_Continuation(index, row, pairs[index][1]) for index in groups[prefix]]
+            longest = prefixes.mask.shape[1] + branch_tokens
+            for batch in batches(continuations, [longest + len(item.suffix) for item in continuations]):
+                before = prefixes.rows([item.row for item in batch])
+                suffixes = [item.suffix for item in batch]
+                if branches:
+                    states = self._read_branches(before, suffixes, branches)
+                else:
+                    states = self._read_suffixes(before, suffixes)
+                yield [item.pair for item in batch], states
 
-    def _read_branches(
-        self, made: BranchedRows, branches: int, cache: Any, before: torch.Tensor, total: torch.Tensor
-    ) -> torch.Tensor:
-        """States (B, branches, 2 * d) of rows after B prefixes: their cache, mask (B, P) and sum of states (B, d)."""
-        own = made.attention_mask(next(self.decoder.parameters()).dtype)
-        padding = torch.zeros_like(before, dtype=own.dtype).masked_fill(before == 0, torch.finfo(own.dtype).min)
-        hidden = self.decoder(
-            input_ids=made.ids,
-            attention_mask=torch.cat([padding[:, None, None].expand(-1, -1, own.shape[2], -1), own], dim=3),
-            position_ids=before.sum(1, keepdim=True) + made.positions,
-            past_key_values=cache,
-            use_cache=True,
-        ).last_hidden_state
-        return made.pool(hidden, branches, total, before.sum(1))
-
-    def _read(self, prefixes: Sequence[tuple[int, ...]]) -> tuple[Any, torch.Tensor, torch.Tensor] | None:
-        """The model's cache, the sum of the last states (B, d) and the mask (B, L) of B prefixes, padded on the left.
-
-        None if the cache cannot be shared.
-        """
+    def _read_prefixes(self, prefixes: Sequence[tuple[int, ...]]) -> Prefixes | None:
+        """What the model keeps of prefixes; None if its cache cannot be shared."""
         ids, mask = pad_rows(prefixes, side="left", device=self._device)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         output = self.decoder(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True)
         cache = getattr(output, "past_key_values", None)
-        return (cache, _sum(output.last_hidden_state, mask), mask) if can_share(cache) else None
+        if not can_share(cache):
+            return None
+        return Prefixes(cache, mask, _sum(output.last_hidden_state, mask))
 
-    @staticmethod
-    def _keep(results: dict[int, torch.Tensor], indices: Sequence[int], states: torch.Tensor) -> None:
-        results.update(zip(indices, states, strict=True))
+    def _read_suffixes(self, prefixes: Prefixes, suffixes: Sequence[Sequence[int]]) -> torch.Tensor:
+        """States (B, 2 * d) of B prefixes with their suffixes."""
+        ids, mask = pad_rows(suffixes, device=self._device)
+        start = prefixes.mask.sum(1, keepdim=True)
+        # Padding repeats the last position, because a learned position table may end there.
+        last = mask.sum(1, keepdim=True) - 1
+        positions = start + torch.minimum(torch.arange(ids.shape[1], device=self._device), last)
+        hidden = self.decoder(
+            input_ids=ids,
+            attention_mask=torch.cat([prefixes.mask, mask], dim=1),
+            position_ids=positions,
+            past_key_values=prefixes.cache,
+            use_cache=True,
+        ).last_hidden_state
+        total = prefixes.total + _sum(hidden, mask)
+        return _mean_and_last(total, _last(hidden, mask), start.squeeze(1) + mask.sum(1))
+
+    def _read_branches(
+        self, prefixes: Prefixes, trunks: Sequence[Sequence[int]], branches: Sequence[Sequence[int]]
+    ) -> torch.Tensor:
+        """States (B, K, 2 * d) of B prefixes with their trunks, each with K branches."""
+        rows = BranchedRows.of(trunks, branches, device=self._device)
+        dtype = next(self.decoder.parameters()).dtype
+        hidden = self.decoder(
+            input_ids=rows.ids,
+            attention_mask=rows.attention_mask(dtype, prefixes.mask),
+            position_ids=prefixes.mask.sum(1, keepdim=True) + rows.positions,
+            past_key_values=prefixes.cache,
+            use_cache=True,
+        ).last_hidden_state
+        return rows.pool(hidden, len(branches), prefixes)
 
 
 def can_share(cache: Any) -> bool:
@@ -255,7 +294,7 @@ def can_share(cache: Any) -> bool:
 
 def rows_of(cache: Any, rows: torch.Tensor) -> Any:
     """A copy of some rows of a cache, which can grow without changing `cache`."""
-    chosen = copy.copy(cache)
-    chosen.layers = [copy.copy(layer) for layer in cache.layers]
-    chosen.batch_select_indices(rows)
-    return chosen
+    part = copy.copy(cache)
+    part.layers = [copy.copy(layer) for layer in cache.layers]
+    part.batch_select_indices(rows)
+    return part

@@ -128,7 +128,8 @@ CandidateColumn = Annotated[
 StripThinking = Annotated[
     bool,
     typer.Option(
-        "--strip-thinking", help="Cut reasoning (`<think>...</think>`) from the captions before they are scored."
+        "--strip-thinking",
+        help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end marks.",
     ),
 ]
 PromptFile = Annotated[

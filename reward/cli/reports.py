@@ -140,7 +140,7 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
     if summary.thinking_cut:
-        console.print(f"reasoning (<think>) was cut from {summary.thinking_cut} captions")
+        console.print(f"reasoning or marks (<think>, <answer>, ...) were cut from {summary.thinking_cut} captions")
     if summary.distinct:
         console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
     groups = f" in {summary.groups} groups" if summary.groups else ""

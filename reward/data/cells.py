@@ -12,26 +12,31 @@ import numpy as np
 
 from reward.errors import InvalidSampleError
 
-# A list of texts as Python writes it, or as numpy does, without commas: Python would join those to one text.
-_TEXT = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-_ITEM = rf"(?:np\.str_\({_TEXT}\)|{_TEXT}|None|nan|<NA>)"
-_TEXTS = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*|\s+))*(?:{_ITEM})?\s*\]", re.DOTALL)
-_BROKEN = re.compile(r"""\[\s*['"].*['"]\s*\]""", re.DOTALL)
+# A list of texts as Python prints it, or as numpy does: ['A star.' 'It is red.'], where Python's own reader would join
+# the two texts to one.
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_ITEM = rf"(?:np\.str_\({_QUOTED}\)|{_QUOTED}|None|nan|<NA>)"
+_PRINTED_TEXTS = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*|\s+))*(?:{_ITEM})?\s*\]", re.DOTALL)
+_BROKEN_LIST = re.compile(r"""\[\s*['"].*['"]\s*\]""", re.DOTALL)
+_ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)  # though they can be iterated
 
 
-def or_none(value: Any) -> Any:
+def missing_to_none(value: Any) -> Any:
     """A cell, but None for what tables write where a value is missing: NaN, and pandas' NA and NaT.
 
     Example:
-        >>> or_none(float("nan")), or_none("nan"), or_none(0)
+        >>> missing_to_none(float("nan")), missing_to_none("nan"), missing_to_none(0)
         (None, 'nan', 0)
     """
     if type(value) in (str, list, dict, tuple):  # most cells
         return value
     if hasattr(type(value), "as_py"):  # a scalar of Arrow
         value = value.as_py()
-    is_nan = isinstance(value, (float, np.floating)) and value != value
-    return None if is_nan or type(value).__name__ in ("NAType", "NaTType") else value
+    if isinstance(value, (float, np.floating)) and np.isnan(value):
+        return None
+    if type(value).__name__ in ("NAType", "NaTType"):  # by name: pandas need not be installed
+        return None
+    return value
 
 
 def is_list(value: Any) -> bool:
@@ -44,69 +49,96 @@ def is_list(value: Any) -> bool:
         >>> is_list(["a.png"]), is_list("a.png"), is_list({"path": "a.png"})
         (True, False, False)
     """
-    return isinstance(value, (list, tuple)) or (  # most are, and what follows is slow
-        isinstance(value, Iterable)
-        and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping, set, frozenset))
-        and getattr(value, "ndim", 1) > 0
-        and not any(hasattr(type(value), name) for name in ("read", "columns", "column_names"))
-    )
+    if isinstance(value, (list, tuple)):  # most are, and what follows is slow
+        return True
+    if not isinstance(value, Iterable) or isinstance(value, _ONE_VALUE):
+        return False
+    if getattr(value, "ndim", 1) == 0:  # an array that holds one number
+        return False
+    is_file = hasattr(type(value), "read")
+    is_table = hasattr(type(value), "columns") or hasattr(type(value), "column_names")
+    return not is_file and not is_table
 
 
-def values_of(value: Any, name: str) -> list[Any]:
+def to_list(value: Any, name: str) -> list[Any]:
     """The values of a column, or of a cell that holds several: everything that `is_list` takes, as a list.
 
     Args:
+        value: the column or cell.
         name: what messages call it.
 
+    Raises:
+        InvalidSampleError: it is no list.
+
     Example:
-        >>> values_of(("A star.", "A red star."), "references")
+        >>> to_list(("A star.", "A red star."), "references")
         ['A star.', 'A red star.']
-        >>> values_of({"en": "A star."}, "references")
+        >>> to_list({"en": "A star."}, "references")
         Traceback (most recent call last):
             ...
         reward.errors.InvalidSampleError: references must be a list, got a dict with the keys en: name the one that \
 holds the list
     """
     if is_list(value):
-        return value.to_pylist() if hasattr(type(value), "to_pylist") else list(value)  # Arrow's own items are no texts
+        if hasattr(type(value), "to_pylist"):  # of Arrow, whose own items are no texts
+            values: list[Any] = value.to_pylist()
+            return values
+        return list(value)
     if isinstance(value, Mapping):
         keys = ", ".join(str(key) for key in value)
         raise InvalidSampleError(
             f"{name} must be a list, got a {type(value).__name__} with the keys {keys:.80}: "
             "name the one that holds the list"
         )
-    what = f"one text, {value!r:.80}: put it into a list" if isinstance(value, str) else type(value).__name__
-    raise InvalidSampleError(f"{name} must be a list, got {what}")
+    if isinstance(value, str):
+        raise InvalidSampleError(f"{name} must be a list, got one text, {value!r:.80}: put it into a list")
+    raise InvalidSampleError(f"{name} must be a list, got {type(value).__name__}")
 
 
-def listed(value: Any) -> Any:
-    """A cell; a list or mapping that a table without types holds as text is read: as JSON, Python or numpy write it.
+def parse_list(value: Any) -> Any:
+    """A cell; a text that is a list or mapping, as JSON, Python or numpy write it, becomes that list or mapping.
+
+    Tables without types, such as CSV files, hold lists so. Other texts in brackets stay as they are.
+
+    Raises:
+        InvalidSampleError: quoted texts in square brackets that are no list, such as "['A star.'; 'It is red.']".
 
     Example:
-        >>> listed('["A star."]'), listed("['A star.', 'It is red.']"), listed("['A star.' None]"), listed("[A star]")
-        (['A star.'], ['A star.', 'It is red.'], ['A star.', None], '[A star]')
+        >>> parse_list('["A star."]'), parse_list("['A star.' None]"), parse_list("('A star.', 'It is red.')")
+        (['A star.'], ['A star.', None], ['A star.', 'It is red.'])
+        >>> parse_list("[A star]")
+        '[A star]'
     """
-    if not isinstance(value, str) or not (text := value.strip()).startswith(("[", "(", "{")):
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text.startswith(("[", "(", "{")):
         return value
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        pass
+        pass  # it may be Python's or numpy's
     try:
-        if _TEXTS.fullmatch(text):
-            items = re.findall(_ITEM, text[1:-1], re.DOTALL)
-            return [_item(item) for item in items]
-        read = ast.literal_eval(text)
+        if _PRINTED_TEXTS.fullmatch(text):
+            return [_parse_item(item) for item in re.findall(_ITEM, text[1:-1], re.DOTALL)]
+        literal = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        if _BROKEN.fullmatch(text):
+        if _BROKEN_LIST.fullmatch(text):
             raise InvalidSampleError(
                 f"{value!r:.80} looks like a list, but neither JSON nor Python writes lists so"
             ) from None
         return value
-    return list(read) if isinstance(read, tuple) else read if isinstance(read, (list, dict)) else value
+    if isinstance(literal, tuple):
+        return list(literal)
+    if isinstance(literal, (list, dict)):
+        return literal
+    return value
 
 
-def _item(written: str) -> str | None:
-    if written in ("None", "nan", "<NA>"):
+def _parse_item(item: str) -> str | None:
+    """An item of a printed list of texts."""
+    if item in ("None", "nan", "<NA>"):
         return None
-    return str(ast.literal_eval(written.removeprefix("np.str_(").removesuffix(")") if written[0] == "n" else written))
+    if item.startswith("np.str_("):
+        item = item.removeprefix("np.str_(").removesuffix(")")
+    return str(ast.literal_eval(item))

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from reward.data.images import encoded_image, load_image, opened_image
+from reward.data.image_files import opened_image
+from reward.data.images import encoded_image, load_image
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
 
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
+_EXIF_ORIENTATION = 0x0112
 
 
 def plain_image(image: Any) -> Any:
-    """The image itself if every reader sees in it what `load_image` gives, else that picture, as the bytes of a PNG.
+    """An image in which every reader sees what `load_image` gives: itself if it is one, else a PNG of that picture.
 
     The processor of a policy reads with Pillow's `convert("RGB")`, which makes 16-bit grey white and transparency
     black, and with `datasets`, which fails on EXIF data that cannot be written back. So all data for trainers pass
@@ -36,15 +38,17 @@ def plain_image(image: Any) -> Any:
         >>> plain_image(data) is data
         True
     """
-    held = image.get("path") if isinstance(image, dict) and image.get("bytes") is None else image
-    held = held.get("bytes") if isinstance(held, dict) else held
-    if not isinstance(held, bytes) and not (isinstance(held, (str, os.PathLike)) and os.path.isfile(held)):
+    file: Any = image
+    if isinstance(image, dict):
+        file = image.get("path") if image.get("bytes") is None else image["bytes"]
+    is_path = isinstance(file, (str, os.PathLike)) and os.path.isfile(file)
+    if not isinstance(file, bytes) and not is_path:
         return image
     try:
-        with opened_image(BytesIO(held) if isinstance(held, bytes) else held, "image") as opened:
+        with opened_image(file if is_path else BytesIO(file), "image") as opened:
             if opened.mode in _PLAIN_MODES and not opened.has_transparency_data and _exif_is_sound(opened):
                 return image
-        return {"bytes": encoded_image(load_image(held)), "path": None}
+        return {"bytes": encoded_image(load_image(file)), "path": None}
     except ImageError:
         return image
 
@@ -53,9 +57,9 @@ def _exif_is_sound(image: Image.Image) -> bool:
     """Whether readers that write the EXIF data back when they turn an image, as Pillow's own function does, succeed."""
     try:
         exif = image.getexif()
-        if exif.get(0x0112, 1) != 1:
+        if exif.get(_EXIF_ORIENTATION, 1) != 1:
             exif.tobytes()
-    except Exception:  # see `reward.data.images`
+    except Exception:  # broken EXIF data make Pillow raise nearly any exception
         return False
     return True
 
@@ -88,13 +92,17 @@ class BoxedImage:
         try:
             x, y, width, height = map(float, self.box)
         except (TypeError, ValueError):
-            x = y = width = height = 0.0
+            x = y = width = height = 0.0  # refused below, with the same message
         right, bottom = x + width, y + height
-        inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
-        if not inside:  # a tolerance of one pixel for fractions; a box of two corners is mostly outside
+        # With a tolerance of one pixel for fractions. A box that is written as two corners is mostly outside.
+        is_inside = -1 <= x < right <= picture.width + 1 and -1 <= y < bottom <= picture.height + 1
+        if not is_inside:
             size = f"{picture.width} x {picture.height} pixels"
             raise ImageError(f"the box {self.box!r:.60} must be [x, y, width, height], inside the image of {size}")
-        corners = (max(x, 0), max(y, 0)), (min(right, picture.width) - 1, min(bottom, picture.height) - 1)
+        left, top = max(x, 0), max(y, 0)
+        # Pillow counts the last column and row in; a box narrower than a pixel still has one.
+        right = max(left, min(right, picture.width) - 1)
+        bottom = max(top, min(bottom, picture.height) - 1)
         line = max(2, min(picture.size) // 150)
-        ImageDraw.Draw(picture).rectangle((*corners[0], *map(max, *corners)), outline=(255, 0, 0), width=line)
+        ImageDraw.Draw(picture).rectangle((left, top, right, bottom), outline=(255, 0, 0), width=line)
         return np.asarray(picture)

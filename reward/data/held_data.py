@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.data.cells import is_list, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, to_list
 from reward.data.samples import CaptionSample, check_batch_size, column_names, find_column, one_image
 from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
@@ -225,7 +225,7 @@ def _row(row: Any, place: int) -> CaptionSample | Mapping[str, Any] | None:
 
 def _first(values: Any) -> Any:
     """The first of several values that is there; None if there is none."""
-    return next((value for value in values if value is not None), None)
+    return next((value for value in values if missing_to_none(value) is not None), None)
 
 
 def _is_pandas(data: Any) -> bool:
@@ -293,7 +293,7 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     for role, value in values.items():
         is_batch = getattr(value, "ndim", 1) == 4  # of images
         if role != "references" and is_list(value) and (is_batch or getattr(value, "ndim", 1) == 1):
-            columns[role] = values_of(value, f"{role}s")
+            columns[role] = to_list(value, f"{role}s")
     counts = {role: len(column) for role, column in columns.items()}
     if count is not None:
         counts["row"] = count
@@ -315,7 +315,7 @@ def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> lis
 
     One text, or a list of texts beside one image, is of all captions. Else there is a list or a text for each.
     """
-    items = [value] if isinstance(value, str) else values_of(value, "references")
+    items = [value] if isinstance(value, str) else to_list(value, "references")
     is_nested = any(is_list(item) for item in items)
     if count is None:
         return items if is_nested and len(items) == 1 else [items]
@@ -381,7 +381,7 @@ def _sample(row: Mapping[str, Any] | None, columns: Mapping[str, str]) -> Captio
     """The sample of a row, by the columns of its roles."""
     if row is None:
         raise InvalidSampleError("the row is None")
-    cells = {role: or_none(row.get(name)) for role, name in columns.items()}
+    cells = {role: missing_to_none(row.get(name)) for role, name in columns.items()}
     return CaptionSample(
         cells.pop("candidate", None),
         one_image(cells.pop("image", None)),

@@ -1,23 +1,30 @@
-"""The bytes of an encoded image, and the file that it is named by where data leave out its ending."""
+"""Encoded images: the file that a path means, its bytes, and a PIL image of them."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import ImageError
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
-_OF_COCO = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
+_COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
+# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
 
 def image_file(path: str | os.PathLike[str]) -> str:
-    """The path itself if a file is there, else the file that it means, else the path.
+    """The file that a path means: the path itself if a file is there or none is found.
 
     The ending may be left out, and a path may be written as on Windows. CLIPScore's and CapArena's captions name images
     `image1` and `test_00731`; in COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
@@ -31,24 +38,32 @@ def image_file(path: str | os.PathLike[str]) -> str:
     if not name or os.path.exists(path):
         return path
     if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
-        path = os.path.join(folder, *filter(None, name.split("\\")))
+        parts = [part for part in name.split("\\") if part]
+        path = os.path.join(folder, *parts)
         folder, name = os.path.split(path)
     if name.lower().endswith(IMAGE_ENDINGS):
         return path
-    names = [name, *(f"{before}{int(name):012d}" for before in _OF_COCO)] if name.isdecimal() else [name]
-    files = (os.path.join(folder, each + ending) for each in names for ending in IMAGE_ENDINGS)
-    return next(filter(os.path.isfile, files), path)
+    stems = [name]
+    if name.isdecimal():
+        stems += [f"{prefix}{int(name):012d}" for prefix in _COCO_PREFIXES]
+    for stem in stems:
+        for ending in IMAGE_ENDINGS:
+            file = os.path.join(folder, stem + ending)
+            if os.path.isfile(file):
+                return file
+    return path
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
-    """The encoded bytes of an image that is not a PIL image, and a name for messages."""
+    """The encoded bytes of an image that is not a PIL image, and a name for messages; see `images.load_image`."""
     if isinstance(image, dict):
         for key in ("bytes", "path"):
             if image.get(key) is not None:
                 return encoded_bytes(image[key], root, max_pixels)
         raise ImageError(f"image dict needs 'bytes' or 'path', got keys {sorted(map(str, image))} without a value")
     if isinstance(image, (bytes, bytearray, memoryview)):
-        data, name = bytes(image), "image bytes"
+        name = "image bytes"
+        data = bytes(image)
     elif isinstance(image, (str, os.PathLike)):
         path = image_file(os.path.abspath(Path(root or "") / os.fsdecode(image)))
         name = f"image file {path!r:.300}"
@@ -66,16 +81,21 @@ def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: i
     return data, name
 
 
-def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
+def _file_bytes(text: str, path: str, name: str, max_pixels: int) -> bytes:
+    """Reads the file of a path, which came as `text`."""
+    # Data name what they like: an address, a file larger than any image, a pipe that blocks when it is opened.
+    limit = max(_MAX_BYTES_A_PIXEL * max_pixels, 2**26)
     try:
-        if not os.path.isfile(path):  # absent, a folder, or a pipe, which may block when it is opened
-            if _ADDRESS.match(given):
+        if not os.path.isfile(path):
+            if _ADDRESS.match(text):
                 raise ImageError(
-                    f"image {given!r:.120} is an address and nothing is downloaded here: download the file first, and "
+                    f"image {text!r:.120} is an address and nothing is downloaded here: download the file first, and "
                     "give its path or its bytes"
                 )
-            raise ImageError(f"{name} is not a regular file" if os.path.exists(path) else f"{name} does not exist")
-        if (size := os.path.getsize(path)) > (limit := max(_MAX_BYTES_A_PIXEL * max_pixels, 2**26)):
+            fault = "is not a regular file" if os.path.exists(path) else "does not exist"
+            raise ImageError(f"{name} {fault}")
+        size = os.path.getsize(path)
+        if size > limit:
             raise ImageError(f"{name} has {size} bytes, over the limit of {limit}, which is 16 for each of max_pixels")
         return Path(path).read_bytes()
     except OSError as error:
@@ -83,7 +103,7 @@ def _file_bytes(given: str, path: str, name: str, max_pixels: int) -> bytes:
 
 
 def _stream_bytes(stream: Any, name: str) -> bytes:
-    """Reads a file from its beginning, and restores its position."""
+    """Reads a file object from its beginning, and restores its position."""
     try:
         position = stream.tell()
         stream.seek(0)
@@ -96,3 +116,27 @@ def _stream_bytes(stream: Any, name: str) -> bytes:
     if not isinstance(data, bytes):
         raise ImageError(f"{name} gives {type(data).__name__}, not bytes; open it with 'rb'")
     return data
+
+
+@contextmanager
+def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
+    """Context with the PIL image of a path or binary file, of which only the header has been decoded.
+
+    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`.
+    """
+    from PIL import Image, PngImagePlugin
+
+    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
+    # All texts of a file together still have its limit of 64 MiB.
+    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
+    try:
+        with Image.open(file, formats=_FORMATS) as opened:
+            yield opened
+    except Image.UnidentifiedImageError:
+        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(f"{name} has too many pixels: {error}") from None
+    except ImageError:
+        raise
+    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
+        raise ImageError(f"{name} cannot be decoded: {error}") from error

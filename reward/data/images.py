@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.image_arrays import image_of_array
-from reward.data.image_files import encoded_bytes
+from reward.data.image_files import encoded_bytes, opened_image
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -22,22 +21,31 @@ if TYPE_CHECKING:
 
     from reward.data.samples import ImageLike
 
-THREADS = min(8, os.cpu_count() or 1)  # that decode and scale images at a time
-# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+THREADS = min(8, os.cpu_count() or 1)  # threads that decode and scale images
 _MAX_PIXELS = 64_000_000
 _EXIF_ORIENTATION = 0x0112
-_MOST_COMPARED = 8  # images with which another of the same look is compared
+_TURNS = {  # EXIF orientation: the member of Pillow's `Transpose` that turns the image upright
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+# Entries of Pillow's `info` that hold the orientation, too.
+_ORIENTATION_ENTRIES = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+_MOST_COMPARED = 8  # images of the same look with which the pixels of another are compared
 _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 @dataclass(frozen=True)
 class KeyedImage:
-    """An image whose content hash is known; it may be given wherever an image may.
+    """An image with its content hash, for callers that have hashed it already; it may be given wherever an image may.
 
     Args:
         key: what `image_key` gives for the image as it came.
-        image: the image, encoded or decoded; None if all that will score it find it prepared.
+        image: the image, encoded or decoded; None if all that will score it find it in `prepared`.
         prepared: {id of a scorer: what its `preprocess` gave}, so that it need not do this again.
     """
 
@@ -93,7 +101,7 @@ def load_image(
 
 
 def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> bytes:
-    """An image as the bytes of a file, without loss: encoded images as they are, all others as PNG.
+    """The bytes of an image file, without loss: an encoded image stays as it is, any other becomes a PNG.
 
     Args:
         image, root: as for `load_image`.
@@ -107,7 +115,8 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
 
     image = _single(image)
     if not isinstance(image, Image.Image):
-        return encoded_bytes(image, root, _MAX_PIXELS)[0]
+        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
+        return data
     file = BytesIO()
     load_image(image).save(file, "PNG", compress_level=1)
     return file.getvalue()
@@ -143,19 +152,20 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
         digest = hashlib.sha256(f"pixels {pixels.width}x{pixels.height} ".encode())
         digest.update(pixels.tobytes())
     else:
+        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
         digest = hashlib.sha256(b"encoded ")
-        digest.update(encoded_bytes(image, root, _MAX_PIXELS)[0])
+        digest.update(data)
     return digest.hexdigest()
 
 
 def keyed_image(
-    image: ImageLike, known: Callable[[str], bool], *, root: str | os.PathLike[str] | None = None
+    image: ImageLike, is_known: Callable[[str], bool], *, root: str | os.PathLike[str] | None = None
 ) -> KeyedImage:
-    """Reads an image, and decodes it unless its key is known.
+    """Reads and hashes an image, and decodes it only if its pixels are needed.
 
     Args:
         image, root: as for `load_image`.
-        known: says of a key whether the image's pixels are not needed.
+        is_known: called with the key; True if the features of the image are at hand, so that it stays encoded.
 
     Example:
         >>> from PIL import Image
@@ -170,25 +180,30 @@ def keyed_image(
         return KeyedImage(image_key(image), load_image(image))
     data, name = encoded_bytes(image, root, _MAX_PIXELS)
     key = image_key(data)
-    if known(key):
+    if is_known(key):
         return KeyedImage(key, data)
     with opened_image(BytesIO(data), name) as opened:
         return KeyedImage(key, _rgb(opened, _MAX_PIXELS, name))
 
 
 def in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
-    """What a function gives for each image; it may raise nothing but what all shall end with."""
-    if len(images) < 2 or all(isinstance(image, KeyedImage) and image.prepared for image in images):
+    """Calls a function with each image, in several threads, and gives the results in order.
+
+    An error that the function raises ends the whole call.
+    """
+    is_cheap = all(isinstance(image, KeyedImage) and image.prepared for image in images)
+    if is_cheap or len(images) == 1:
         return [work(image) for image in images]
     with ThreadPoolExecutor(min(len(images), THREADS), thread_name_prefix="prepare") as pool:
         return list(pool.map(work, images))
 
 
 def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> list[str | ImageError]:
-    """A name for each image, which equal ones share, or why it cannot be read.
+    """A name for each image, which equal images share, or the reason why it cannot be read.
 
     Trainers hand over a copy of an image for each of its captions. To compare the pixels of two takes a twentieth of
-    the time of hashing one. So decoded RGB images get names that say nothing outside of this call, others their key.
+    the time of hashing one. So a decoded RGB image is compared with those before it, and its name says nothing outside
+    of this call; any other image is named by its key.
 
     Args:
         images: of any form.
@@ -200,41 +215,54 @@ def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> lis
         >>> image_names([red, blue, red.copy()])
         ['0', '1', '0']
     """
-    from PIL import ImageChops
-
     names: list[str | ImageError] = []
-    seen: dict[Any, list[tuple[str, Image.Image]]] = {}  # by what a first look shows
-    for place, found in enumerate(in_threads(_key if by_content else _pixels_or_key, list(images))):
-        if isinstance(found, (str, ImageError)):
-            names.append(found)
+    seen: dict[Any, list[tuple[str, Image.Image]]] = {}  # images with their names, by size and a few pixels
+    read = _key_or_error if by_content else _rgb_or_key
+    for number, result in enumerate(in_threads(read, list(images))):
+        if isinstance(result, (str, ImageError)):
+            names.append(result)
             continue
-        alike = seen.setdefault((found.size, found.resize((16, 16), 0).tobytes()), [])
-        equal = (name for name, other in alike if ImageChops.difference(found, other).getbbox() is None)
-        name = next(equal, None)
+        look = (result.size, result.resize((16, 16), 0).tobytes())
+        alike = seen.setdefault(look, [])
+        name = _name_of_equal(result, alike)
         if name is None and len(alike) < _MOST_COMPARED:
-            alike.append((name := str(place), found))
-        names.append(name or image_key(found))  # one of many that look alike, such as plots of lines
+            name = str(number)
+            alike.append((name, result))
+        # One of many images that look alike, such as plots of lines, is hashed after all.
+        names.append(name or image_key(result))
     return names
 
 
-def _pixels_or_key(image: ImageLike) -> Image.Image | str | ImageError:
-    """A decoded RGB image as it is, the key of any other."""
+def _rgb_or_key(image: ImageLike) -> Image.Image | str | ImageError:
+    """A decoded RGB image as it is, the key of any other, or the reason why there is none."""
     from PIL import Image
 
     if not isinstance(image, Image.Image):
-        return _key(image)
+        return _key_or_error(image)
     try:
         pixels = load_image(image)
     except ImageError as error:
         return error
-    return pixels if pixels is image else image_key(pixels)
+    if pixels is image:
+        return pixels
+    return image_key(pixels)
 
 
-def _key(image: ImageLike) -> str | ImageError:
+def _key_or_error(image: ImageLike) -> str | ImageError:
     try:
         return image_key(image)
     except ImageError as error:
         return error
+
+
+def _name_of_equal(image: Image.Image, candidates: list[tuple[str, Image.Image]]) -> str | None:
+    """The name of the image among (name, image) that has the same pixels; None if there is none."""
+    from PIL import ImageChops
+
+    for name, candidate in candidates:
+        if ImageChops.difference(image, candidate).getbbox() is None:
+            return name
+    return None
 
 
 def _single(image: Any) -> Any:
@@ -250,28 +278,10 @@ def _single(image: Any) -> Any:
         image = image[0]
     if isinstance(image, KeyedImage):
         image = image.image
-    # strings and bytes of numpy are arrays as well
+    # numpy's own strings and bytes have __array__ as well
     if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
         return image
     return image_of_array(image)
-
-
-@contextmanager
-def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
-    """An encoded image of which only the header has been decoded."""
-    from PIL import Image
-
-    try:
-        with Image.open(file, formats=_FORMATS) as opened:
-            yield opened
-    except Image.UnidentifiedImageError:
-        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageError(f"{name} has too many pixels: {error}") from None
-    except ImageError:
-        raise
-    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error
 
 
 def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
@@ -296,21 +306,20 @@ def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The pixels turned by the EXIF orientation, and by nothing else of the EXIF data, whatever state it is in."""
+    """The pixels turned by the EXIF orientation; the rest of the EXIF data is neither used nor written back."""
     from PIL import Image
 
-    turn = Image.Transpose
-    turns: list[Any] = [None, None, turn.FLIP_LEFT_RIGHT, turn.ROTATE_180, turn.FLIP_TOP_BOTTOM]  # by the orientation
-    turns += [turn.TRANSPOSE, turn.ROTATE_270, turn.TRANSVERSE, turn.ROTATE_90]
     try:
         orientation: Any = image.getexif().get(_EXIF_ORIENTATION)
+        turn = _TURNS.get(orientation)
     except Exception:  # broken EXIF data make Pillow raise nearly any exception, and say nothing of the pixels
         return image
-    if orientation not in range(2, len(turns)):
+    if turn is None:
         return image
-    image = image.transpose(turns[int(orientation)])
-    for key in ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp"):  # or the next reader turns it again
-        image.info.pop(key, None)
+    image = image.transpose(Image.Transpose[turn])
+    # Without this, the next reader would turn the image again.
+    for entry in _ORIENTATION_ENTRIES:
+        image.info.pop(entry, None)
     return image
 
 
@@ -334,11 +343,12 @@ def _flattened(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Scales RGB images to a square: their sides independently, or the shorter side, and then cuts out the middle.
+    """Scales RGB images to a square.
 
     Args:
         size: pixels of a side.
-        crops: whether the shorter side is scaled, as torchvision's `Resize` and `CenterCrop` do.
+        crops: False scales both sides to `size`. True scales the shorter side to it and cuts out the middle, as
+            torchvision's `Resize` and `CenterCrop` do.
         filter: of Pillow, in small letters.
 
     Example:
@@ -355,16 +365,19 @@ class Scaling:
         """Levels (3, size, size), uint8."""
         from PIL import Image
 
-        wanted = (self.size, self.size)
+        width = height = self.size
         if self.crops:
             refuse_thin(image)
-            width, height = image.size
-            longer = int(self.size * max(width, height) / min(width, height))
-            wanted = (self.size, longer) if width <= height else (longer, self.size)
-        if image.size != wanted:
-            image = image.resize(wanted, Image.Resampling[self.filter.upper()])
-        if wanted != (self.size, self.size):
-            left, top = (round((side - self.size) / 2) for side in wanted)
+            longer = int(self.size * max(image.size) / min(image.size))
+            if image.width <= image.height:
+                height = longer
+            else:
+                width = longer
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling[self.filter.upper()])
+        if width != height:
+            left = round((width - self.size) / 2)
+            top = round((height - self.size) / 2)
             image = image.crop((left, top, left + self.size, top + self.size))
         return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
 

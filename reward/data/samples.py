@@ -8,15 +8,15 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from numbers import Integral
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.errors import DataError, InvalidSampleError, did_you_mean
 
 if TYPE_CHECKING:
@@ -36,26 +36,39 @@ _INVISIBLE = re.compile(
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
 )
 
-# For each role: names that are taken in this order; synonyms, of which at most one may be there; and words that mean it
-# only where no column has one of the other names, again at most one.
-COLUMN_NAMES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "candidate": (("candidate",), ("cand", "caption"), ("text", "prediction", "response", "mt")),
-    "candidates": (("candidates",), ("cands", "captions"), ()),
+
+class RoleNames(NamedTuple):
+    """Names of the columns that mean a role.
+
+    Args:
+        first: names that are taken in this order, whatever else is there.
+        synonyms: taken where there is none of the first; at most one of them may be there.
+        common: words that mean the role only where no column has one of the other names; again at most one.
+    """
+
+    first: tuple[str, ...]
+    synonyms: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()
+
+
+COLUMN_NAMES = {
+    "candidate": RoleNames(("candidate",), ("cand", "caption"), ("text", "prediction", "response", "mt")),
+    "candidates": RoleNames(("candidates",), ("cands", "captions")),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
-    "image": (
+    "image": RoleNames(
         ("images", "image"),
         ("file_name", "image_path", "img"),
         ("photo", "picture", "filename", "image_name", "filepath", "path"),
     ),
-    "references": (("references",), ("refs",), ("reference", "ref")),
-    "question": (("question",), (), ()),
-    "rating": (
+    "references": RoleNames(("references",), ("refs",), ("reference", "ref")),
+    "question": RoleNames(("question",)),
+    "rating": RoleNames(
         ("rating", "ratings"),
         ("human_rating", "human_score", "human", "mos"),
         ("label", "score", "winner", "preference"),
     ),
-    "rubric": (("rubric", "criteria"), ("checklist", "rubrics"), ()),
-    "questions": (("questions",), ("qa", "qas", "qa_pairs"), ()),
+    "rubric": RoleNames(("rubric", "criteria"), ("checklist", "rubrics")),
+    "questions": RoleNames(("questions",), ("qa", "qas", "qa_pairs")),
 }
 
 
@@ -101,33 +114,43 @@ class CaptionSample:
     ) -> None:
         if candidate is not None and caption is not None:
             raise InvalidSampleError("candidate and caption are two names of one text: give one of them")
-        given = {"candidate": caption if candidate is None else candidate, "image": image, "references": references}
-        for name, value in {**given, "question": question, "task": task, "columns": columns or {}}.items():
-            object.__setattr__(self, name, value)
-        self._check()
+        if candidate is None:
+            candidate = caption
+        if not isinstance(candidate, str):
+            raise InvalidSampleError(f"candidate must be a string, got {type(candidate).__name__}: {candidate!r:.80}")
+        if is_blank(candidate):
+            raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
+        check_encodable(candidate, "candidate")
+        for name, text in (("question", question), ("task", task)):
+            if text is None:
+                continue
+            if not isinstance(text, str) or is_blank(text):
+                raise InvalidSampleError(f"{name} must be a text that is not blank, or None, got {text!r:.80}")
+            check_encodable(text, name)
+        fields = {
+            "candidate": candidate,
+            "image": image,
+            "references": read_references(references),
+            "question": question,
+            "task": task,
+            "columns": columns or {},
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)  # as the class is frozen
 
     @property
     def caption(self) -> str:
         """The candidate."""
         return self.candidate
 
-    def _check(self) -> None:
-        for name, text in (("question", self.question), ("task", self.task)):
-            if text is not None and (not isinstance(text, str) or is_blank(text)):
-                raise InvalidSampleError(f"{name} must be a text that is not blank, or None, got {text!r:.80}")
-            check_encodable(text or "", name)
-        if not isinstance(self.candidate, str):
-            raise InvalidSampleError(
-                f"candidate must be a string, got {type(self.candidate).__name__}: {self.candidate!r:.80}"
-            )
-        if is_blank(self.candidate):
-            raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
-        check_encodable(self.candidate, "candidate")
-        object.__setattr__(self, "references", read_references(self.references))
-
 
 def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
-    """Checks the arguments of a scorer."""
+    """Checks the arguments of a scorer.
+
+    Raises:
+        InvalidSampleError: an item of `samples` is no CaptionSample.
+        ValueError: `batch_size` is neither None nor a whole number of at least 1.
+    """
     check_batch_size(batch_size)
     for row, sample in enumerate(samples):
         if not isinstance(sample, CaptionSample):
@@ -135,9 +158,15 @@ def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None
 
 
 def check_batch_size(batch_size: Any) -> None:
-    """Checks a batch size; None leaves it to the metric."""
+    """Checks a batch size; None leaves it to the metric.
+
+    Raises:
+        ValueError: neither None nor a whole number of at least 1.
+    """
+    if batch_size is None:
+        return
     is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
-    if batch_size is not None and not (is_whole and batch_size >= 1):
+    if not is_whole or batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, a whole number or None, got {batch_size!r}")
 
 
@@ -148,10 +177,10 @@ def is_blank(text: str) -> bool:
         >>> is_blank(" \\u200b\\u3164\\n"), is_blank(".")
         (True, False)
     """
-    if text[:1].isascii() and text[:1].isalnum():  # as nearly all are
+    if text[:1].isascii() and text[:1].isalnum():  # nearly all texts begin so
         return False
-    shown = _INVISIBLE.sub("", text)
-    return all(unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc", "Cf") for character in shown)
+    space_or_control = ("Zs", "Zl", "Zp", "Cc", "Cf")
+    return all(unicodedata.category(character) in space_or_control for character in _INVISIBLE.sub("", text))
 
 
 def is_wordless(text: str) -> bool:
@@ -164,49 +193,17 @@ def is_wordless(text: str) -> bool:
         >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
         (True, True, False, False)
     """
-    return not any(unicodedata.category(character)[0] in "LN" for character in _INVISIBLE.sub("", text))
-
-
-def without_thinking(text: str) -> str:
-    """The text without its reasoning, as thinking models write it: `<think>...</think>`.
-
-    Where the chat template has opened the reasoning already, all before `</think>` is reasoning; where the text ended
-    while the model was thinking, all after `<think>` is. Other texts stay as they are.
-
-    Example:
-        >>> without_thinking("<think>Is it red?</think>\\nA red star."), without_thinking("Red.</think>A red star.")
-        ('A red star.', 'A red star.')
-    """
-    if "<think>" not in text and "</think>" not in text:
-        return text
-    return _replaced(text, lambda _: "").strip()
-
-
-def blank_thinking(text: str) -> str:
-    """A text with blanks in place of its reasoning, by the rule of `without_thinking`; all else keeps its place.
-
-    Example:
-        >>> blank_thinking("<think>0.3?</think>0.8")
-        '                   0.8'
-    """
-    return _replaced(text, blanks)
-
-
-def blanks(text: str) -> str:
-    """As many blanks as a text has characters; line breaks stay."""
-    return re.sub(r"[^\n]", " ", text)
-
-
-def _replaced(text: str, put: Callable[[str], str]) -> str:
-    text = re.sub(r"<think>.*?</think>", lambda found: put(found[0]), text, flags=re.DOTALL)
-    thought, mark, text_after = text.rpartition("</think>")
-    text = put(thought + mark) + text_after
-    shown, mark, thought = text.partition("<think>")
-    return shown + put(mark + thought)
+    return all(unicodedata.category(character)[0] not in "LN" for character in _INVISIBLE.sub("", text))
 
 
 def check_encodable(text: str, name: str) -> None:
-    """Refuses lone surrogates, such as half an emoji in a JSON file: tokenizers fail on them."""
+    """Checks that a text, which messages call `name`, has no lone surrogate: tokenizers fail on them.
+
+    JSON files can hold such halves of a character, for example of an emoji that was cut.
+
+    Raises:
+        InvalidSampleError: it has one.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -220,7 +217,12 @@ def column_names(role: str) -> tuple[str, ...]:
         >>> column_names("references")
         ('references', 'refs', 'reference', 'ref')
     """
-    return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
+    return tuple(chain(*_role_names(role)))
+
+
+def _role_names(role: str) -> RoleNames:
+    """Names of a role; one that is not in the table is the name of its column."""
+    return COLUMN_NAMES.get(role, RoleNames((role,)))
 
 
 def names_in_words(role: str) -> str:
@@ -230,26 +232,31 @@ def names_in_words(role: str) -> str:
         >>> names_in_words("references")
         'references, refs, reference or ref'
     """
-    *names, last = column_names(role)
-    return f"{', '.join(names)} or {last}" if names else last
+    names = column_names(role)
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def find_column(
-    role: str, columns: Iterable[str], given: str | None = None, *, option: str, needed_by: str | None = None
+    role: str, columns: Iterable[str], name: str | None = None, *, option: str, needed_by: str | None = None
 ) -> str | None:
-    """The column that holds what a role means: the one given, else the first known name, else the only synonym.
+    """The column that holds what a role means: the one that the user named, else one of a known name.
 
-    A known name may be written in capitals.
+    The known names are those of `COLUMN_NAMES`; a column may have them in capitals.
 
     Args:
-        role: a key of `COLUMN_NAMES`, or a column's own name; anything if `given` is not None.
-        columns: the existing columns.
-        given: the name that the user gave, or None.
-        option: how the user gives it, such as `"image_column="` or `"--image-column"`; named in the errors.
+        role: a key of `COLUMN_NAMES`, or a column's own name; anything if `name` is not None.
+        columns: names of the columns there are.
+        name: what the user named, or None.
+        option: how the user names it, such as `"image_column="` or `"--image-column"`, for messages.
         needed_by: what needs the column, such as `"metric 'vela'"`; None if it is optional.
 
     Returns:
         Its name; None where there is none and nobody needs it.
+
+    Raises:
+        DataError: there is no column of that name; two synonyms could be meant; or there is none and it is needed.
 
     Example:
         >>> find_column("image", ["File_Name", "refs"], option="image_column=")
@@ -261,41 +268,54 @@ def find_column(
 refs.
     """
     columns = list(columns)
-    if given is not None:
-        if given in columns:
-            return given
-        hint = did_you_mean(given, columns)
-        raise DataError(f"{option} names {given!r}, which is no column.{hint} The columns are: {named(columns)}.")
-    names, *others = COLUMN_NAMES.get(role, ((role,),))
-    there = {name.strip().lower(): name for name in columns if isinstance(name, str)} | {name: name for name in columns}
-    for name in names:
-        if name in there:
-            return there[name]
-    present: list[str] = next(filter(None, ([there[one] for one in those if one in there] for those in others)), [])
-    if len(present) > 1:
-        raise DataError(
-            f"{role} could be any of {', '.join(present)}: choose one with {option}. The columns are: {named(columns)}."
-        )
-    if not present and needed_by:
+    if name is not None:
+        if name not in columns:
+            raise DataError(
+                f"{option} names {name!r}, which is no column.{did_you_mean(name, columns)} "
+                f"The columns are: {join_names(columns)}."
+            )
+        return name
+    column_of = {column.strip().lower(): column for column in columns if isinstance(column, str)}
+    column_of |= {column: column for column in columns}  # one that is written exactly so goes before capitals
+    names = _role_names(role)
+    for first in names.first:
+        if first in column_of:
+            return column_of[first]
+    for synonyms in (names.synonyms, names.common):
+        present = [column_of[synonym] for synonym in synonyms if synonym in column_of]
+        if len(present) > 1:
+            raise DataError(
+                f"{role} could be any of {', '.join(present)}: choose one with {option}. "
+                f"The columns are: {join_names(columns)}."
+            )
+        if present:
+            return present[0]
+    if needed_by is not None:
         raise DataError(
             f"{needed_by} needs a column with the {role}, but none is named {names_in_words(role)}. "
-            f"The columns are: {named(columns)}. Name it with {option}."
+            f"The columns are: {join_names(columns)}. Name it with {option}."
         )
-    return present[0] if present else None
+    return None
 
 
-def named(columns: Sequence[str], most: int = 30) -> str:
-    """Names of columns for a message, which a file of thousands must not fill.
+def join_names(columns: Sequence[str], most: int = 30) -> str:
+    """Names of columns for a message, at most `most` of them: a file may have thousands.
 
     Example:
-        >>> named(["image", "caption", "id"], most=2)
+        >>> join_names(["image", "caption", "id"], most=2)
         'image, caption, and 1 more'
     """
-    return ", ".join([*columns[:most], *([f"and {len(columns) - most} more"] if columns[most:] else [])]) or "none"
+    if not columns:
+        return "none"
+    names = ", ".join(columns[:most])
+    return names if len(columns) <= most else f"{names}, and {len(columns) - most} more"
 
 
 def one_image(value: Any) -> Any:
     """The image in a cell: the cell itself, or the only one of a list; None where there is none. A number is a name.
+
+    Raises:
+        InvalidSampleError: the cell holds several images.
 
     Example:
         >>> one_image(["a.png", None]), one_image("a.png"), one_image([]), one_image(391895)
@@ -305,9 +325,11 @@ def one_image(value: Any) -> Any:
         value = value[0]
     if hasattr(value, "getbands"):  # a PIL image, as most are
         return value
-    value = listed(or_none(value))
-    if is_list(value) and getattr(value, "ndim", 1) == 1:  # pixels have more
-        images = [image for image in map(or_none, values_of(value, "image")) if image is not None]
+    value = parse_list(missing_to_none(value))
+    is_pixels = getattr(value, "ndim", 1) > 1
+    if is_list(value) and not is_pixels:
+        images = [missing_to_none(item) for item in to_list(value, "image")]
+        images = [image for image in images if image is not None]
         if len(images) > 1:
             raise InvalidSampleError(
                 f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
@@ -316,13 +338,15 @@ def one_image(value: Any) -> Any:
         value = images[0] if images else None
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(value)
-    return None if isinstance(value, str) and not value.strip() else value
+    if isinstance(value, str) and not value.strip():
+        return None
+    return value
 
 
 def read_references(value: Any) -> tuple[str, ...]:
     """The references in a cell, as a tuple; blank and missing ones are left out.
 
-    A string is one reference, or the list that it writes, see `reward.data.cells.listed`.
+    A string is one reference, or the list that it writes, see `reward.data.cells.parse_list`.
 
     Raises:
         InvalidSampleError: neither a string nor a list (a dict is none: its keys would be scored), or an item that is
@@ -333,17 +357,19 @@ def read_references(value: Any) -> tuple[str, ...]:
         (('A red star.',), ('A red star.',), ())
     """
     if type(value) not in (list, tuple):
-        value = listed(or_none(value))
-        value = [value] if isinstance(value, str) else [] if value is None else values_of(value, "references")
-    found = []
+        value = parse_list(missing_to_none(value))
+        if value is None:
+            return ()
+        value = [value] if isinstance(value, str) else to_list(value, "references")
+    references = []
     for position, item in enumerate(value):
         if not isinstance(item, str):
-            if or_none(item) is None:
+            if missing_to_none(item) is None:
                 continue
             raise InvalidSampleError(
                 f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
             )
         if not is_blank(item):
             check_encodable(item, f"references[{position}]")
-            found.append(item)
-    return tuple(found)
+            references.append(item)
+    return tuple(references)

@@ -14,7 +14,7 @@ from reward.errors import ConfigError
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = 10  # rows of `repr`, at most
+_ROWS_OF_REPR = 10  # at most
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,8 +59,10 @@ class ScoreTable:
         if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
             raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
         object.__setattr__(self, "scores", scores)
-        none_cut = np.zeros(len(scores), dtype=bool)
-        truncated = none_cut if self.truncated is None else np.asarray(self.truncated, dtype=bool)
+        if self.truncated is None:
+            truncated = np.zeros(len(scores), dtype=bool)
+        else:
+            truncated = np.asarray(self.truncated, dtype=bool)
         if truncated.shape != (len(scores),):
             raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
         object.__setattr__(self, "truncated", truncated)
@@ -83,36 +85,51 @@ class ScoreTable:
 
         A row is {aspect: score, "reward": score, "truncated": bool, "error": message or None}, with its texts.
         """
+        if key == "reward" and "reward" not in self.aspects:
+            return self.reward
         if isinstance(key, str):
-            return self.reward if key == "reward" and key not in self.aspects else self.column(key)
+            return self.column(key)
         if isinstance(key, slice):
             return [self[row] for row in range(len(self))[key]]
         row = range(len(self))[key]
-        scores = dict(zip(self.aspects, self.scores[row].tolist(), strict=True))
-        texts = {name: column[row] for name, column in self.texts.items()}
-        rest = {"truncated": bool(self.truncated[row]), "error": self.errors.get(row)}
         weights = normalise_weights(self.default_weights, self.aspects, self.aliases)
-        return {"reward": float(weighted_mean(self.scores[[row]], weights)[0]), **scores, **texts, **rest}
+        return {
+            "reward": float(weighted_mean(self.scores[[row]], weights)[0]),
+            **dict(zip(self.aspects, self.scores[row].tolist(), strict=True)),
+            **{name: column[row] for name, column in self.texts.items()},
+            "truncated": bool(self.truncated[row]),
+            "error": self.errors.get(row),
+        }
 
     def __repr__(self) -> str:
-        single = len(self.aspects) == 1  # the reward repeats it
-        names = self.aspects if single else (*self.aspects, "reward")
-        columns = [self[name] for name in names]
-        rows = [("", *names)]
-        for row in range(min(len(self), _SHOWN)):
-            rows.append((str(row), *(_shown(column[row]) for column in columns)))
-        if len(self) > _SHOWN:
-            rows.append(("...", *[""] * len(names)))
-        rows.append(("mean", *(_shown(_mean(column)) for column in columns)))
-        wide = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-        lines = ["  ".join([row[0].ljust(wide[0]), *map(str.rjust, row[1:], wide[1:])]).rstrip() for row in rows]
         unscored = int(np.isnan(self.reward).sum())
-        scored = "all scored" if not unscored else f"{unscored} of them without a score"
-        head = f"ScoreTable of {len(self)} sample{'s' * (len(self) != 1)}, {scored}"
-        cut = [f"{self.truncated.sum()} had text cut to fit the model"] if self.truncated.any() else []
-        errors = [f"row {row}: {self.errors[row]:.200}" for row in sorted(self.errors)[:3]]
-        more = [f"and {len(self.errors) - 3} more errors, see .errors"] if len(self.errors) > 3 else []
-        return "\n".join([head, *lines, *cut, *errors, *more])
+        scored = f"{unscored} of them without a score" if unscored else "all scored"
+        lines = [f"ScoreTable of {len(self)} sample{'s' * (len(self) != 1)}, {scored}", *self._aligned()]
+        if self.truncated.any():
+            lines.append(f"{self.truncated.sum()} had text cut to fit the model")
+        lines += [f"row {row}: {self.errors[row]:.200}" for row in sorted(self.errors)[:3]]
+        if len(self.errors) > 3:
+            lines.append(f"and {len(self.errors) - 3} more errors, see .errors")
+        return "\n".join(lines)
+
+    def _aligned(self) -> list[str]:
+        """The names of the columns, the first rows and the means, as lines of equal width."""
+        names = list(self.aspects)
+        if len(names) > 1:  # the reward would repeat the only one
+            names.append("reward")
+        columns = [self[name] for name in names]
+        rows = [["", *names]]
+        for row in range(min(len(self), _ROWS_OF_REPR)):
+            rows.append([str(row), *[_number(column[row]) for column in columns]])
+        if len(self) > _ROWS_OF_REPR:
+            rows.append(["...", *[""] * len(names)])
+        rows.append(["mean", *[_number(_mean(column)) for column in columns]])
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = []
+        for label, *numbers in rows:
+            cells = [label.ljust(widths[0]), *map(str.rjust, numbers, widths[1:])]
+            lines.append("  ".join(cells).rstrip())
+        return lines
 
     @property
     def reward(self) -> np.ndarray:
@@ -127,9 +144,14 @@ class ScoreTable:
         """A DataFrame of the rows, with the index of the DataFrame that was scored, if it was one."""
         import pandas as pd
 
-        rest = {"truncated": self.truncated, "error": [self.errors.get(row) for row in range(len(self))]}
-        columns = {"reward": self.reward} | {name: self.column(name) for name in self.aspects}
-        return pd.DataFrame({**columns, **self.texts, **rest}, index=self.index)
+        columns = {
+            "reward": self.reward,
+            **{aspect: self.column(aspect) for aspect in self.aspects},
+            **self.texts,
+            "truncated": self.truncated,
+            "error": [self.errors.get(row) for row in range(len(self))],
+        }
+        return pd.DataFrame(columns, index=self.index)
 
     def column(self, aspect: str) -> np.ndarray:
         """Scores of one aspect, by its name or its short name, shape (N,).
@@ -164,16 +186,76 @@ def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple
         >>> weighted_range([2, -1, 0], [(0, 1), (0, 10), (0, float("inf"))])
         (-10.0, 2.0)
     """
-    ends = [
-        sorted((weight * low, weight * high)) for weight, (low, high) in zip(weights, ranges, strict=True) if weight
-    ]
-    return float(sum(low for low, _ in ends)), float(sum(high for _, high in ends))
+    lowest = highest = 0.0
+    for weight, (low, high) in zip(weights, ranges, strict=True):
+        if weight > 0:
+            lowest += weight * low
+            highest += weight * high
+        elif weight < 0:
+            lowest += weight * high
+            highest += weight * low
+    return float(lowest), float(highest)
+
+
+def rewards_of_rows(
+    scores: np.ndarray,
+    weights: np.ndarray,
+    bounds: tuple[float, float],
+    *,
+    is_wordless: Sequence[bool] | np.ndarray,
+    is_complete: Sequence[bool] | np.ndarray,
+    whole_call: bool = True,
+) -> np.ndarray:
+    """What each row gets as its reward: the one rule for trainers, services and files.
+
+    A row that lacks what its metric needs gets none. Of the others, a caption without a word gets the lowest reward
+    that the metric can give, and where it has no bound the lowest of the call; with none instead, a policy could avoid
+    a low reward by writing nothing. All others get the weighted mean of their scores.
+
+    Args:
+        scores: (N, A); NaN where there is none.
+        weights: (A,), of the aspects in the reward.
+        bounds: lowest and highest score of an aspect, infinite without a bound.
+        is_wordless: N flags, whether the caption has no letter and no number, see `reward.data.samples.is_wordless`.
+        is_complete: N flags, whether the row has the picture, the references and the columns that the metric needs.
+        whole_call: whether these are all rows of the call. Without, the rows that get the lowest of the call have
+            -inf, until all of it is there, see `fill_lowest`.
+
+    Returns:
+        Rewards (N,), NaN for a row without one.
+
+    Example:
+        >>> scores = np.array([[0.5], [0.1], [np.nan]])
+        >>> is_wordless, is_complete = [False, True, True], [True, True, False]
+        >>> rewards_of_rows(scores, np.ones(1), (0, 1), is_wordless=is_wordless, is_complete=is_complete)
+        array([0.5, 0. , nan])
+    """
+    rewards = weighted_mean(scores, weights)
+    wordless = np.array(is_wordless, dtype=bool)
+    complete = np.array(is_complete, dtype=bool)
+    rewards[~np.isfinite(rewards) | ~complete] = np.nan
+    if not (wordless & complete).any():
+        return rewards
+    # -inf where the metric has no bound; no score of these captions counts as the lowest of the call
+    rewards[wordless & complete], _ = weighted_range(weights, [bounds] * len(weights))
+    return fill_lowest(rewards) if whole_call else rewards
+
+
+def fill_lowest(rewards: np.ndarray) -> np.ndarray:
+    """Rewards (N,) of a whole call, with the lowest of them in place of -inf; NaN where no row has one.
+
+    Example:
+        >>> fill_lowest(np.array([0.5, -np.inf, np.nan]))
+        array([0.5, 0.5, nan])
+    """
+    lowest = np.min(rewards[np.isfinite(rewards)], initial=np.inf)
+    return np.where(np.isneginf(rewards), lowest if np.isfinite(lowest) else np.nan, rewards)
 
 
 def _mean(column: np.ndarray) -> float:
-    known = column[np.isfinite(column)]
-    return float(known.mean()) if len(known) else float("nan")
+    scores = column[np.isfinite(column)]
+    return float(scores.mean()) if len(scores) else float("nan")
 
 
-def _shown(score: float) -> str:
+def _number(score: float) -> str:
     return "-" if np.isnan(score) else f"{score:.4g}"

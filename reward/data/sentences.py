@@ -33,26 +33,28 @@ def split_sentences(text: str) -> list[tuple[str, str]]:
         >>> split_sentences("Dr. Who waves. Is it late? Yes")
         [('Dr. Who waves.', ' '), ('Is it late?', ' '), ('Yes', '')]
     """
-    sentences, start = [], 0
+    sentences = []
+    start = 0
     for match in _SENTENCE_END.finditer(text):
         mark = match.group().rstrip()
         words = text[start : match.start()].split()
         if mark == "." and words and is_abbreviation(words[-1].lstrip("(\"'“")):
             continue
         end = match.start() + len(mark)
-        if not _has_content(text[start:end]):
+        if not _has_letters(text[start:end]):  # a list marker, such as "1."
             continue
         sentences.append((text[start:end], text[end : match.end()]))
         start = match.end()
     rest = text[start:]
-    if rest and sentences and not _has_content(rest):
+    if rest and sentences and not _has_letters(rest):
         rest = "".join(sentences.pop()) + rest
     if rest:
         sentences.append((rest, ""))
     return sentences
 
 
-def _has_content(text: str) -> bool:
+def _has_letters(text: str) -> bool:
+    """Whether a text has more than white space, digits and punctuation."""
     return not all(character.isspace() or character.isdigit() or is_punctuation(character) for character in text)
 
 
@@ -62,7 +64,12 @@ def is_punctuation(character: str) -> bool:
 
 
 def is_abbreviation(word: str) -> bool:
-    """Whether a full stop after the word is likely to belong to it."""
+    """Whether a full stop after the word is likely to belong to it.
+
+    Example:
+        >>> is_abbreviation("Dr"), is_abbreviation("U.S"), is_abbreviation("star")
+        (True, True, False)
+    """
     if len(word) == 1:
         return word.isupper() and word not in "AI"
     return word.lower() in _ABBREVIATIONS or _LETTERS.fullmatch(word) is not None

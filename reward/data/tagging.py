@@ -11,10 +11,9 @@ from typing import Any
 from reward.data.sentences import END_MARKS, is_abbreviation, is_punctuation
 from reward.optional import require
 
-_LONGEST = 40  # letters of a word that the tagger is shown
-_LATIN = re.compile("[A-Za-z]")
 PARTS = ("noun", "verb", "adjective", "adverb")
-
+_MAX_LETTERS = 40  # of a word that the tagger is shown
+_LATIN = re.compile("[A-Za-z]")
 _SPACE = re.compile(r"(\s+)")
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
 # purpose: they are not keywords, and repeating them teaches nothing about content.
@@ -23,9 +22,12 @@ _C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0":
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of text between white space: `before` and `after` are punctuation, `word` may be empty.
+    """A piece of text between white space.
 
-    `space` is the white space that follows.
+    Args:
+        before, after: punctuation around the word.
+        word: the word, which may be empty.
+        space: the white space that follows.
     """
 
     before: str
@@ -54,10 +56,11 @@ def split_words(text: str) -> list[Token]:
         >>> join(split_words(" A star!")) == " A star!"
         True
     """
-    pieces = _SPACE.split(text)
+    pieces_and_spaces = [*_SPACE.split(text), ""]  # in turns
     tokens = []
-    for piece, space in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
-        start, end = 0, len(piece)
+    for piece, space in zip(pieces_and_spaces[::2], pieces_and_spaces[1::2], strict=True):
+        start = 0
+        end = len(piece)
         while start < end and is_punctuation(piece[start]):
             start += 1
         while end > start and is_punctuation(piece[end - 1]):
@@ -72,7 +75,7 @@ def join(tokens: Sequence[Token]) -> str:
 
 
 def tag_words(text: str) -> list[tuple[str, str]]:
-    """Finds the part of speech of every word of an English caption.
+    """The part of speech of every word of an English caption.
 
     The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
     downloaded). It guesses unknown words from their endings. Like any tagger it makes errors, mostly where one form
@@ -87,39 +90,39 @@ def tag_words(text: str) -> list[tuple[str, str]]:
     """
     tagged: list[tuple[str, str]] = []
     sentence: list[Token] = []
-    tokens = split_words(text)
-    for index, token in enumerate(tokens):
+    for token in split_words(text):
         sentence.append(token)
-        if token.ends_sentence or index == len(tokens) - 1:
+        if token.ends_sentence:
             tagged += _tag_sentence(sentence)
             sentence = []
-    return tagged
+    return tagged + _tag_sentence(sentence)
 
 
 def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
+    """(word, part) of the words of a sentence; the tagger is shown its punctuation, too."""
     pieces: list[str] = []
-    places: list[int] = []
+    positions: dict[int, str] = {}  # {position of a word among the pieces: the word}
     for token in tokens:
-        pieces += list(token.before)
+        pieces += token.before
         if token.word:
-            places.append(len(pieces))
+            positions[len(pieces)] = token.word
             pieces.append(_without_possessive(token.word))
-        pieces += list(token.after)
-    if not places:
+        pieces += token.after
+    if not positions:
         return []
     parts = _parts_of_sentence(tuple(pieces))
-    words = [token.word for token in tokens if token.word]
-    return [(word, parts[place]) for word, place in zip(words, places, strict=True)]
+    return [(word, parts[position]) for position, word in positions.items()]
 
 
 @functools.lru_cache(maxsize=2**14)  # in training the same sentences come every epoch
 def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
     # Only the ends of long words: the time grows with the square of the length, and endings are most informative.
-    tags = [tag for _, _, tag in _hanta().tag_sent([word[-_LONGEST:] for word in words])]
-    return [
-        _C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag, "other") if _LATIN.search(word) else "other"
-        for word, tag in zip(words, tags, strict=True)
-    ]
+    tagged = _hanta().tag_sent([word[-_MAX_LETTERS:] for word in words])
+    parts = []
+    for word, (_, _, tag) in zip(words, tagged, strict=True):
+        part = _C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag)
+        parts.append(part if part is not None and _LATIN.search(word) else "other")
+    return parts
 
 
 @functools.cache
@@ -129,4 +132,6 @@ def _hanta() -> Any:
 
 
 def _without_possessive(word: str) -> str:
-    return word[:-2] if len(word) > 2 and word.endswith(("'s", "’s")) else word
+    if len(word) > 2 and word.endswith(("'s", "’s")):
+        return word[:-2]
+    return word

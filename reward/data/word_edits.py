@@ -45,20 +45,22 @@ def shuffle_words(text: str, rng: random.Random) -> str | None:
         'Star lies grass a on red.'
     """
     tokens = split_words(text)
-    slots = [index for index, token in enumerate(tokens) if token.word]
-    starts = _sentence_starts(tokens)
-    capital = {index for index in starts if tokens[index].word[0].isupper()}
-    words = [_uncapitalised(tokens[index].word) if index in capital else tokens[index].word for index in slots]
-    order = list(words)
-    rng.shuffle(order)
-    if order == words:  # likely for two or three words: exchange the first two that differ
-        other = next((place for place, word in enumerate(words) if word != words[0]), None)
-        if other is None:
-            return None
-        order[0], order[other] = order[other], order[0]
-    for index, word in zip(slots, order, strict=True):
-        tokens[index] = replace(tokens[index], word=_capitalised(word) if index in capital else word)
-    return _if_changed(join(tokens), text)
+    positions = [index for index, token in enumerate(tokens) if token.word]
+    capitals = {index for index in _sentence_starts(tokens) if tokens[index].word[0].isupper()}
+    # The capital of a sentence's start belongs to the position, and is given to the word that comes there.
+    words = []
+    for index in positions:
+        word = tokens[index].word
+        words.append(_uncapitalised(word) if index in capitals else word)
+    order = _shuffled_order(words, rng)
+    if order is None:
+        return None
+    for index, word_index in zip(positions, order, strict=True):
+        word = words[word_index]
+        if index in capitals:
+            word = word[:1].title() + word[1:]
+        tokens[index] = replace(tokens[index], word=word)
+    return _none_if_same(join(tokens), text)
 
 
 def shuffle_sentences(text: str, rng: random.Random) -> str | None:
@@ -77,29 +79,27 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
         >>> shuffle_sentences("A star shines. It is red. The sky is dark", random.Random(0))
         'A star shines. The sky is dark. It is red'
     """
-    cut = split_sentences(text)
-    bodies = [body.strip() for body, _ in cut]
-    # White space at either end of a sentence belongs to its place, not to the sentence.
-    edges = [
-        (body[: len(body) - len(body.lstrip())], body[len(body.rstrip()) :] + space) if body.strip() else ("", space)
-        for body, space in cut
-    ]
-    order = list(range(len(bodies)))
-    rng.shuffle(order)
-    if [bodies[place] for place in order] == bodies:
-        other = next((place for place, body in enumerate(bodies) if body != bodies[0]), None)
-        if other is None:
-            return None
-        order[0], order[other] = order[other], order[0]
+    # White space at either end of a sentence belongs to its position, not to the sentence.
+    before, sentences, after = [], [], []
+    for sentence, space in split_sentences(text):
+        stripped = sentence.strip()
+        start = sentence.find(stripped)
+        before.append(sentence[:start])
+        sentences.append(stripped)
+        after.append(sentence[start + len(stripped) :] + space)
+    order = _shuffled_order(sentences, rng)
+    if order is None:
+        return None
     last = order[-1]
-    if last != len(bodies) - 1 and not _has_end(
-        bodies[-1]
-    ):  # then it takes over the mark of the sentence that comes last now
-        mark = _end_mark(bodies[last])
-        bodies[last] = bodies[last].removesuffix(mark)
-        bodies[-1] += mark or "."
-    shuffled = [bodies[place] for place in order]
-    return _if_changed("".join(start + body + end for (start, end), body in zip(edges, shuffled, strict=True)), text)
+    if last != len(sentences) - 1 and not _end_mark(sentences[-1].rstrip(CLOSERS)):
+        # The old last one takes over the mark of the one that comes last now.
+        mark = _end_mark(sentences[last])
+        sentences[last] = sentences[last].removesuffix(mark)
+        sentences[-1] += mark or "."
+    pieces = []
+    for position, index in enumerate(order):
+        pieces += [before[position], sentences[index], after[position]]
+    return _none_if_same("".join(pieces), text)
 
 
 def repeat_words(text: str, rng: random.Random, part: str = "noun") -> str | None:
@@ -124,22 +124,40 @@ def repeat_words(text: str, rng: random.Random, part: str = "noun") -> str | Non
         raise ConfigError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
     tokens = split_words(text)
     starts = _sentence_starts(tokens)
-    slots = [index for index, token in enumerate(tokens) if token.word]
-    of_part = [index for index, (_, tag) in zip(slots, tag_words(text), strict=True) if tag == part]
+    positions = [index for index, token in enumerate(tokens) if token.word]
+    tags = [tag for _, tag in tag_words(text)]
+    of_part = [index for index, tag in zip(positions, tags, strict=True) if tag == part]
     if not of_part:
         return None
-    sure = rng.choice(of_part)
+    always_repeated = rng.choice(of_part)
     for index in of_part:
-        if index != sure and rng.random() < 0.5:
+        if index != always_repeated and rng.random() < 0.5:
             continue
         word = tokens[index].word
         copy = _uncapitalised(word) if index in starts else word
-        tokens[index] = replace(tokens[index], word=" ".join([word] + [copy] * rng.randint(1, _MAX_COPIES)))
+        copies = [copy] * rng.randint(1, _MAX_COPIES)
+        tokens[index] = replace(tokens[index], word=" ".join([word, *copies]))
     return join(tokens)
 
 
+def _shuffled_order(items: Sequence[str], rng: random.Random) -> list[int] | None:
+    """Indices of the items in a random order in which they read otherwise; None if all are alike."""
+    order = list(range(len(items)))
+    rng.shuffle(order)
+    if [items[index] for index in order] != list(items):
+        return order
+    # Likely for two or three items: exchange the first two that differ.
+    for position, item in enumerate(items):
+        if item != items[0]:
+            order[0], order[position] = order[position], order[0]
+            return order
+    return None
+
+
 def _sentence_starts(tokens: Sequence[Token]) -> set[int]:
-    starts, at_start = set(), True
+    """Indices of the tokens that hold the first word of a sentence."""
+    starts = set()
+    at_start = True
     for index, token in enumerate(tokens):
         if token.word and at_start:
             starts.add(index)
@@ -150,24 +168,16 @@ def _sentence_starts(tokens: Sequence[Token]) -> set[int]:
 
 
 def _uncapitalised(word: str) -> str:
-    """Lower-cases the first letter; `OPEN`, `I` and `McX` keep theirs."""
+    """The word with a small first letter; `OPEN`, `I` and `McX` keep theirs."""
     rest = word[1:]
     if word == "I" or word.startswith(("I'", "I’")) or rest != rest.lower():
         return word
     return word[:1].lower() + rest
 
 
-def _capitalised(word: str) -> str:
-    return word[:1].title() + word[1:]
-
-
-def _has_end(sentence: str) -> bool:
-    return bool(_end_mark(sentence.rstrip(CLOSERS)))
-
-
 def _end_mark(sentence: str) -> str:
     return sentence[len(sentence.rstrip(END_MARKS)) :]
 
 
-def _if_changed(result: str, text: str) -> str | None:
-    return result if result != text else None
+def _none_if_same(result: str, text: str) -> str | None:
+    return None if result == text else result

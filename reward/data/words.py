@@ -9,10 +9,14 @@ from typing import Any
 
 # Letters of scripts that put no blanks between words: by Unicode's line breaking (SA: Thai, Lao, Khmer, Burmese, ...)
 # and by name. A set of `regex`, less the marks, which follow their letter.
-_ALONE = (
+_UNSPACED_LETTER = (
     r"[[\p{Line_Break=SA}\p{scx=Han}\p{scx=Hiragana}\p{scx=Katakana}\p{scx=Bopomofo}"
     r"\p{Tibetan}\p{Javanese}\p{Balinese}]&&[\p{L}\p{Nl}]]"
 )
+# \w of `regex` holds marks and joiners, as Unicode's words do and Python's do not; \p{N} adds "²". No word begins with
+# a mark or joiner, which are parts of emoji as well.
+_OTHER_CHARACTER = rf"[[\w\p{{N}}]--{_UNSPACED_LETTER}]"
+_WORD = rf"{_UNSPACED_LETTER}\p{{M}}*|(?![\p{{M}}\u200c\u200d]){_OTHER_CHARACTER}{_OTHER_CHARACTER}*"
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
@@ -21,13 +25,6 @@ def _pattern(source: str) -> Any:
     import regex  # on use: most captions are ASCII
 
     return regex.compile(source, regex.VERSION1)
-
-
-def _word() -> Any:
-    # \w of `regex` holds marks and joiners, as Unicode's words do and Python's do not; \p{N} adds "²". None begins with
-    # a mark or joiner, which are parts of emoji as well.
-    rest = rf"[[\w\p{{N}}]--{_ALONE}]"
-    return _pattern(rf"{_ALONE}\p{{M}}*|(?![\p{{M}}\u200c\u200d]){rest}{rest}*")
 
 
 def words_of(text: str) -> list[str]:
@@ -42,7 +39,7 @@ def words_of(text: str) -> list[str]:
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     # NFC, so that an accent is the same word however it is stored
-    words: list[str] = _word().findall(unicodedata.normalize("NFC", text).lower())
+    words: list[str] = _pattern(_WORD).findall(unicodedata.normalize("NFC", text).lower())
     return words
 
 
@@ -58,10 +55,14 @@ def pieces_of(text: str) -> list[str]:
     """
     pieces: list[str] = []
     for chunk in re.findall(r"\s*\S+\s*", text):
-        starts = [0]
-        if not chunk.isascii() and _pattern(_ALONE).search(chunk):
-            starts += [word.start() for word in _word().finditer(chunk)][1:]
-        pieces += [chunk[start:end] for start, end in zip(starts, [*starts[1:], len(chunk)], strict=True)]
+        if chunk.isascii() or not _pattern(_UNSPACED_LETTER).search(chunk):
+            pieces.append(chunk)
+            continue
+        starts = [word.start() for word in _pattern(_WORD).finditer(chunk)]
+        starts[0] = 0  # what stands before the first word belongs to it
+        ends = [*starts[1:], len(chunk)]
+        for start, end in zip(starts, ends, strict=True):
+            pieces.append(chunk[start:end])
     return pieces
 
 
@@ -72,4 +73,6 @@ def count_words(text: str) -> int:
         >>> count_words("A well-lit star."), count_words("红色的星。")
         (3, 4)
     """
-    return len(text.split()) if text.isascii() else len(pieces_of(text))
+    if text.isascii():
+        return len(text.split())
+    return len(pieces_of(text))

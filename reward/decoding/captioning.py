@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import Any
 
 import reward
-from reward.data.samples import check_encodable, without_thinking
+from reward.data.samples import check_encodable
+from reward.data.written_captions import caption_in
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.endings import nearly_greedy
 from reward.decoding.photos import ImageRow
@@ -79,7 +80,7 @@ def caption_images(
 ) -> CaptioningSummary:
     """Writes one row an image: `image` (its path from the folder of the output), `caption`, `reward` and `error`.
 
-    Candidates are in `<output>.partial` as they come, without their reasoning (`without_thinking`), and are scored
+    Candidates are in `<output>.partial` as they come, without their reasoning (`caption_in`), and are scored
     afterwards by `rerank_dataset`. After Ctrl-C or a kill, the same call asks only for what is missing. Images that got
     no caption, or fewer candidates than `n`, say because the file is broken or the server refused them, have a reason
     in `error`, and the same call tries them again.
@@ -207,7 +208,7 @@ def _shown(captions: list[Sampled] | str) -> list[Sampled]:
     """The captions without reasoning; raises the reason why there are none, or why no file can hold them."""
     if isinstance(captions, str):
         raise InvalidSampleError(captions)
-    shown = [Sampled(without_thinking(each.text), each.truncated) for each in captions]
+    shown = [Sampled(caption_in(each.text), each.truncated) for each in captions]
     for each in shown:
         check_encodable(each.text, "a caption")
     return shown

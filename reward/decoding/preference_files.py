@@ -11,12 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.data.cells import listed, or_none, values_of
-from reward.data.chats import PROMPT, as_prompt, trl_prompts
+from reward.data.cells import missing_to_none, parse_list, to_list
+from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
 from reward.data.drawn_images import plain_image
 from reward.data.image_files import image_file
 from reward.data.images import load_image
-from reward.data.samples import find_column, named, one_image
+from reward.data.samples import find_column, join_names, one_image
 from reward.decoding.preferences import ImageCandidates, Preferences
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
 from reward.registry import metric_spec
@@ -66,7 +66,7 @@ def read_candidates(
     fields = [prompt_column, candidate_column, score_column, image_column, group_column]
     source, summary = open_source(data, split=split, fields=fields), summary_beside(data)
     if prompt_column is not None and prompt_column not in source.columns:
-        raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {named(source.columns)}.")
+        raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
     known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
     image = find_column(
         "image", source.columns, image_column or known.get("image"), option="--image-column", needed_by="pairs"
@@ -83,7 +83,7 @@ def read_candidates(
     if score not in source.columns:
         raise DataError(
             f"{source.name} has no column {score!r} of scores: name it with --score-column (score_column=), or have "
-            f"the captions scored by `capreward rerank`. The columns are: {named(source.columns)}."
+            f"the captions scored by `capreward rerank`. The columns are: {join_names(source.columns)}."
         )
     assert image is not None
     root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
@@ -95,7 +95,7 @@ def read_candidates(
             groups[key] = ImageCandidates(None, [], problem="a row that cannot be read")
             continue
         if prompt_column:
-            asked = listed(row.get(prompt_column)) if source.is_csv else row.get(prompt_column)
+            asked = parse_list(row.get(prompt_column)) if source.is_csv else row.get(prompt_column)
         messages = _messages(asked, system)
         name = _image_name(row.get(image))
         own = [image_identity(row.get(plan.group))] if plan.group not in (None, image) else []
@@ -110,7 +110,8 @@ def read_candidates(
 
 
 def _messages(asked: Any, system: str | None) -> list[dict[str, Any]]:
-    (shown,) = trl_prompts([as_prompt(asked, system)], [1])
+    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(asked, system)]
+    (shown,) = trl_prompts([prompt], [1])
     for message in shown:
         if not isinstance(message["content"], str):
             raise InvalidSampleError(
@@ -127,7 +128,7 @@ def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -
         return [cells[0]], [_number(cells[1], number, score)]
     try:
         captions, scores = (
-            [] if or_none(cell) is None else values_of(listed(cell), f"column {name!r}")
+            [] if missing_to_none(cell) is None else to_list(parse_list(cell), f"column {name!r}")
             for name, cell in zip((plan.caption, score), cells, strict=True)
         )
     except InvalidSampleError as error:

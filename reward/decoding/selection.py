@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
-from reward.data.samples import CaptionSample, ImageLike, is_wordless, without_thinking
+from reward.data.cells import to_list
+from reward.data.samples import CaptionSample, ImageLike, is_wordless
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, InvalidSampleError
+from reward.rewards.async_reward import AsyncReward
+from reward.rewards.combined_reward import CombinedReward
+from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 
 logger = logging.getLogger(__name__)
+
+_WORDLESS = "..."  # stands for the captions without a word, of which an empty one would be no sample
 
 
 def rerank(
@@ -49,8 +55,11 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    rewards = rate_candidates([values_of(candidates, "candidates")], [image], [references], reward)[0]
-    return soft_rank(rewards, temperature, np.random.default_rng(seed))
+    captions = to_list(candidates, "candidates")
+    rater = rates_captions(reward)
+    rewards = rate_candidates([captions], [image], [references], rater)
+    to_choose_by = rewards_of_words(shown_captions([captions], rater), rewards)
+    return soft_rank(to_choose_by[0], temperature, np.random.default_rng(seed))
 
 
 def rate_candidates(
@@ -66,8 +75,7 @@ def rate_candidates(
     equally bad.
 
     Args:
-        candidates: the captions of each image. Repeated ones are scored once; those without a word (no letter, no
-            number) get None, so that they lose to every caption with one. Reasoning (`<think>...</think>`) is cut
+        candidates: the captions of each image. Repeated ones are scored once. Reasoning (`<think>...</think>`) is cut
             first, unless the reward has `strip_thinking=False`.
         images: one per image's list of captions, or None for metrics that need none.
         references: reference captions of each image, None or empty for none.
@@ -75,7 +83,8 @@ def rate_candidates(
             `reward.rewards.rating.rates_captions`.
 
     Returns:
-        Lists of the shape of `candidates`.
+        Lists of the shape of `candidates`. A caption without a word (no letter, no number) has the lowest reward, as in
+        training; that of an object which is no reward of this library has None. To choose, see `rewards_of_words`.
 
     Raises:
         InvalidSampleError: lengths differ, a candidate is no string, or an image has captions and none of them got a
@@ -84,10 +93,10 @@ def rate_candidates(
     Example:
         >>> from reward.rewards.metric_reward import MetricReward
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
-        [[3.0, 2.0, None]]
+        [[3.0, 2.0, 0.0]]
     """
-    candidates = [values_of(captions, "candidates") for captions in values_of(candidates, "candidates")]
-    images, references = values_of(images, "images"), values_of(references, "references")
+    candidates = [to_list(captions, "candidates") for captions in to_list(candidates, "candidates")]
+    images, references = to_list(images, "images"), to_list(references, "references")
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
@@ -95,14 +104,19 @@ def rate_candidates(
     rater = rates_captions(reward)
     candidates = shown_captions(candidates, rater)
     samples: list[CaptionSample] = []
-    places: list[dict[str, int]] = []
-    for captions, image, known in zip(candidates, images, references, strict=True):
+    places: list[dict[str, int]] = []  # of each image, {caption with a word: its sample}
+    wordless: dict[int, int] = {}  # {image: the sample that stands for its captions without a word}
+    for number, (captions, image, known) in enumerate(zip(candidates, images, references, strict=True)):
+        given = {"image": image, "references": () if known is None else known}
         place: dict[str, int] = {}
         for caption in captions:
-            if isinstance(caption, str) and (caption in place or is_wordless(caption)):
-                continue
-            samples.append(CaptionSample(caption, image=image, references=() if known is None else known))
-            place[caption] = len(samples) - 1
+            if isinstance(caption, str) and is_wordless(caption):
+                if isinstance(rater, (MetricReward, CombinedReward, AsyncReward)) and number not in wordless:
+                    wordless[number] = len(samples)
+                    samples.append(CaptionSample(_WORDLESS, **given))
+            elif not isinstance(caption, str) or caption not in place:
+                samples.append(CaptionSample(caption, **given))
+                place[caption] = len(samples) - 1
         places.append(place)
     share = distinct_share(candidates)
     if share is not None:
@@ -114,14 +128,35 @@ def rate_candidates(
     for number, place in enumerate(places):
         if place and all(_descending(rated[index])[0] for index in place.values()):
             raise InvalidSampleError(_nothing_scored(number, list(place), samples[min(place.values())], rater))
-    return [
-        [rated[place[caption]] if caption in place else None for caption in captions]
-        for captions, place in zip(candidates, places, strict=True)
-    ]
+    rewards: list[list[float | None]] = []
+    for number, captions in enumerate(candidates):
+        lowest = rated[wordless[number]] if number in wordless else None
+        rewards.append([rated[places[number][text]] if text in places[number] else lowest for text in captions])
+    return rewards
+
+
+def rewards_of_words(
+    candidates: Sequence[Sequence[str]], rewards: Sequence[Sequence[float | None]]
+) -> list[list[float | None]]:
+    """The rewards to choose by: None for a caption without a word, which loses to every caption with one.
+
+    Args:
+        candidates: the captions of each image, see `shown_captions`.
+        rewards: theirs, as `rate_candidates` gives them.
+
+    Example:
+        >>> rewards_of_words([["...", "A star."]], [[0.0, 0.0]])
+        [[None, 0.0]]
+    """
+    chosen_by: list[list[float | None]] = []
+    for captions, values in zip(candidates, rewards, strict=True):
+        pairs = zip(captions, values, strict=True)
+        chosen_by.append([None if is_wordless(caption) else value for caption, value in pairs])
+    return chosen_by
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
-    """Candidates without their reasoning (`without_thinking`); from how many some was cut is logged.
+    """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
 
@@ -132,10 +167,10 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
     written = [list(captions) for captions in candidates]
     if not strips_thinking(reward):
         return written
-    shown = [[without_thinking(each) if isinstance(each, str) else each for each in captions] for captions in written]
+    shown = [[caption_in(each) if isinstance(each, str) else each for each in captions] for captions in written]
     cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
     if cut:
-        logger.info("reasoning (<think>) was cut from %d of %d candidates", cut, sum(map(len, shown)))
+        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, shown)))
     return shown
 
 

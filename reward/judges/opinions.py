@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
 
-from reward.data.samples import without_thinking
+from reward.data.written_captions import without_reasoning
 from reward.judges.verdicts import own_words
 
 Winner: TypeAlias = Literal["A", "B", "tie"]
@@ -116,7 +116,7 @@ def parse_reply(text: str) -> Opinion | str:
     if len(choices) > 1:
         return f"the judge gave verdicts that disagree: {' / '.join(match[0].strip() for match in lines)!r:.200}"
     (choice,) = choices
-    reason = _REASON.sub("", without_thinking(text[: lines[0].start()]).strip()).strip()
+    reason = _REASON.sub("", without_reasoning(text[: lines[0].start()]).strip()).strip()
     return Opinion(float(choice == "1"), float(choice == "2"), float(choice == "t"), reason)
 
 

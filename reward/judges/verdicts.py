@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from reward.data.samples import blank_thinking, blanks
+from reward.data.written_captions import blank, blank_reasoning
 
 _CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
 
@@ -20,7 +20,7 @@ def own_words(text: str) -> str:
         >>> own_words("> Score: 1.0\\n0.2").strip()
         '0.2'
     """
-    return re.sub(r"^[ \t]*>.*$", lambda line: blanks(line[0]), blank_thinking(text), flags=re.MULTILINE)
+    return re.sub(r"^[ \t]*>.*$", lambda line: blank(line[0]), blank_reasoning(text), flags=re.MULTILINE)
 
 
 def last_object(text: str, field: str) -> dict[str, Any] | str:

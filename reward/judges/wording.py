@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from reward.data.samples import ImageLike
 
-# Chat templates mark turns and images like this: <|im_end|>, </s>, <<SYS>>, <image>, [INST], <｜User｜>.
-_MARKER = re.compile(r"([<\[])(?=[<|｜/!\w])(?!\d)")
+# Chat templates mark turns, images and reasoning so: <|im_end|>, </s>, <<SYS>>, <image>, [INST], ◁think▷, <｜User｜>.
+_MARKER = re.compile(r"([<\[◁])(?=[<|｜/!\w])(?!\d)")
 _MEAN = (122, 116, 104)  # CLIP's mean colour, which is 0 after its normalisation; LLaVA pads with it
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reward.data.samples import find_column, named
+from reward.data.samples import find_column, join_names
 from reward.errors import DataError, OutputError
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
 from reward.scoring.image_root import image_root as find_root
@@ -100,7 +100,7 @@ def read_scored(
     if by is None and not known:
         raise DataError(
             f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
-            f"are: {named(schema.names)}."
+            f"are: {join_names(schema.names)}."
         )
     by = by or next((name for name in _REWARDS if name in known), known[0])
     find_column("score", schema.names, by, option="--by")

@@ -117,6 +117,17 @@ class MetricSpec:
     sources: SourceKind | None = None
     model_types: tuple[str, ...] = ()
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a row must have beside its caption: `"image"`, `"references"`, and further `columns`.
+
+        Example:
+            >>> MetricSpec("m", "m:M", ("quality",), columns=("rubric",)).needs
+            ('image', 'rubric')
+        """
+        needs = ("image",) * self.needs_image + ("references",) * self.needs_references
+        return needs + self.columns
+
     def with_aspects(self, aspects: Sequence[str]) -> MetricSpec:
         """The facts of a checkpoint that has other aspects, or the same in another order.
 

@@ -125,6 +125,7 @@ class BorrowedScorer(NetworkScorer):
             CheckpointError: there is no such model, it is incomplete, of another metric, or needs code of its own.
             ConfigError: a setting cannot be.
         """
+        from reward.backbones.fit import float32_by_default
         from reward.backbones.pretrained import parse_dtype, usable_device
 
         name, metric = os.fspath(source), cls.spec.name
@@ -137,7 +138,8 @@ class BorrowedScorer(NetworkScorer):
             settings = {key: saved[key] for key in cls.settings if key in saved} | settings
         placed, dtype = usable_device(device), None if dtype == "auto" else dtype
         folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
-        scorer: Self = cls._load(folder, name=name, device=placed, dtype=parse_dtype(dtype), **settings)
+        with float32_by_default():
+            scorer: Self = cls._load(folder, name=name, device=placed, dtype=parse_dtype(dtype), **settings)
         name = str(Path(name).absolute()) if Path(name).is_dir() else name
         scorer.origin = {"model": name, "revision": revision}
         scorer._placed = {"device": device, "dtype": dtype}

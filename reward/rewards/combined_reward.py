@@ -16,9 +16,9 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.completions import check_one_name
-from reward.rewards.logs import different_names, log_rows
+from reward.rewards.logs import check_name, different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
+from reward.rewards.trainers import calls_of_parts, check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,6 +32,7 @@ _WAYS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "min": lambda table, _: table.min(axis=1),
 }
 _MEANS = ("mean", "harmonic", "geometric")
+_WITHOUT_NEGATIVES = ("harmonic", "geometric", "product")
 
 
 class CombinedReward:
@@ -86,22 +87,31 @@ class CombinedReward:
             raise ConfigError(f"{type(self).__name__} needs at least one reward function, got none")
         if not callable(how) and how not in _WAYS:
             raise ConfigError(f"how must be one of {', '.join(_WAYS)}, or a function of an array, got {how!r}")
-        if weights is not None and how not in _MEANS:
-            raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={how!r}")
-        if isinstance(weights, Mapping):
-            raise ConfigError("weights are a list here, one for each part in order, such as weights=[0.7, 0.3]")
-        if weights is not None and len(weights) != len(parts):
-            raise ConfigError(f"got {len(weights)} weights for {len(parts)} parts")
-        self.parts: list[Any] = [_checked_part(part, place) for place, part in enumerate(parts)]
+        check_name(name)
+        self.parts: list[Any] = [_reward_function(part, position) for position, part in enumerate(parts)]
         self.part_names = different_names([function_name(part) for part in self.parts])
         self.how = how
-        given = [1.0] * len(parts) if weights is None else weights
-        self.weights = sum_to_one([checked_weight(each, f"weights[{place}]") for place, each in enumerate(given)])
+        self.weights = self._weigh(weights)
         self.__name__ = name or "_".join([function_name(how) if callable(how) else how, *self.part_names])
         for part, part_name in zip(self.parts, self.part_names, strict=True):
             low, high = getattr(part, "range", (0.0, 0.0))
-            if self._needs_positive and -math.inf < low < 0:
-                raise ConfigError(f"{self._needs_positive}, and {part_name!r} lies in [{low:g}, {high:g}]")
+            if how in _WITHOUT_NEGATIVES and -math.inf < low < 0:
+                raise ConfigError(
+                    f'{self.__name__}: how="{how}" needs rewards that are never negative, and {part_name!r} lies in '
+                    f"[{low:g}, {high:g}]"
+                )
+
+    def _weigh(self, weights: Sequence[float] | None) -> np.ndarray:
+        """Weights of the parts, which sum to 1."""
+        if weights is None:
+            return sum_to_one([1.0] * len(self.parts))
+        if self.how not in _MEANS:
+            raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={self.how!r}")
+        if isinstance(weights, Mapping):
+            raise ConfigError("weights are a list here, one for each part in order, such as weights=[0.7, 0.3]")
+        if len(weights) != len(self.parts):
+            raise ConfigError(f"got {len(weights)} weights for {len(self.parts)} parts")
+        return sum_to_one([checked_weight(weight, f"weights[{index}]") for index, weight in enumerate(weights)])
 
     def __call__(
         self,
@@ -118,18 +128,23 @@ class CombinedReward:
             prompts, completions, completion_ids, columns: as the trainer gives them; each part gets them all.
             log_extra, log_metric: a trainer's loggers, which each part gets as well.
         """
-        check_one_name(self, columns.get("trainer_state"))
-        loggers = {"log_extra": log_extra, "log_metric": log_metric}
-        # pass only the loggers that the trainer gave
-        options = {**columns, **{key: value for key, value in loggers.items() if value is not None}}
-        call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **options}
-        table = self._table([part(**call) for part in self.parts], len(completions))
-        combined = self._combine(table)
+        trainer_state = columns.get("trainer_state")
+        check_one_name(self, trainer_state)
+        call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
+        if log_extra is not None:  # a part may take only what the trainer gives
+            call["log_extra"] = log_extra
+        if log_metric is not None:
+            call["log_metric"] = log_metric
+        with calls_of_parts():
+            rewards_of_parts = [part(**call) for part in self.parts]
+        table = self._table(rewards_of_parts, len(completions))
+        rewards = self._combine(table)
         if log_metric is not None:
             for part_name, column in zip(self.part_names, table.T, strict=True):
                 log_rows(log_metric, f"{self.__name__}/{part_name}", column[np.isfinite(column)])
-            log_rows(log_metric, f"{self.__name__}/unscored", [value is None for value in combined])
-        return combined
+            log_rows(log_metric, f"{self.__name__}/unscored", [reward is None for reward in rewards])
+        warn_of_sums(self, trainer_state, rewards, log_extra)
+        return rewards
 
     def load(self) -> Self:
         """Loads the models of all parts now, see `MetricReward.load`."""
@@ -139,8 +154,8 @@ class CombinedReward:
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of valid samples, in order, as `BestOfN` and `rerank` ask for them; see `rates_captions`."""
-        given = [rates_captions(part).rewards(samples) for part in self.parts]
-        return self._combine(self._table(given, len(samples)))
+        rewards_of_parts = [rates_captions(part).rewards(samples) for part in self.parts]
+        return self._combine(self._table(rewards_of_parts, len(samples)))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a sample has no reward, from the first part that gives one; None if no part does."""
@@ -155,57 +170,67 @@ class CombinedReward:
         """Whether one of the parts looks at pictures."""
         return any(looks_at_images(part) for part in self.parts)
 
-    @property
-    def _needs_positive(self) -> str:
-        """The beginning of a message, if negative numbers cannot be combined."""
-        is_so = self.how in ("harmonic", "geometric", "product")
-        return f'{self.__name__}: how="{self.how}" needs rewards that are never negative' if is_so else ""
-
-    def _table(self, given: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
+    def _table(self, rewards_of_parts: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
         """Rewards (N, parts), NaN for what is not finite."""
-        for part_name, rewards in zip(self.part_names, given, strict=True):
+        table = np.full((count, len(self.parts)), math.nan)
+        for column, (part_name, rewards) in enumerate(zip(self.part_names, rewards_of_parts, strict=True)):
             if len(rewards) != count:
                 raise InvalidSampleError(
                     f"{self.__name__}: the part {part_name!r} gave {len(rewards)} rewards for {count} completions"
                 )
-        columns = [[math.nan if value is None else float(value) for value in rewards] for rewards in given]
-        table = np.array(columns, dtype=np.float64).reshape(len(self.parts), count).T
-        return np.where(np.isfinite(table), table, math.nan)
+            for row, reward in enumerate(rewards):
+                if reward is not None and math.isfinite(reward):
+                    table[row, column] = reward
+        return table
 
     def _combine(self, table: np.ndarray) -> list[float | None]:
-        used = self.weights != 0  # a part without weight must not spread its NaN
+        """One number for each row (N, parts) of which all parts that count have one; None for the others."""
+        used = np.flatnonzero(self.weights)  # a part without weight must not spread its NaN
         rows = np.isfinite(table[:, used]).all(axis=1)
         numbers = table[rows][:, used]
-        if self._needs_positive and (numbers < 0).any():
-            part = np.flatnonzero(used)[np.argwhere(numbers < 0)[0][1]]
+        if self.how in _WITHOUT_NEGATIVES and (numbers < 0).any():
+            row, column = np.argwhere(numbers < 0)[0]
             raise InvalidSampleError(
-                f"{self._needs_positive}, and {self.part_names[part]!r} gave {numbers[numbers < 0][0]:g}"
+                f'{self.__name__}: how="{self.how}" needs rewards that are never negative, and '
+                f"{self.part_names[used[column]]!r} gave {numbers[row, column]:g}"
             )
         combined = np.full(len(table), math.nan)
         with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             if callable(self.how):
-                combined[rows] = self.how(numbers)
+                combined[rows] = self._by_function(numbers)
             else:
                 combined[rows] = _WAYS[self.how](numbers, self.weights[used])
         return [float(value) if math.isfinite(value) else None for value in combined]
+
+    def _by_function(self, numbers: np.ndarray) -> np.ndarray:
+        """What the user's function makes of the parts' numbers (N, parts)."""
+        combined = np.asarray(self.how(numbers), dtype=np.float64)  # type: ignore[operator]
+        if combined.shape != (len(numbers),):
+            raise InvalidSampleError(
+                f"{self.__name__}: how must give one number for each of {len(numbers)} rows, an array of shape "
+                f"({len(numbers)},), and gave one of shape {combined.shape}: take the mean over the parts with axis=1"
+            )
+        return combined
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, how={self.how!r}, {parts})"
 
 
-def _checked_part(part: Any, place: int) -> Any:
+def _reward_function(part: Any, position: int) -> Any:
     """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
     if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
         return rates_captions(part)
     torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
-    if not callable(part) or isinstance(part, type) or (torch is not None and isinstance(part, torch.nn.Module)):
+    is_network = torch is not None and isinstance(part, torch.nn.Module)
+    if not callable(part) or isinstance(part, type) or is_network:
         raise TypeError(
-            f"parts[{place}] must be a reward function, got {part!r:.80}; give networks and their names to the trainer"
+            f"parts[{position}] must be a reward function, got {part!r:.80}; give networks and their names to the "
+            "trainer"
         )
     if is_asynchronous(part):
         raise TypeError(
-            f"parts[{place}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
+            f"parts[{position}] is asynchronous: give it to the trainer itself, in reward_funcs, which awaits it"
         )
     try:
         inspect.signature(part).bind_partial(prompts=(), completions=())

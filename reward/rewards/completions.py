@@ -2,343 +2,275 @@
 
 from __future__ import annotations
 
-import logging
-import weakref
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from reward.data.cells import is_list, or_none, values_of
-from reward.data.chats import IMAGE_TYPES, block_image
+from reward.data.cells import missing_to_none, to_list
+from reward.data.chats import completion_text, prompt_images
 from reward.data.images import load_image
 from reward.data.samples import (
     COLUMN_NAMES,
     CaptionSample,
-    check_encodable,
     column_names,
     find_column,
     is_wordless,
     names_in_words,
     one_image,
     read_references,
-    without_thinking,
 )
-from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError
+from reward.data.written_captions import caption_in
+from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-
-logger = logging.getLogger(__name__)
-
-# {name: (the trainer's state, the reward that was called with it)}, as weak references
-_called: dict[str, tuple[weakref.ref[Any], weakref.ref[Any]]] = {}
-_PROMPT = "the prompt"
-_WORDLESS = "empty caption"
-_NEEDS = {
-    "image": ("an image", "its column with image_column="),
-    "references": ("references", "their column with references_column="),
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Reason:
-    """Why a row is not scored: `kind` is what is counted, `message` tells about this row.
+    """Why a row is not scored.
 
-    `by_policy` marks what the policy wrote; all others are faults of the data or of the set-up. One of these is a
-    caption without a word (no letter and no number), of which nobody has looked at the `image` yet.
+    Args:
+        kind: what is counted.
+        message: tells about this row.
+        by_policy: whether it is what the policy wrote; all others are faults of the data or of the set-up.
+        is_wordless: whether it is a caption without a word (no letter and no number) in a row that is complete.
     """
 
     kind: str
     message: str
     by_policy: bool = False
-    image: Any = None
-
-    @property
-    def is_wordless(self) -> bool:
-        return self.kind == _WORDLESS
+    is_wordless: bool = False
 
 
 Row: TypeAlias = CaptionSample | Reason
 
-
-def fault_of_all(name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mapping[int, str]) -> str | None:
-    """What is wrong with data in which no row can be scored: a training would finish and have learned nothing.
-
-    Captions without a word are no fault of the data, and neither are captions that the metric cannot score although
-    their images can be read.
-
-    Args:
-        name: of the reward, for the message.
-        spec: facts of the metric.
-        rows: of a call, at least one.
-        errors: {row: why it has no score}.
-
-    Returns:
-        The fault of the first row, as a message; None if a row has none.
-    """
-    faults = [
-        _fault(spec, row, isinstance(row, CaptionSample) and place not in errors) for place, row in enumerate(rows)
-    ]
-    if None in faults:
-        return None
-    return (
-        f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
-        f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
-    )
+WORDLESS = Reason("empty caption", "given the lowest score", by_policy=True, is_wordless=True)
 
 
-def check_one_name(reward: Any, trainer_state: Any) -> None:
-    """Raises ConfigError if another reward of this name was called by the same trainer, which would merge their logs.
-
-    Args:
-        reward: is being called.
-        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
-    """
-    try:
-        state = weakref.ref(trainer_state)
-    except TypeError:  # None, or no object of a trainer
-        return
-    last = _called.get(reward.__name__)
-    # states are compared by identity, since those of two trainers may be equal
-    if last is not None and last[0]() is trainer_state and last[1]() not in (None, reward):
-        raise ConfigError(
-            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-        )
-    _called[reward.__name__] = (state, weakref.ref(reward))
-
-
-def report_reasons(name: str, reasons: Mapping[int, Reason], failures: Counter[str]) -> None:
-    """Counts the rows of a reward that have no score by kind, and warns of the first, tenth, hundredth, ... of each."""
-    for kind, count in Counter(reason.kind for reason in reasons.values()).items():
-        before = failures[kind]
-        failures[kind] = count = before + count
-        if before == 0 or len(str(before)) < len(str(count)):
-            example = next(reason.message for reason in reasons.values() if reason.kind == kind)
-            logger.warning("%s: %d row%s so far: %s (%s)", name, count, "s" * (count != 1), kind, example)
-
-
-def _fault(spec: MetricSpec, row: Row, is_scored: bool) -> str | None:
-    if isinstance(row, Reason) and not row.by_policy:
-        return row.message
-    if not is_scored and spec.needs_image and row.image is not None:
-        try:
-            load_image(row.image)
-        except ImageError as error:
-            return str(error)
-    return None
-
-
-def completion_text(completion: Any) -> str:
-    """Gives the caption in a completion.
-
-    Args:
-        completion: a string, or a conversation: the text of its last assistant message, where content blocks of type
-            text are joined by line breaks and content None (a message of tool calls only) is an empty caption.
-            Reasoning stays in, see `reward.data.samples.without_thinking`.
-
-    Example:
-        >>> completion_text([{"role": "assistant", "content": [{"type": "text", "text": "A red star."}]}])
-        'A red star.'
-    """
-    if isinstance(completion, str):
-        return completion
-    if type(completion) is not list and not is_list(completion):
-        raise InvalidSampleError(
-            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
-        )
-    messages = _listed(completion, "completion")
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "assistant":
-            return _content_text(message.get("content"))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
-
-
-def _content_text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    blocks = _listed(content, "the content of a message")
-    texts = [block.get("text") for block in blocks if isinstance(block, Mapping) and block.get("type") == "text"]
-    for text in texts:
-        if text is not None and not isinstance(text, str):
-            raise InvalidSampleError(f"the text of a message block must be a string, got {text!r:.80}")
-    return "\n".join(filter(None, texts))
-
-
-def prompt_images(prompt: Any) -> list[Any]:
-    """Gives the images inside the messages of a conversational prompt, in order; a plain prompt has none.
-
-    They are as `load_image` takes them; `reward.data.chats.block_image` says under which keys they are found.
-
-    Example:
-        >>> prompt_images([{"role": "user", "content": [{"type": "image", "path": "a.png"}]}])
-        ['a.png']
-    """
-    images = []
-    for message in values_of(prompt, "prompt") if is_list(prompt) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
-        for block in values_of(content, "content") if is_list(content) else ():
-            if isinstance(block, Mapping) and block.get("type") in IMAGE_TYPES:
-                images.append(block_image(block))
-    return [image for image in images if image is not None]  # a mere placeholder holds none
-
-
-def read_rows(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    columns: Mapping[str, Any],
-    spec: MetricSpec,
-    scorer: Any = None,
-    *,
-    image_column: str | None = None,
-    references_column: str | None = None,
-    strip_thinking: bool = True,
-) -> list[Row]:
-    """Reads one row per completion; the arguments are not changed.
+class RowReader:
+    """Reads the rows of a trainer's calls, or those of samples, for one metric.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
     messages of the prompt, else from a column of another known name, see `reward.data.samples.COLUMN_NAMES`. A caption
-    metric judges one image, so a row with several has none. References come from `references_column` if
-    that is named, else from the column `references` or `refs` if there is one.
+    metric judges one image, so a row with several has none. References come from `references_column` if that is named,
+    else from the column `references` or `refs` if there is one.
 
     Args:
-        prompts: N prompts, plain or conversational.
-        completions: N completions, see `completion_text`.
-        columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
         spec: what the metric needs; a row without it has a reason.
         scorer: may refuse the form in which a row has it.
         image_column, references_column: names of columns that must be there.
-        strip_thinking: whether reasoning is left out of the caption, see `reward.data.samples.without_thinking`.
-
-    Raises:
-        InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that is
-            read are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
+        strip_thinking: whether the caption is taken out of what the policy wrote, see
+            `reward.data.written_captions.caption_in`.
     """
-    prompts, completions = _listed(prompts, "prompts"), _listed(completions, "completions")
-    if len(prompts) != len(completions):
-        raise InvalidSampleError(f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both")
-    chosen = {"image": image_column, "references": references_column}
-    roles = ("image", "references", *spec.columns)
-    read = {name for role in roles for name in ([chosen[role]] if chosen.get(role) else column_names(role))}
-    data = {
-        name: _listed(values, f"column {name!r}") if name in read else values
-        for name, values in columns.items()
-        if hasattr(values, "__iter__") or (name in read and values is not None)
-    }
-    cells = {role: _cells(data, role, chosen.get(role)) for role in roles}
-    if image_column is None:
-        cells["image"] = _image_cells(prompts, data, cells["image"])
-    for where, values in (source for each in cells.values() for source in each.sources):
-        if len(values) != len(completions):
-            raise InvalidSampleError(f"{where} has {len(values)} values for {len(completions)} completions")
-    return [_read_row(index, text, cells, spec, scorer, strip_thinking) for index, text in enumerate(completions)]
 
+    def __init__(
+        self,
+        spec: MetricSpec,
+        scorer: Any = None,
+        *,
+        image_column: str | None = None,
+        references_column: str | None = None,
+        strip_thinking: bool = True,
+    ) -> None:
+        self.spec, self.scorer, self.strip_thinking = spec, scorer, strip_thinking
+        self._needs = spec.needs
+        self._column_of = {"image": image_column, "references": references_column}
+        self._roles = ("image", "references", *spec.columns)
+        self._names: set[str] = set()  # of columns that are looked at
+        for role in self._roles:
+            column = self._column_of.get(role)
+            self._names.update(column_names(role) if column is None else [column])
+        # A trainer calls with the same columns at each step: where to look is found once.
+        self._lookups: dict[tuple[str, ...], dict[str, _Lookup]] = {}
 
-def _listed(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else values_of(values, name)  # trainers give lists
+    def read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Row]:
+        """One row for each completion, in order; the arguments are not changed.
 
+        Args:
+            prompts: N prompts, plain or conversational.
+            completions: N completions, see `reward.data.chats.completion_text`.
+            columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
 
-def sample_row(sample: CaptionSample, spec: MetricSpec, scorer: Any = None, *, strip_thinking: bool = True) -> Row:
-    """The row of a sample that did not come from a trainer."""
-    candidate = without_thinking(sample.candidate) if strip_thinking else sample.candidate
-    if candidate != sample.candidate and not is_wordless(candidate):
-        sample = replace(sample, candidate=candidate)
-    given = {**sample.columns, "image": sample.image, "references": sample.references}
-    return _lack(spec, given, {}) or (_wordless(sample.image) if is_wordless(candidate) else _fit(sample, spec, scorer))
+        Raises:
+            InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that
+                is looked at are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
+        """
+        prompts, completions = _as_list(prompts, "prompts"), _as_list(completions, "completions")
+        if len(prompts) != len(completions):
+            raise InvalidSampleError(
+                f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both"
+            )
+        data = {}
+        for name, values in columns.items():
+            if name in self._names and values is not None:
+                data[name] = _as_list(values, f"column {name!r}")
+            elif hasattr(values, "__iter__"):
+                data[name] = values  # is not looked at, but messages name it
+        names = tuple(data)
+        if names not in self._lookups:
+            self._lookups[names] = {role: self._lookup(role, names) for role in self._roles}
+        cells = _Cells(prompts, data, self._lookups[names])
+        for lookup in cells.lookups.values():
+            for column in lookup.columns:
+                if column is not None and len(data[column]) != len(completions):
+                    raise InvalidSampleError(
+                        f"column {column!r} has {len(data[column])} values for {len(completions)} completions"
+                    )
+        rows = []
+        for index, completion in enumerate(completions):
+            rows.append(self._read_row(index, completion, cells))
+        return rows
 
+    def read_samples(self, samples: Iterable[CaptionSample]) -> list[Row]:
+        """The rows of samples that did not come from a trainer."""
+        rows = []
+        for sample in samples:
+            values = {**sample.columns, "image": sample.image, "references": sample.references or None}
+            caption = sample.candidate
+            if self.strip_thinking:
+                caption = caption_in(caption)
+            refusal = self._refusal(caption, values)
+            if refusal is None and caption != sample.candidate:
+                sample = replace(sample, candidate=caption)
+            rows.append(refusal or self._fitting(sample))
+        return rows
 
-def _read_row(
-    index: int, completion: Any, cells: Mapping[str, _Cells], spec: MetricSpec, scorer: Any, strip_thinking: bool
-) -> Row:
-    kind, by_policy = "several images", False
-    given, where = {}, {}
-    try:
-        given["image"], where["image"] = cells["image"].find(index, one_image)
-        kind = "no caption"
-        candidate = completion_text(completion)
-        candidate = without_thinking(candidate) if strip_thinking else candidate
-        by_policy = True
-        check_encodable(candidate, "completion")
-        kind, by_policy = "bad references", False
-        given["references"], where["references"] = cells["references"].find(index, _references)
-    except InvalidSampleError as error:
-        return Reason("no image" if isinstance(error, ImageError) else kind, str(error), by_policy)
-    for role in spec.columns:
-        given[role], where[role] = cells[role].find(index, or_none)
-    if lack := _lack(spec, given, where):
-        return lack
-    if is_wordless(candidate):
-        return _wordless(given["image"])
-    columns = {role: given[role] for role in spec.columns}
-    return _fit(CaptionSample(candidate, given["image"], given["references"] or (), columns=columns), spec, scorer)
-
-
-def _references(cell: Any) -> tuple[str, ...] | None:
-    return read_references(cell) or None
-
-
-def _wordless(image: Any) -> Reason:
-    return Reason(_WORDLESS, "given the lowest score", by_policy=True, image=image)
-
-
-def _lack(spec: MetricSpec, given: Mapping[str, Any], where: Mapping[str, str]) -> Reason | None:
-    """What a row lacks for its metric, and where that was looked for."""
-    needs = ["image"] * spec.needs_image + ["references"] * spec.needs_references + list(spec.columns)
-    for role in needs:
-        if given.get(role) is None or (role == "references" and not len(given[role])):
-            what, column = _NEEDS.get(role, (f"a column with the {role}", "the column with column="))
-            why = f"{where[role]}. Name {column}" if where else "the sample has none"
-            return Reason(f"no {role}", f"metric {spec.name!r} needs {what}, but {why}")
-    return None
-
-
-def _fit(sample: CaptionSample, spec: MetricSpec, scorer: Any) -> Row:
-    """The sample, or why its scorer refuses the columns that it needs."""
-    if spec.columns and hasattr(scorer, "context"):
+    def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
+        values = {}
+        fault = "several images"
         try:
-            scorer.context(sample)
+            values["image"] = cells.find("image", index)
+            fault = "no caption"
+            caption = completion if isinstance(completion, str) else completion_text(completion)
+            fault = "bad references"
+            for role in self._roles[1:]:
+                values[role] = cells.find(role, index)
+        except ImageError as error:
+            return Reason("no image", str(error))
         except InvalidSampleError as error:
-            return Reason(f"bad {' or '.join(spec.columns)}", str(error))
-    return sample
+            return Reason(fault, str(error))
+        if self.strip_thinking:
+            caption = caption_in(caption)
+        refusal = self._refusal(caption, values, cells, index)
+        if refusal is not None:
+            return refusal
+        image, references = values.pop("image"), values.pop("references")
+        try:
+            sample = CaptionSample(caption, image, references or (), columns=values)
+        except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
+            return Reason("no caption", str(error), by_policy=True)
+        return self._fitting(sample) if values else sample
+
+    def _refusal(
+        self, caption: str, values: Mapping[str, Any], cells: _Cells | None = None, index: int = 0
+    ) -> Reason | None:
+        """Why a row is not scored, by the rule of `reward.data.score_table.rewards_of_rows`; None if it can be."""
+        for role in self._needs:
+            if values.get(role) is None:
+                lack = "the sample has none" if cells is None else cells.why_none(role, index)
+                return Reason(f"no {role}", f"metric {self.spec.name!r} needs {_described(role)}, but {lack}")
+        if not is_wordless(caption):
+            return None
+        # The metric, which would open the image, does not get to see this row.
+        if "image" in self._needs:
+            try:
+                load_image(values["image"])
+            except ImageError as error:
+                return Reason("no image", str(error))
+        return WORDLESS
+
+    def _fitting(self, sample: CaptionSample) -> Row:
+        """The sample, or why its scorer refuses the columns that it needs."""
+        if self.spec.columns and hasattr(self.scorer, "context"):
+            try:
+                self.scorer.context(sample)
+            except InvalidSampleError as error:
+                return Reason(f"bad {' or '.join(self.spec.columns)}", str(error))
+        return sample
+
+    def _lookup(self, role: str, names: tuple[str, ...]) -> _Lookup:
+        """Where to look for the values of a role, in data with columns of these names."""
+        column = self._column_of.get(role)
+        if column is not None:
+            try:
+                find_column(role, names, column, option=f"{role}_column=")
+            except DataError as error:
+                # perhaps the trainer removed it, if it is not misspelt
+                hint = " Leave remove_unused_columns=False in the trainer's arguments"
+                raise InvalidSampleError(f"{error}{'' if 'Did you mean' in str(error) else hint}") from None
+            return _Lookup([column])
+        absent = ""
+        try:
+            column = find_column(role, names, option=f"{role}_column=")
+        except DataError as error:
+            absent = str(error)  # several are possible, which matters only to metrics that need one
+        if column is None and not absent:
+            present = ", ".join(names) or "none"
+            absent = f"no column is named {names_in_words(role)} (the columns are: {present})"
+        columns = [] if column is None else [column]
+        if role != "image":
+            return _Lookup(columns, absent)
+        policy_columns = [name for name in COLUMN_NAMES["image"][0] if name in names]  # the trainer shows them to it
+        if policy_columns:
+            return _Lookup([*policy_columns, None])
+        return _Lookup([None, *columns], absent)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """Where values are looked for: columns in this order, None for the prompt; and why nowhere else."""
+
+    columns: Sequence[str | None]
+    absent: str = ""
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Where the values of a role are looked for: [(what messages call it, N values)], and why nowhere else."""
+    """The values of a trainer's call, by row and role."""
 
-    sources: list[tuple[str, Sequence[Any]]]
-    absent: str = ""
+    prompts: list[Any]
+    data: Mapping[str, Sequence[Any]]
+    lookups: Mapping[str, _Lookup]
 
-    def find(self, index: int, read: Callable[[Any], Any]) -> tuple[Any, str]:
-        """The first value of a row that `read` finds, with its place; else None, with a phrase that says why."""
-        lacking = []
-        for where, values in self.sources:
+    def find(self, role: str, index: int) -> Any:
+        """The first value of a row for a role; None if there is none.
+
+        Raises:
+            InvalidSampleError: the first one that is there cannot be read; the message says where it is.
+        """
+        for column in self.lookups[role].columns:
             try:
-                value = read(prompt_images(values[index]) if where == _PROMPT else values[index])
+                if column is None:
+                    value = one_image(prompt_images(self.prompts[index]))
+                elif role == "image":
+                    value = one_image(self.data[column][index])
+                elif role == "references":
+                    value = read_references(self.data[column][index]) or None
+                else:
+                    value = missing_to_none(self.data[column][index])
             except InvalidSampleError as error:
+                where = "the prompt" if column is None else f"column {column!r}"
                 raise type(error)(f"{where}: {error}") from None
             if value is not None:
-                return value, where
-            lacking.append(f"{where} holds {'no image' if where == _PROMPT else format(repr(values[index]), '.60')}")
-        return None, " and ".join([*lacking, *filter(None, [self.absent])])
+                return value
+        return None
+
+    def why_none(self, role: str, index: int) -> str:
+        """Says where a value was looked for, and how the user names its column."""
+        phrases = []
+        for column in self.lookups[role].columns:
+            if column is None:
+                phrases.append("the prompt holds no image")
+            else:
+                phrases.append(f"column {column!r} holds {self.data[column][index]!r:.60}")
+        if self.lookups[role].absent:
+            phrases.append(self.lookups[role].absent)
+        option = f"{role}_column=" if role in ("image", "references") else "column="
+        return f"{' and '.join(phrases)}. Name the column with {option}"
 
 
-def _cells(data: Mapping[str, Sequence[Any]], role: str, given: str | None) -> _Cells:
-    try:
-        name = find_column(role, data, given, option=f"{role}_column=")
-    except DataError as error:
-        if given is None:
-            return _Cells([], str(error))  # several are possible, which matters only to metrics that need one
-        # perhaps the trainer removed it, if it is not misspelt
-        hint = "" if "Did you mean" in str(error) else " Leave remove_unused_columns=False in the trainer's arguments"
-        raise InvalidSampleError(f"{error}{hint}") from None
-    if name is None:
-        there = ", ".join(data) or "none"
-        return _Cells([], f"no column is named {names_in_words(role)} (the columns are: {there})")
-    return _Cells([(f"column {name!r}", data[name])])
+def _as_list(values: Any, name: str) -> list[Any]:
+    return values if type(values) is list else to_list(values, name)  # trainers give lists
 
 
-def _image_cells(prompts: Sequence[Any], data: Mapping[str, Sequence[Any]], found: _Cells) -> _Cells:
-    """The columns that a trainer shows to the policy, then the prompt, then whatever column was found."""
-    shown = [(f"column {name!r}", data[name]) for name in COLUMN_NAMES["image"][0] if name in data]
-    prompt = (_PROMPT, prompts)  # whose images are read row by row: a bad one is a fault of its row
-    return _Cells([*shown, prompt]) if shown else _Cells([prompt, *found.sources], found.absent)
+def _described(role: str) -> str:
+    return {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 from reward.aspect_weights import parse_weights
@@ -28,23 +28,37 @@ class RowReward:
     value: float | None
     aspects: Mapping[str, float] = field(default_factory=dict)
 
-    def number(self, missing: float | None) -> float:
-        """The reward, for a framework that cannot leave a row out.
+    def filled(self, missing: float | None) -> RowReward:
+        """With numbers only, for a framework that cannot leave a row out.
 
         Args:
-            missing: what a row without a reward gets; None raises.
+            missing: takes the place of a reward, and of scores, that are not there; None raises.
+
+        Raises:
+            InvalidSampleError: there is no reward, and `missing` is None.
 
         Example:
-            >>> RowReward(0.5).number(None), RowReward(None).number(0.0)
-            (0.5, 0.0)
+            >>> RowReward(None, {"length": math.nan}).filled(0.0)
+            RowReward(value=0.0, aspects={'length': 0.0})
         """
-        value = missing if self.value is None else self.value
-        if value is None:
+        if self.value is None and missing is None:
             raise InvalidSampleError(
                 "a caption has no reward (a warning in the log says why), and this framework cannot leave it out. "
                 "Repair or remove such rows, or set missing=NUMBER, which is then their reward"
             )
-        return float(value)
+        if missing is None:
+            return self
+        aspects = {name: missing if math.isnan(score) else score for name, score in self.aspects.items()}
+        return RowReward(float(missing) if self.value is None else self.value, aspects)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A caption that waits for its reward, with the cells of its row."""
+
+    future: Future[RowReward]
+    caption: Any
+    columns: Mapping[str, Any]
 
 
 class GatheredReward:
@@ -60,15 +74,15 @@ class GatheredReward:
 
     Example:
         >>> gathered = GatheredReward(MetricReward("length"))
-        >>> asked = [gathered.ask(text) for text in ("A red star.", "A star.")]
-        >>> [future.result().value for future in asked]
+        >>> futures = [gathered.ask(text) for text in ("A red star.", "A star.")]
+        >>> [future.result().value for future in futures]
         [3.0, 2.0]
     """
 
     def __init__(self, reward: Callable[..., Sequence[float | None]], *, wait: float = 0.01, most: int = 256) -> None:
         self.reward, self.wait, self.most = reward, wait, most
         self._lock = threading.Lock()
-        self._asked: list[tuple[Future[RowReward], Any, Mapping[str, Any]]] = []
+        self._requests: list[_Request] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gathered-reward")
 
     def ask(
@@ -80,46 +94,51 @@ class GatheredReward:
             caption, image, references: as in a row of a trainer's call.
             row: values of the caption's row by name, of which those are taken that the metric needs besides.
         """
-        roles = getattr(getattr(self.reward, "spec", None), "columns", ())
-        names = [name for role in roles for name in column_names(role) if name in (row or {})]
-        columns = {"images": image, "references": references, **{name: (row or {})[name] for name in names}}
-        future: Future[RowReward] = Future()
+        columns = {"images": image, "references": references}
+        spec = getattr(self.reward, "spec", None)
+        if spec is not None and row is not None:
+            for role in spec.columns:
+                columns |= {name: row[name] for name in column_names(role) if name in row}
+        request = _Request(Future(), caption, columns)
         with self._lock:
-            self._asked.append((future, caption, columns))
+            self._requests.append(request)
         self._thread.submit(self._answer)
-        return future
-
-    def _rate(self, captions: Sequence[Any], columns: Sequence[Mapping[str, Any]]) -> list[RowReward]:
-        found: dict[str, list[float]] = {}
-        values = self.reward(
-            prompts=[None] * len(captions),
-            completions=list(captions),
-            log_extra=found.__setitem__,
-            **{name: [each.get(name) for each in columns] for name in dict.fromkeys(chain(*columns))},
-        )
-        names = [name.rpartition("/")[2] for name in found]
-        scores = zip(*found.values(), strict=True) if found else [()] * len(captions)
-        return [RowReward(value, dict(zip(names, row, strict=True))) for value, row in zip(values, scores, strict=True)]
+        return request.future
 
     def _answer(self) -> None:
-        if not self._asked:
+        """Rates what has come until now, in the one thread that does."""
+        if not self._requests:
             return  # an earlier turn has answered this request
-        if len(self._asked) < self.most:
+        if len(self._requests) < self.most:
             time.sleep(self.wait)
         with self._lock:
-            taken, self._asked = self._asked[: self.most], self._asked[self.most :]
-        rows = [row for row in taken if row[0].set_running_or_notify_cancel()]
-        if not rows:
+            batch, self._requests = self._requests[: self.most], self._requests[self.most :]
+        requests = [request for request in batch if request.future.set_running_or_notify_cancel()]
+        if not requests:
             return
-        futures, captions, columns = zip(*rows, strict=True)
         try:
-            results = self._rate(captions, columns)
-        except BaseException as error:  # whoever asked is to see it, of whatever kind
-            for future in futures:
-                future.set_exception(error)
+            rewards = self._rate(requests)
+        except BaseException as error:  # whoever waits is to see it, of whatever kind
+            for request in requests:
+                request.future.set_exception(error)
         else:
-            for future, result in zip(futures, results, strict=True):
-                future.set_result(result)
+            for request, reward in zip(requests, rewards, strict=True):
+                request.future.set_result(reward)
+
+    def _rate(self, requests: Sequence[_Request]) -> list[RowReward]:
+        names = dict.fromkeys(name for request in requests for name in request.columns)
+        scores: dict[str, list[float]] = {}  # of the aspects, as the reward logs them
+        values = self.reward(
+            prompts=[None] * len(requests),
+            completions=[request.caption for request in requests],
+            log_extra=scores.__setitem__,
+            **{name: [request.columns.get(name) for request in requests] for name in names},
+        )
+        rewards = []
+        for row, value in enumerate(values):
+            aspects = {name.rpartition("/")[2]: column[row] for name, column in scores.items()}
+            rewards.append(RowReward(value, aspects))
+        return rewards
 
 
 def make_reward(
@@ -136,7 +155,7 @@ def make_reward(
         metric: name of a metric; `"remote"` asks a reward service.
         source: its checkpoint, or the address of the service, with `#vela` behind it where it has several metrics.
         weights: {aspect: weight}, or text such as `"desc=1,rel=2"`.
-        missing: what the framework gives a row without a reward, see `RowReward.number`. With a number, a first call
+        missing: what the framework gives a row without a reward, see `RowReward.filled`. With a number, a first call
             in which no row can be scored is warned of and does not raise: it may be of one caption, with a bad image.
         options: further arguments of `MetricReward`, such as device, dtype and batch_size, or of `RemoteReward`.
 
@@ -144,11 +163,14 @@ def make_reward(
         >>> make_reward("vela", weights="rel=2,flu=2").__name__
         'vela_rel_flu'
     """
-    chosen = parse_weights(weights) if isinstance(weights, str) else None if weights is None else dict(weights)
+    if isinstance(weights, str):
+        weights = parse_weights(weights)
+    elif weights is not None:
+        weights = dict(weights)  # a configuration may have a mapping of its own kind
     if metric == "remote":
-        reward: MetricReward = RemoteReward(source, None, chosen, **options)
+        reward: MetricReward = RemoteReward(source, None, weights, **options)
     else:
-        reward = MetricReward(metric, source, chosen, **options)
+        reward = MetricReward(metric, source, weights, **options)
     reward.goes_on = missing is not None
     return reward
 

@@ -26,7 +26,7 @@ _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDicti
 
 
 @dataclass(frozen=True)
-class GivenMetric:
+class ChosenMetric:
     """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
 
     spec: MetricSpec
@@ -35,33 +35,44 @@ class GivenMetric:
     scorer: Scorer | None = None
 
 
-def given_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> GivenMetric:
-    """Reads the arguments of a `MetricReward`, and checks them before anything is loaded."""
-    own = {"column" if name in ("rubric_column", "questions_column") else name: options[name] for name in options}
-    scorer: Any = metric if hasattr(metric := as_scorer(metric), "spec") else None
-    source = as_source(source)
+def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
+    """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
+
+    Args:
+        metric, source, revision, options: see there.
+
+    Raises:
+        ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
+        UnknownMetricError, CheckpointError: there is no such metric, or no such source.
+    """
+    # Several metrics take a column, and some users call it by what it holds.
+    names = {"rubric_column": "column", "questions_column": "column"}
+    options = {names.get(name, name): value for name, value in options.items()}
+    metric, source = as_scorer(metric), as_source(source)
+    scorer: Any = metric if hasattr(metric, "spec") else None
     if scorer is None and isinstance(source, list):
-        scorer, own = load_scorer(metric, source, **own), {}  # type: ignore[arg-type]
-        source = scorer.judge_names
-    if scorer is not None and own:
-        raise ConfigError(f"{', '.join(own)} is of a metric given by name; give it where the scorer is made")
+        scorer = load_scorer(metric, source, **options)  # type: ignore[arg-type]
+        source, options = scorer.judge_names, {}
     if scorer is not None:
+        if options:
+            raise ConfigError(f"{', '.join(options)} is of a metric given by name; give it where the scorer is made")
         spec = scorer.spec
     else:
-        given = MetricSource.of(metric, source, revision)
-        source, revision = given.source, given.revision
-        check_loading(source, metric=given.name)
-        check_options(given.loads, own)
-        spec = replace(given, options=tuple(own.items())).spec
-        if "prompt" in own and (dry := dry_scorer(given.spec, own)) is not None:
-            own["prompt"] = dry.prompt  # its file need not be there in another process
+        by_name = MetricSource.of(metric, source, revision)
+        source, revision = by_name.source, by_name.revision
+        check_loading(source, metric=by_name.name)
+        check_options(by_name.loads, options)
+        spec = replace(by_name, options=tuple(options.items())).spec
+        dry = dry_scorer(by_name.spec, options) if "prompt" in options else None
+        if dry is not None:
+            options["prompt"] = dry.prompt  # its file need not be there in another process
     if spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
         raise ConfigError(
             f"metric {spec.name!r} weighs words by a corpus of references, and has none: a reward would depend on the "
             "other captions of its batch. Fit it on the references of the training data, "
             f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
         )
-    return GivenMetric(spec, source, {**own, "revision": revision}, scorer)
+    return ChosenMetric(spec, source, {**options, "revision": revision}, scorer)
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
@@ -80,16 +91,18 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     from reward.checkpoints.folders import unsharded_loading
 
     if device is None and torch.cuda.is_available():
-        # the GPU of LOCAL_RANK, unless the launcher shows each process only its own GPU
-        rank = int(os.environ.get("LOCAL_RANK", -1))
-        device = f"cuda:{rank if 0 <= rank < torch.cuda.device_count() else torch.cuda.current_device()}"
+        index = int(os.environ.get("LOCAL_RANK", -1))
+        if not 0 <= index < torch.cuda.device_count():  # the launcher shows each process only its own GPU
+            index = torch.cuda.current_device()
+        device = f"cuda:{index}"
     if device is None and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         logger.warning(
             "The GPUs are hidden from this process (CUDA_VISIBLE_DEVICES is empty), as in the worker of asynchronous "
             'GRPO, so the reward\'s network runs on the CPU. Use RemoteReward, or say device="cpu" if that is meant.'
         )
-    device = "cpu" if device is None else device
-    # building a network draws random numbers before the weights are read: the trainer's must not depend on that
+    if device is None:
+        device = "cpu"
+    # Building a network draws random numbers before the weights are read: the trainer's must not depend on that.
     home = usable_device(device)
     gpus = [home] if home.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), unsharded_loading():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+
+from reward.data.score_table import ScoreTable
+from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.metrics.function_places import names_function
 from reward.registry import is_address
 
-logger = logging.getLogger(__name__)
+
+def check_name(name: Any) -> None:
+    """Refuses what is no name of a reward in a trainer's log; None leaves it to the reward."""
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f'name must be a text, such as name="caption", got {name!r:.80}')
 
 
 def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
@@ -22,15 +30,22 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
         >>> default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
         'vela_photos_rel2_flu1'
     """
-    parts = [(is_address(source) and os.fspath(source).partition("#")[2]) or spec.name]
-    if os.fspath(source) != "embedded" and not is_address(source) and not names_function(source):
-        last = re.split(r"[/\\]", os.fspath(source).rstrip("/\\"))[-1]
-        parts.append(re.sub(r"[^\w.-]+", "_", last))
+    path = os.fspath(source)
+    if is_address(source):
+        parts = [path.partition("#")[2] or spec.name]
+    elif path == "embedded" or names_function(source):
+        parts = [spec.name]
+    else:
+        last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+        parts = [spec.name, re.sub(r"[^\w.-]+", "_", last)]
     if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
-        given = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
-        short = {aspect: alias for alias, aspect in spec.aliases.items()}
-        alike = len(set(given.values())) == 1
-        parts += [short.get(a, a) + ("" if alike else f"{given[a]:g}") for a in spec.aspects if a in given]
+        used = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
+        short_names = {aspect: alias for alias, aspect in spec.aliases.items()}
+        are_alike = len(set(used.values())) == 1
+        for aspect in spec.aspects:
+            if aspect in used:
+                number = "" if are_alike else f"{used[aspect]:g}"
+                parts.append(short_names.get(aspect, aspect) + number)
     return "_".join(parts)
 
 
@@ -42,6 +57,34 @@ def different_names(names: Sequence[str]) -> list[str]:
         ['short', 'vela', 'short_2']
     """
     return [name if names.index(name) == i else f"{name}_{names[: i + 1].count(name)}" for i, name in enumerate(names)]
+
+
+def log_scores(
+    name: str,
+    aspects: Sequence[str],
+    table: ScoreTable,
+    log_extra: Callable[[str, list[Any]], None] | None,
+    log_metric: Callable[[str, float], None] | None,
+) -> None:
+    """Logs the scores of a call as `<name>/<aspect>`, and the shares of rows `<name>/unscored` and `<name>/truncated`.
+
+    Args:
+        name: of the reward.
+        aspects: those that are logged.
+        table: scores of all rows, NaN for those without.
+        log_extra: takes a column for the table of completions; None for no such table.
+        log_metric: takes the value of a row, see `log_rows`; None for no such log.
+    """
+    is_scored = np.isfinite(table.scores).all(axis=1)
+    for aspect in aspects:
+        scores = table.column(aspect)
+        if log_extra is not None:
+            log_extra(f"{name}/{aspect}", scores.tolist())
+        if log_metric is not None:
+            log_rows(log_metric, f"{name}/{aspect}", scores[is_scored])
+    if log_metric is not None:
+        log_rows(log_metric, f"{name}/unscored", ~is_scored)
+        log_rows(log_metric, f"{name}/truncated", table.truncated)
 
 
 def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterable[float]) -> None:

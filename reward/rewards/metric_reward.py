@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import operator
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,39 +18,34 @@ import numpy as np
 from reward.aspect_weights import list_names
 from reward.data.held_data import as_samples
 from reward.data.samples import CaptionSample, check_batch_size
-from reward.data.score_table import ScoreTable, weighted_mean, weighted_range
-from reward.errors import ConfigError, InvalidSampleError
+from reward.data.score_table import ScoreTable, fill_lowest, rewards_of_rows, weighted_mean, weighted_range
+from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
-from reward.rewards.completions import (
-    Reason,
-    Row,
-    check_one_name,
-    fault_of_all,
-    read_rows,
-    report_reasons,
-    sample_row,
-)
-from reward.rewards.loading import away_between_calls, given_metric, load_beside_a_trainer
-from reward.rewards.logs import default_name, log_rows
+from reward.rewards.completions import Reason, Row, RowReader
+from reward.rewards.faults import check_first_call, report_reasons
+from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
+from reward.rewards.logs import check_name, default_name, log_scores
+from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-logger = logging.getLogger(__name__)
 
+@dataclass
+class _RatedCall:
+    """Rows and scores of a call, with the lists of the call: a trainer gives the same ones to all rewards of a step."""
 
-class _Pass:
-    """What a call found, with the lists that it was given: a trainer gives the same ones to all rewards of a step."""
+    lists: tuple[Any, ...]
+    rows: list[Row]
+    table: ScoreTable
+    served: set[str]  # the aspects that have it
 
-    def __init__(self, call: tuple[Any, ...], rows: list[Row], table: ScoreTable, aspect: str) -> None:
-        self.call, self.rows, self.table, self.taken = call, rows, table, {aspect}
-
-    def serves(self, call: tuple[Any, ...], aspect: str) -> bool:
-        """Whether an aspect may take it: once, since lists that it is given again may hold other rows by then."""
-        is_same = len(call) == len(self.call) and all(map(operator.is_, call, self.call))
-        serves = is_same and aspect not in self.taken
-        self.taken.add(aspect)
+    def serves(self, lists: tuple[Any, ...], aspect: str) -> bool:
+        """Whether an aspect may have it: once, since lists that come again may hold other rows by then."""
+        is_same = len(lists) == len(self.lists) and all(a is b for a, b in zip(lists, self.lists, strict=True))
+        serves = is_same and aspect not in self.served
+        self.served.add(aspect)
         return serves
 
 
@@ -62,7 +56,8 @@ class _Shared:
         self.has_aspects = has_aspects
         self.lock = threading.RLock()
         self.scorer: Scorer | None = None
-        self.kept: _Pass | None = None
+        self.reader: RowReader | None = None
+        self.last_call: _RatedCall | None = None
         self.is_first_call = True
 
     def __reduce__(self) -> Any:
@@ -81,11 +76,13 @@ class MetricReward:
     - the weighted mean of the metric's aspects, a finite float;
     - None, which trainers leave out of the loss, if the data are at fault: no image, an unreadable image, several
       images, or no completion;
-    - the lowest value of the metric, if the policy wrote no word (no letter and no number). With None instead, a policy
-      could avoid a low reward by writing nothing. Where the metric has no lowest value, it is the lowest of the call.
+    - the lowest value of the metric, if the policy wrote no word (no letter and no number) and the row lacks nothing.
+      With None instead, a policy could avoid a low reward by writing nothing. Where the metric has no lowest value, it
+      is the lowest of the call.
 
-    Rows without a score are counted in `failures` by kind, and the first, tenth, hundredth, ... of each kind is logged.
-    If the data are at fault in every row of the first call, that call raises.
+    Services, files and adapters follow the same rule, see `reward.data.score_table.rewards_of_rows`. Rows without a
+    score are counted in `failures` by kind, and the first, tenth, hundredth, ... of each kind is logged. If the data
+    are at fault in every row of the first call, that call raises.
 
     Args:
         metric: a registry name, such as `"vela"`; a checkpoint that says which metric it is for, such as `"my-vela"`;
@@ -102,10 +99,11 @@ class MetricReward:
         image_column: column that holds the image. Default: `images` or `image`, else the image in the prompt, else
             `file_name`, `image_path` or `img`. One image a row, or a list of one.
         references_column: column that holds a list of reference captions, or one. Default: `references` or `refs`.
-        strip_thinking: whether reasoning (`<think>...</think>`) is cut from captions before they are scored, in a
-            trainer's call and by `rewards`. A tokenizer with a response template has done so; others leave it in, and
-            it is no part of the caption.
-        on_error: `"none"` gives None to a row that cannot be scored, `"raise"` raises InvalidSampleError.
+        strip_thinking: whether the caption is taken out of what the policy wrote before it is scored, without
+            reasoning (`<think>...</think>`), marks of answers and end marks, in a trainer's call and by `rewards`; see
+            `reward.data.written_captions.caption_in`.
+        on_error: what a row gets that cannot be scored: None with `"none"`, the lowest value with `"lowest"`, for
+            trainers that count None as 0 or refuse it; `"raise"` raises InvalidSampleError.
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
@@ -133,7 +131,7 @@ class MetricReward:
         image_column: str | None = None,
         references_column: str | None = None,
         strip_thinking: bool = True,
-        on_error: Literal["none", "raise"] = "none",
+        on_error: Literal["none", "lowest", "raise"] = "none",
         batch_size: int | None = None,
         offload: bool = False,
         revision: str | None = None,
@@ -141,14 +139,15 @@ class MetricReward:
         dtype: Any = None,
         **options: Any,
     ) -> None:
-        if on_error not in ("none", "raise"):
-            raise ValueError(f'on_error must be "none" or "raise", got {on_error!r}')
+        if on_error not in ("none", "lowest", "raise"):
+            raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
+        check_name(name)
         check_batch_size(batch_size)
-        given = given_metric(metric, source, revision, options)
-        self.spec, self.source, self._given_scorer = given.spec, given.source, given.scorer
-        self._loading = {**given.options, "dtype": dtype}
+        choice = read_metric(metric, source, revision, options)
+        self.spec, self.source, self._loaded_scorer = choice.spec, choice.source, choice.scorer
+        self._loading = {**choice.options, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
-        self._given_weights = weights
+        self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
         self.strip_thinking, self.on_error = strip_thinking, on_error
         self.batch_size, self.offload = batch_size, offload
@@ -178,17 +177,25 @@ class MetricReward:
                 reward of one aspect logs these shares alone, under the name of the whole.
             columns: data set columns, N values each.
         """
-        rows, table = self._rate_call(prompts, completions, columns)
-        is_scored = np.isfinite(table.scores).all(axis=1)
-        for aspect in () if self._aspect else self.spec.aspects:
-            if log_extra is not None:
-                log_extra(f"{self._logged_as}/{aspect}", table.column(aspect).tolist())
-            if log_metric is not None:
-                log_rows(log_metric, f"{self._logged_as}/{aspect}", table.column(aspect)[is_scored])
-        if log_metric is not None:
-            log_rows(log_metric, f"{self._logged_as}/unscored", ~is_scored)
-            log_rows(log_metric, f"{self._logged_as}/truncated", table.truncated)
-        return self._combine(rows, table)
+        trainer_state = columns.get("trainer_state")
+        if trainer_state is not None:
+            check_one_name(self, trainer_state)
+        scorer, reader = self._load()
+        lists = (completions, *columns.values())
+        with self._turn(scorer):
+            call = self._shared.last_call
+            if call is None or not call.serves(lists, self._aspect):
+                call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
+        if call.rows and self._shared.is_first_call:
+            check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
+            self._shared.is_first_call = False
+        if log_extra is not None or log_metric is not None:
+            aspects = () if self._aspect else self.spec.aspects
+            log_scores(self._logged_as, aspects, call.table, log_extra, log_metric)
+        rewards = self._rewards(call)
+        if trainer_state is not None:
+            warn_of_sums(self, trainer_state, rewards, log_extra)
+        return rewards
 
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
@@ -197,19 +204,19 @@ class MetricReward:
             samples, captions, references, columns: as in `score(images, captions)`, see
                 `reward.data.held_data.as_samples`.
         """
-        scorer = self._load()
-        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
+        scorer, _ = self._load()
+        data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         with self._turn(scorer):
-            return held.spread(self._score(scorer, held.samples))
+            return data.spread(self._score(scorer, data.samples))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Rewards of valid samples, in order: the weighted mean of the aspects, None where there is no finite score.
+        """Rewards of valid samples, in order, as a trainer's call would give them.
 
         Example:
             >>> MetricReward("length").rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        return self._combine(*self._rate_samples(samples))
+        return self._rewards(self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
         """Why a valid sample has no reward; None if it has one.
@@ -218,7 +225,7 @@ class MetricReward:
             >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
             True
         """
-        return self._rate_samples([sample])[1].errors.get(0)
+        return self._rate_samples([sample]).table.errors.get(0)
 
     def aspects(self) -> list[Self]:
         """One reward function per aspect, named `<name>_<aspect>`, for trainers that weigh or normalise each reward.
@@ -241,12 +248,12 @@ class MetricReward:
         """
         aspect = self.spec.aliases.get(name, name)
         if aspect not in self.spec.aspects:
-            known = list_names(self.spec.aspects, self.spec.aliases)
-            raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {known}")
+            names = list_names(self.spec.aspects, self.spec.aliases)
+            raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {names}")
         self._shared.has_aspects = True
         alone = copy(self)
-        alone.__name__, alone._aspect, alone._given_weights = f"{self.__name__}_{aspect}", aspect, {aspect: 1.0}
-        alone.weights = self.spec.weigh(alone._given_weights)
+        alone.__name__, alone._aspect, alone._weights_by_name = f"{self.__name__}_{aspect}", aspect, {aspect: 1.0}
+        alone.weights = self.spec.weigh(alone._weights_by_name)
         return alone
 
     @property
@@ -261,106 +268,104 @@ class MetricReward:
             >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
             [3.0]
         """
-        scorer = self._load()
+        scorer, _ = self._load()
         if self.offload:
             with self._turn(scorer), away_between_calls(scorer):
                 pass  # it waits in the CPU's memory
         return self
 
-    def _rate_call(
-        self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]
-    ) -> tuple[list[Row], ScoreTable]:
-        """Rows and scores (N, A) of a trainer's call."""
-        check_one_name(self, columns.get("trainer_state"))
-        names = {name: getattr(self, name) for name in ("image_column", "references_column", "strip_thinking")}
-
-        def read(scorer: Scorer) -> list[Row]:
-            return read_rows(prompts, completions, columns, self.spec, scorer, **names)
-
-        rows, table = self._rate(read, (completions, *columns.values()))
-        if rows and self._shared.is_first_call:
-            hopeless = fault_of_all(self.__name__, self.spec, rows, table.errors)
-            if hopeless is not None and not self.goes_on:
-                raise InvalidSampleError(hopeless)
-            if hopeless is not None:
-                logger.warning("%s", hopeless)
-            self._shared.is_first_call = False
-        return rows, table
-
-    def _rate_samples(self, samples: Sequence[CaptionSample]) -> tuple[list[Row], ScoreTable]:
-        def read(scorer: Scorer) -> list[Row]:
-            return [sample_row(each, self.spec, scorer, strip_thinking=self.strip_thinking) for each in samples]
-
-        return self._rate(read, (samples,))
-
-    def _rate(self, read: Callable[[Scorer], list[Row]], call: tuple[Any, ...]) -> tuple[list[Row], ScoreTable]:
-        """Rows and their scores; what was found for another aspect of the same call is given again, once for each."""
-        scorer, shared = self._load(), self._shared  # only the checkpoint knows what it needs
+    def _rate_samples(self, samples: Sequence[CaptionSample]) -> _RatedCall:
+        scorer, reader = self._load()
         with self._turn(scorer):
-            kept = shared.kept
-            if kept is not None and kept.serves(call, self._aspect):
-                return kept.rows, kept.table
-            rows = read(scorer)
-            table = self._table(scorer, rows)
-            if shared.has_aspects:
-                shared.kept = _Pass(call, rows, table, self._aspect)
-            return rows, table
+            call = self._shared.last_call
+            if call is None or not call.serves((samples,), self._aspect):
+                call = self._rate(scorer, reader.read_samples(samples), (samples,))
+            return call
 
-    def _table(self, scorer: Scorer, rows: list[Row]) -> ScoreTable:
-        """Scores (N, A): the lowest for captions without a word; NaN, a reason and a counted failure for none."""
-        samples = {index: row for index, row in enumerate(rows) if isinstance(row, CaptionSample)}
-        reasons = {index: row for index, row in enumerate(rows) if isinstance(row, Reason)}
+    def _rate(self, scorer: Scorer, rows: list[Row], lists: tuple[Any, ...]) -> _RatedCall:
+        """Scores rows: the lowest for captions without a word; NaN, an error and a counted failure for no score."""
+        indices, samples = [], []
+        reasons: dict[int, Reason] = {}
+        for index, row in enumerate(rows):
+            if isinstance(row, CaptionSample):
+                indices.append(index)
+                samples.append(row)
+            else:
+                reasons[index] = row
         scores = np.full((len(rows), len(self.spec.aspects)), np.nan)
         truncated = np.zeros(len(rows), dtype=bool)
         if samples:
-            part = self._score(scorer, list(samples.values()))
-            scores[list(samples)], truncated[list(samples)] = part.scores, part.truncated
-            for place, index in enumerate(samples):
-                if not np.isfinite(part.scores[place]).all():
-                    told = part.errors.get(place, f"the metric gave {part.scores[place].tolist()}")
-                    reasons[index] = Reason("not scored by the metric", told)
-            scores[~np.isfinite(scores)] = np.nan
-        errors = {index: reason.message for index, reason in sorted(reasons.items()) if not reason.is_wordless}
-        if errors and self.on_error == "raise":
-            index, message = next(iter(errors.items()))
-            raise InvalidSampleError(
-                f"{self.__name__}: row {index} cannot be scored ({reasons[index].kind}): {message}"
-            )
-        with self._shared.lock:
-            report_reasons(self.__name__, reasons, self.failures)
-        scores[[index for index, reason in reasons.items() if reason.is_wordless]] = self.spec.range[0]
-        return ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
+            table = self._score(scorer, samples)
+            is_finite = np.isfinite(table.scores)
+            scores[indices] = np.where(is_finite, table.scores, np.nan)
+            truncated[indices] = table.truncated
+            for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
+                message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
+                reasons[indices[position]] = Reason("not scored by the metric", message)
+        errors: dict[int, str] = {}
+        if reasons:
+            reasons = dict(sorted(reasons.items()))
+            with self._shared.lock:
+                errors = report_reasons(self.__name__, reasons, self.failures, raises=self.on_error == "raise")
+            for index, reason in reasons.items():
+                if reason.is_wordless:
+                    scores[index] = self.spec.range[0]
+            if np.isinf(self.spec.range[0]):
+                scores = np.column_stack([fill_lowest(aspect) for aspect in scores.T])
+        table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
+        call = _RatedCall(lists, rows, table, {self._aspect})
+        if self._shared.has_aspects:
+            self._shared.last_call = call
+        return call
 
     def _score(self, scorer: Scorer, samples: list[CaptionSample]) -> ScoreTable:
         import torch  # on use: importing this module must stay cheap
 
-        place = away_between_calls(scorer) if self.offload else nullcontext()
-        with place, torch.inference_mode():  # trainers call rewards with gradients on
-            score = getattr(scorer, "score_samples", scorer.score)  # somebody's own scorer may have `score` alone
+        home = away_between_calls(scorer) if self.offload else nullcontext()
+        with home, torch.inference_mode():  # trainers call rewards with gradients on
+            score = getattr(scorer, "score_samples", scorer.score)  # a user's scorer may have `score` alone
             table = score(samples, batch_size=self.batch_size)
         if len(table) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
         return table
 
-    def _combine(self, rows: list[Row], table: ScoreTable) -> list[float | None]:
-        combined = weighted_mean(table.scores, self.weights)
-        lowest, _ = self.range
-        if not math.isfinite(lowest):  # no wordless caption beats another of its call
-            lowest = min(combined[np.isfinite(combined)], default=math.nan)
-        wordless = [isinstance(row, Reason) and row.is_wordless for row in rows]
-        return [float(value) if math.isfinite(value) else None for value in np.where(wordless, lowest, combined)]
+    def _rewards(self, call: _RatedCall) -> list[float | None]:
+        """What each row gets."""
+        scores, weights = call.table.scores, self.weights
+        is_wordless = np.zeros(len(call.rows), dtype=bool)
+        is_complete = np.ones(len(call.rows), dtype=bool)
+        for index, row in enumerate(call.rows):
+            if isinstance(row, Reason):
+                is_wordless[index] = is_complete[index] = row.is_wordless
+        if self.on_error == "lowest":
+            unscored = ~np.isfinite(weighted_mean(scores, weights))
+            is_wordless |= unscored
+            is_complete |= unscored
+        rewards = rewards_of_rows(scores, weights, self.spec.range, is_wordless=is_wordless, is_complete=is_complete)
+        return [None if math.isnan(reward) else reward for reward in rewards.tolist()]
 
-    def _load(self) -> Scorer:
-        with self._shared.lock:
-            scorer = self._shared.scorer or self._given_scorer
-            if scorer is None:
+    def _load(self) -> tuple[Scorer, RowReader]:
+        """The scorer, loaded if this process does not have it yet, and what reads rows for it."""
+        shared = self._shared
+        with shared.lock:
+            if shared.scorer is None:
+                shared.scorer = self._loaded_scorer
+            if shared.scorer is None:
                 load = partial(load_scorer, self.spec.name, self.source, **self._loading)
-                scorer = load_beside_a_trainer(load, self._device)
+                shared.scorer = load_beside_a_trainer(load, self._device)
+            scorer = shared.scorer
             if self.spec is not scorer.spec:  # a checkpoint may have fewer aspects than its metric, or need no image
-                self.weights = scorer.spec.weigh(self._given_weights)
+                self.weights = scorer.spec.weigh(self._weights_by_name)
                 self.spec = scorer.spec
-            self._shared.scorer = scorer
-            return scorer
+            if shared.reader is None:
+                shared.reader = RowReader(
+                    scorer.spec,
+                    scorer,
+                    image_column=self.image_column,
+                    references_column=self.references_column,
+                    strip_thinking=self.strip_thinking,
+                )
+            return scorer, shared.reader
 
     def _turn(self, scorer: Scorer) -> AbstractContextManager[Any]:
         """One forward pass at a time; a service takes many calls together, and joins them."""

@@ -44,7 +44,6 @@ def rates_captions(reward: Any) -> RatesCaptions:
         >>> rates_captions("length").rewards([CaptionSample("A red star.")])
         [3.0]
     """
-    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
     if isinstance(reward, type):
         raise ConfigError(f"reward must be an object, got the class {reward.__name__}: write {reward.__name__}()")
     if callable(getattr(reward, "rewards", None)):
@@ -52,8 +51,10 @@ def rates_captions(reward: Any) -> RatesCaptions:
             rates_captions(part)
         return reward
     is_scorer = hasattr(reward, "spec") and hasattr(reward, "score")
-    is_network = torch is not None and isinstance(reward, torch.nn.Module) and not is_scorer
-    if is_network or not (is_scorer or callable(reward) or isinstance(reward, str)):
+    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    is_network = torch is not None and isinstance(reward, torch.nn.Module)
+    is_function = isinstance(reward, str) or (callable(reward) and not is_network)
+    if not is_scorer and not is_function:
         raise ConfigError(
             f"reward must be a reward such as VelaReward(), a metric's name, a scorer or a function, got {reward!r:.80}"
         )
@@ -67,7 +68,9 @@ def strips_thinking(reward: Any) -> bool:
         >>> strips_thinking(MetricReward("length")), strips_thinking(MetricReward("length", strip_thinking=False))
         (True, False)
     """
-    return bool(getattr(reward, "strip_thinking", True)) and all(map(strips_thinking, getattr(reward, "parts", ())))
+    if not getattr(reward, "strip_thinking", True):
+        return False
+    return all(strips_thinking(part) for part in getattr(reward, "parts", ()))
 
 
 def load_reward(reward: Any) -> None:

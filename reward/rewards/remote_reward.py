@@ -8,6 +8,7 @@ from typing import Any
 from reward.metrics.base import Scorer
 from reward.metrics.options import split_options
 from reward.remote.scorer import RemoteScorer
+from reward.rewards.completions import RowReader
 from reward.rewards.metric_reward import MetricReward
 
 
@@ -43,6 +44,6 @@ class RemoteReward(MetricReward):
         super().__init__(self.scorer, weights=weights, **options)
         self.source = ",".join(self.scorer.urls)
 
-    def _load(self) -> Scorer:
+    def _load(self) -> tuple[Scorer, RowReader]:
         self.scorer.connect()  # only the service knows what its checkpoint needs
         return super()._load()

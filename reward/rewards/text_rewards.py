@@ -56,16 +56,17 @@ class LengthReward(MetricReward):
     ) -> None:
         if low is None and high is None:
             raise ConfigError("a LengthReward needs low, high or both: without, every length is as good")
-        least, most = 0.0 if low is None else low, math.inf if high is None else high
-        if not 0 <= least <= most or most == 0 or not 0 <= margin < math.inf:
+        shortest = 0.0 if low is None else low
+        longest = math.inf if high is None else high
+        if not 0 <= shortest <= longest or longest == 0 or not 0 <= margin < math.inf:
             raise ConfigError(
                 f"a LengthReward needs 0 <= low <= high, high > 0 and margin >= 0, got low={low}, high={high}, "
                 f"margin={margin}"
             )
         if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
             raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
-        band = {"low": least, "high": most, "margin": margin, "relative": relative, "tokenizer": tokenizer}
-        super().__init__(_TextScorer("length_band", partial(_in_band, **band), relative), name=name, **options)
+        rate = partial(_in_band, low=shortest, high=longest, margin=margin, relative=relative, tokenizer=tokenizer)
+        super().__init__(_TextScorer("length_band", rate, needs_references=relative), name=name, **options)
 
 
 def _in_band(
@@ -74,10 +75,12 @@ def _in_band(
     length = _length(text, tokenizer)
     if relative:
         length /= float(np.mean([_length(reference, tokenizer) for reference in references]))
-    outside = max(low - length, length - high)
-    if outside <= 0:
+    distance = max(low - length, length - high)  # to the band
+    if distance <= 0:
         return 1.0
-    return max(0.0, 1 - outside / margin) if margin else 0.0
+    if margin == 0:
+        return 0.0
+    return max(0.0, 1 - distance / margin)
 
 
 def _length(text: str, tokenizer: Any) -> float:
@@ -117,9 +120,12 @@ def _variety(text: str, references: Sequence[str], *, n: int, window: int) -> fl
     if min(len(words), window) < n:
         return 1.0
     grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
-    size = min(window, len(words)) - n + 1
-    starts = range(len(grams) - size + 1)
-    return float(np.mean([len(set(grams[start : start + size])) / size for start in starts]))
+    count = min(window, len(words)) - n + 1  # n-grams of a window
+    shares = []
+    for start in range(len(grams) - count + 1):
+        different = set(grams[start : start + count])
+        shares.append(len(different) / count)
+    return float(np.mean(shares))
 
 
 class _TextScorer(TakesData):

@@ -102,29 +102,35 @@ class _Tournament(CaptionScorer):
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """One tournament a group; the pairs of all groups go to the judge in one call."""
-        games: list[tuple[int, str, str]] = []  # group, two captions
-        for number, group in enumerate(groups):
-            captions = sorted(group.rows)
+        captions_of = [sorted(group.rows) for group in groups]
+        pairs_of: list[list[tuple[int, int]]] = []  # two positions in a group's captions
+        questions = []
+        for group, captions in zip(groups, captions_of, strict=True):
             seed = f"{self.seed}/{group.image_key}/{captions!r}"
             pairs = draw_pairs(len(captions), self.max_comparisons, seed)
-            games += [(number, captions[first], captions[second]) for first, second in pairs]
-        verdicts = self.judge.compare(
-            [JudgePair(a, b, groups[number].features, groups[number].references) for number, a, b in games]
-        )
+            pairs_of.append(pairs)
+            for first, second in pairs:
+                questions.append(JudgePair(captions[first], captions[second], group.features, group.references))
+        verdicts = iter(self.judge.compare(questions))
         scores: list[list[float]] = []
         errors: dict[int, str] = {}
-        for number, group in enumerate(groups):
-            own = [(a, b, verdict) for (of, a, b), verdict in zip(games, verdicts, strict=True) if of == number]
-            places = {caption: place for place, caption in enumerate(sorted(group.rows))}
-            answered = [(places[a], places[b], verdict.points) for a, b, verdict in own if verdict.winner is not None]
-            ratings = win_rates(len(places), answered) if len(places) > 1 else np.array([0.5])
+        for group, captions, pairs in zip(groups, captions_of, pairs_of, strict=True):
+            results = []
+            unanswered: dict[int, str] = {}  # {position of a caption: why its first comparison has no answer}
+            for first, second in pairs:
+                verdict = next(verdicts)
+                if verdict.winner is not None:
+                    results.append((first, second, verdict.points))
+                    continue
+                for position in (first, second):
+                    unanswered.setdefault(position, str(verdict.error))
+            rates = np.array([0.5]) if len(captions) == 1 else win_rates(len(captions), results)
             for caption in group.rows:
-                rating = float(ratings[places[caption]])
-                if np.isnan(rating):
-                    reasons = [str(verdict.error) for a, b, verdict in own if caption in (a, b)]
-                    left_out = f"max_comparisons={self.max_comparisons} left the caption out of {len(places)}"
-                    errors[len(scores)] = reasons[0] if reasons else left_out
-                scores.append([rating])
+                position = captions.index(caption)
+                if np.isnan(rates[position]):
+                    left_out = f"max_comparisons={self.max_comparisons} left the caption out of {len(captions)}"
+                    errors[len(scores)] = unanswered.get(position, left_out)
+                scores.append([float(rates[position])])
         return CandidateScores(scores, errors=errors)
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import values_of
+from reward.data.cells import to_list
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import ColumnPlan, find_columns
 from reward.scoring.pictures import PictureReader
-from reward.scoring.results import AddedColumns
+from reward.scoring.results import AddedColumns, fill_rewards, reward_names
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
@@ -138,7 +138,7 @@ class BatchScorer:
         columns: Sequence[str],
         summary: SummaryBuilder | None = None,
     ) -> dict[str, list[Any]]:
-        """The added columns of some rows, in their order.
+        """The added columns of some rows, in their order; once all rows are there, `fill_rewards` completes them.
 
         Args:
             rows: each with at least the columns of `plan(columns)`.
@@ -191,7 +191,9 @@ class BatchScorer:
             lengths = ", ".join(f"{name} has {len(values)}" for name, values in read.items())
             raise DataError(f"the columns of a batch must be of one length: {lengths}")
         rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
-        added: Mapping[str, Any] = self.score_rows(rows, columns)
+        scores = self.score_rows(rows, columns)
+        fill_rewards(scores, reward_names(self.loaded()), self.prefix, SummaryBuilder())
+        added: Mapping[str, Any] = scores
         types = self.columns(columns).types
         if isinstance(batch, pa.Table):
             table = batch.select([]) if self.added_only else batch
@@ -220,5 +222,5 @@ def _values(column: Any, name: str) -> list[Any]:
         column = column.tolist()
     return [
         value.tolist() if isinstance(value, np.ndarray) and value.dtype.kind in "OUS" else value
-        for value in values_of(column, f"column {name!r}")
+        for value in to_list(column, f"column {name!r}")
     ]

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from reward.checkpoints.fingerprints import image_stamp
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.drawn_images import BoxedImage
 from reward.data.images import image_key
 from reward.data.samples import (
@@ -22,11 +22,11 @@ from reward.data.samples import (
     column_names,
     find_column,
     is_blank,
-    named,
+    join_names,
     one_image,
     read_references,
-    without_thinking,
 )
+from reward.data.written_captions import caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.scoring.sources import BadRow, Source
@@ -77,7 +77,8 @@ class ColumnPlan:
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
-        strip_thinking: whether captions are scored without their reasoning, see `reward.data.samples.without_thinking`.
+        strip_thinking: whether captions are taken out of what a model wrote, see
+            `reward.data.written_captions.caption_in`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
     """
@@ -122,17 +123,17 @@ class ColumnPlan:
             task.problem = (kind, str(error))
             task.image = task.image_key = task.image_problem = None
         if self.group is not None:
-            self._read_group(task, or_none(row.get(self.group)))
+            self._read_group(task, missing_to_none(row.get(self.group)))
         return task
 
     def _read_captions(self, task: RowTask, row: Mapping[str, Any]) -> None:
-        cell = or_none(row.get(self.caption))
+        cell = missing_to_none(row.get(self.caption))
         try:
-            found = listed(cell) if self.many or self.is_csv else cell
+            found = parse_list(cell) if self.many or self.is_csv else cell
         except InvalidSampleError as error:
             raise InvalidSampleError(f"column {self.caption!r}: {error}") from None
         if self.many:
-            if not is_list(found) or not (found := values_of(found, self.caption)):
+            if not is_list(found) or not (found := to_list(found, self.caption)):
                 raise InvalidSampleError(
                     f"column {self.caption!r} must hold a list of captions, got {reprlib.repr(found)}"
                 )
@@ -146,14 +147,14 @@ class ColumnPlan:
         else:  # a caption may be JSON that a model wrote, but no list of captions
             found = [found if is_list(found) else cell]
         strips = self.strip_thinking
-        task.candidates = [without_thinking(each) if strips and isinstance(each, str) else each for each in found]
+        task.candidates = [caption_in(each) if strips and isinstance(each, str) else each for each in found]
         task.thinking_cut = (
             sum(a != b for a, b in zip(found, task.candidates, strict=True)) if self.strip_thinking else 0
         )
 
     def _read_image(self, task: RowTask, row: Mapping[str, Any], root: str | os.PathLike[str]) -> None:
         """Sets the image with what names it, and the further fields of its samples."""
-        cells = {what: or_none(row.get(column)) for what, column in self.context}
+        cells = {what: missing_to_none(row.get(column)) for what, column in self.context}
         context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
         box = context.pop("box", None)
         if further := {role: context.pop(role, None) for role in _further(self.specs)}:
@@ -162,7 +163,7 @@ class ColumnPlan:
         if self.image is None:
             return
         try:
-            task.image, box = one_image(row.get(self.image)), listed(box)
+            task.image, box = one_image(row.get(self.image)), parse_list(box)
         except InvalidSampleError as error:
             task.image_problem = str(error)
             return
@@ -256,7 +257,7 @@ def find_columns(
         if group is None:
             raise DataError(
                 "each row has one candidate, and no column names the image: name the column that the candidates of one "
-                f"image share with --group-column. The columns are: {named(columns)}."
+                f"image share with --group-column. The columns are: {join_names(columns)}."
             )
     pairs = tuple((what, column) for what, column in read.items() if column is not None)
     return ColumnPlan(caption, image, references, many, group, pairs, strip_thinking, specs, is_csv)
@@ -271,9 +272,9 @@ def _holds_lists(source: Source, column: str) -> bool:
     """Whether captions to be ranked come as lists, one a row; the first rows tell."""
     kinds = set()
     for row in islice(source.rows([column]), _ROWS_LOOKED_AT):
-        value = None if isinstance(row, BadRow) else or_none(row.get(column))
+        value = None if isinstance(row, BadRow) else missing_to_none(row.get(column))
         with suppress(InvalidSampleError):  # of which the row will tell
-            value = listed(value)
+            value = parse_list(value)
         if is_list(value):
             return True
         kinds |= {type(value)} - {type(None)}

@@ -77,7 +77,8 @@ def score_dataset(
             the working folder.
         split: of a data set with several.
         prefix: put before the names of the added columns.
-        strip_thinking: score captions without their reasoning (`<think>...</think>`), which the summary counts.
+        strip_thinking: score the captions in what a model wrote, see `reward.data.written_captions.caption_in`; the
+            summary counts those that differ. The column itself is written as it is.
         batch_size: passed to the scorer.
         part_rows: rows that are scored and saved at a time, at most; None takes 64 for metrics that ask a judge,
             whose answers are kept in any case, and 1,024 for others, or fewer, so that each of several devices has

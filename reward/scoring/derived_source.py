@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from reward.data.cells import is_list, listed
+from reward.data.cells import is_list, parse_list
 from reward.errors import InvalidSampleError
 from reward.scoring.sources import BadRow, Source
 
@@ -77,7 +77,7 @@ def _field(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     value: Any = row.get(outer)
     for part in path:
         with suppress(InvalidSampleError):  # a text in brackets
-            value = listed(value)
+            value = parse_list(value)
         if isinstance(value, Mapping):
             value = value.get(part)
         elif is_list(value) and part.isdecimal() and int(part) < len(value):

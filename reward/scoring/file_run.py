@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import reward
 from reward.data.samples import read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
@@ -22,7 +24,7 @@ from reward.scoring.job import Job, Progress
 from reward.scoring.parts import Part, PartFolder, rows_of
 from reward.scoring.progress import progress_bar
 from reward.scoring.readers import open_source
-from reward.scoring.results import ranks, reads_images
+from reward.scoring.results import fill_rewards, ranks, reads_images, reward_names
 from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
@@ -180,6 +182,19 @@ class FileRun:
                 advance(len(rows_of(step.part)), step.failed)
             more["seconds"] = time.perf_counter() - start
 
+    def _rewards(self, folder: PartFolder, parts: Sequence[str], summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """The rewards of all rows, one caption each, where they are needed together: for ranks, or for the lowest."""
+        is_bounded = np.isfinite([spec.range for spec in self.metrics.specs]).all()
+        if self.job.plan.many or (is_bounded and self.job.plan.group is None):
+            return {}  # there is no need to read all parts twice
+        names = reward_names(self.metrics)
+        columns: dict[str, list[Any]] = {self.job.prefix + name: [] for name in names}
+        for part in folder.parts(parts):
+            for name, values in columns.items():
+                values += part.columns[name]
+        fill_rewards(columns, names, self.job.prefix, summary)
+        return columns
+
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
         column = self.job.plan.references
@@ -197,16 +212,19 @@ class FileRun:
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
         job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
+        rewards = self._rewards(folder, parts, summary)
 
         def rows(part: Part) -> Iterator[tuple[Any, ...]]:
             summary.add_record(part.record)
+            first = len(stamps)
             stamps.extend(part.stamps)
+            part.columns |= {name: values[first : len(stamps)] for name, values in rewards.items()}
             return zip(*part.columns.values(), strict=True)
 
         values = (row for part in folder.parts(parts) for row in rows(part))
         if job.plan.group is not None:
-            each = [(part.groups, part.columns[f"{job.prefix}reward"]) for part in folder.parts(parts)]
-            ranked, groups = ranks(*(list(chain(*column)) for column in zip(*each, strict=True)))
+            each = [part.groups for part in folder.parts(parts)]
+            ranked, groups = ranks(list(chain(*each)), rewards[f"{job.prefix}reward"])
             values = ((*row, rank) for row, rank in zip(values, ranked, strict=True))
         types = next(folder.parts(sorted(parts)[:1])).types
 

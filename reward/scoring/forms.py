@@ -7,11 +7,13 @@ that hold a caption or an image inside something else. Every command reads throu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
+from reward.data.chats import completion_text
 from reward.data.samples import column_names
 from reward.errors import DataError, InvalidSampleError
 from reward.scoring.derived_source import DerivedSource
@@ -20,7 +22,6 @@ from reward.scoring.sources import BadRow, Source
 _CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
 _LOOKED_AT = 100  # rows, for an image in their messages
 _LISTS = ("annotations", "data", "results", "rows", "captions", "samples", "images")
-_SAYING = ("assistant", "gpt", "model")
 _IMAGE_KEYS = ("image", "path", "url", "image_url")  # of a part of a message
 _Object = dict[str, Any]
 
@@ -147,17 +148,15 @@ def _chat_column(columns: Sequence[str]) -> str | None:
 
 def _of_chat(cell: Any) -> _Object:
     """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
-    messages = listed(or_none(cell))
+    messages = parse_list(missing_to_none(cell))
     if isinstance(messages, str):
         return {"caption": messages}
-    turns = [turn for turn in values_of(messages, "messages") if isinstance(turn, Mapping)] if is_list(messages) else []
-    said = [turn for turn in turns if (turn.get("role") or turn.get("from")) in _SAYING]
+    turns = [turn for turn in to_list(messages, "messages") if isinstance(turn, Mapping)] if is_list(messages) else []
     images = (part for turn in turns for part in _parts(turn) if isinstance(part, Mapping))
     image = next(filter(None, map(_image_of, images)), None)
-    if not said:
-        return {"image": image}
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in _parts(said[-1])]
-    return {"caption": "".join(text for text in texts if isinstance(text, str)) or None, "image": image}
+    with suppress(InvalidSampleError):  # the row will say that it has no caption
+        return {"caption": completion_text(turns) or None, "image": image}
+    return {"image": image}
 
 
 def _parts(turn: Mapping[str, Any]) -> list[Any]:
@@ -177,7 +176,7 @@ ROWS = (
         "COCO's results: image_id and caption",
         ("image",),
         lambda columns: "image_id" if "image_id" in columns else None,
-        lambda cell: {"image": None if or_none(cell) is None else str(cell)},
+        lambda cell: {"image": None if missing_to_none(cell) is None else str(cell)},
     ),
 )
 _ROLES = {"caption": "candidate", "image": "image"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.samples import CaptionSample
-from reward.data.score_table import ScoreTable, weighted_mean
+from reward.data.samples import CaptionSample, is_wordless
+from reward.data.score_table import ScoreTable, fill_lowest, rewards_of_rows, weighted_mean
 from reward.errors import DataError
 from reward.metrics.base import Scorer
 from reward.scoring.columns import Problem, RowTask
@@ -72,7 +72,7 @@ class AddedColumns:
             [*zip(metrics.prefixes, metrics.specs, strict=True)],
         )
         aspects = [before + name for before, spec in own for name in spec.aspects]
-        self.rewards = [f"{before}reward" for before, _ in own] + ["reward"] * (self._shares is not None)
+        self.rewards = reward_names(metrics)
         self.numbers = [*aspects, *self.rewards]
         if caption is None:
             types = dict.fromkeys(aspects, "float64")
@@ -102,7 +102,7 @@ class AddedColumns:
         owners = [task for task in tasks for _ in task.samples]
         scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.parts]
         tables = [table for table, _ in scored]
-        numbers = self._numbers(tables)
+        numbers = self._numbers(tables, tasks)
         problems, errors = self._told([each for _, each in scored])
         has_reward = np.any([np.isfinite(numbers[name]) for name in self.rewards], axis=0)
         is_cut = np.any([table.truncated for table in tables], axis=0)
@@ -127,11 +127,38 @@ class AddedColumns:
         columns["error"] = errors
         return {name: columns[name.removeprefix(self.prefix)] for name in self.types if name != f"{self.prefix}rank"}
 
-    def _numbers(self, tables: Sequence[ScoreTable]) -> dict[str, np.ndarray]:
-        """{name of an aspect or a reward: (N,)} of N captions."""
-        rewards = [weighted_mean(table.scores, own) for table, own in zip(tables, self._weights, strict=True)]
+    def _numbers(self, tables: Sequence[ScoreTable], tasks: Sequence[RowTask]) -> dict[str, np.ndarray]:
+        """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
+        wordless: list[bool] = []
+        for task in tasks:
+            for candidate in task.candidates or [None]:
+                wordless.append(isinstance(candidate, str) and is_wordless(candidate))
+        rewards = []
+        for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
+            complete: list[bool] = []
+            for task in tasks:
+                complete += [_is_complete(task, scorer)] * max(1, len(task.candidates))
+            rewards.append(
+                rewards_of_rows(
+                    table.scores,
+                    weights,
+                    scorer.spec.range,
+                    is_wordless=wordless,
+                    is_complete=complete,
+                    whole_call=False,
+                )
+            )
         if self._shares is not None:
-            rewards.append(weighted_mean(np.stack(rewards, axis=1), self._shares))
+            combined = weighted_mean(np.stack(rewards, axis=1), self._shares)
+            combined[np.isinf(combined)] = -np.inf
+            rewards.append(combined)
+        if self.caption is not None:  # the captions of one image are a call
+            first = 0
+            for task in tasks:
+                last = first + max(1, len(task.candidates))
+                for values in rewards:
+                    values[first:last] = fill_lowest(values[first:last])
+                first = last
         return dict(zip(self.numbers, [*(each for table in tables for each in table.scores.T), *rewards], strict=True))
 
     def _told(self, found: Sequence[Sequence[Problem | None]]) -> tuple[list[list[Problem]], list[str | None]]:
@@ -170,7 +197,8 @@ class AddedColumns:
                 rows.append([*[None] * (len(self.types) - 1), errors[first]])
                 continue
             rewards = numbers["reward"][own]
-            order = np.argsort(np.where(np.isnan(rewards), np.inf, -rewards), kind="stable")
+            wordless = [isinstance(candidate, str) and is_wordless(candidate) for candidate in task.candidates]
+            order = np.lexsort((np.array(wordless), np.where(np.isnan(rewards), np.inf, -rewards)))
             texts = [_text(each) for each in task.candidates]
             summary.count(distinct=len(set(texts)))
             whole = task.problem or (task.image_problem and ("image", task.image_problem))
@@ -212,6 +240,41 @@ def _scored(
     return ScoreTable(scores, spec.aspects, truncated=truncated, texts=texts), problems
 
 
+def _is_complete(task: RowTask, scorer: Scorer) -> bool:
+    """Whether a row has what a metric needs beside the caption."""
+    if task.problem is not None or (reads_images(scorer) and task.image_problem is not None):
+        return False
+    values = {"image": task.image, "references": task.references or None, **task.context.get("columns", {})}
+    return all(values.get(need) is not None for need in scorer.spec.needs)
+
+
+def reward_names(metrics: Metrics) -> list[str]:
+    """The names of the columns with rewards, without a prefix: one a metric, and `reward` of all that are weighed."""
+    names = [f"{before}reward" for before in metrics.prefixes]
+    return names if metrics.shares is None else [*names, "reward"]
+
+
+def fill_rewards(columns: dict[str, list[Any]], names: Sequence[str], prefix: str, summary: SummaryBuilder) -> None:
+    """Gives captions without a word the lowest reward of all rows, where a metric has no bound of its own.
+
+    Args:
+        columns: the added columns of all rows of a call, in which these rewards are -inf; changed.
+        names: of those with rewards, without prefix.
+        prefix: of the columns' names.
+        summary: counts these rewards, too.
+    """
+    rewards = {name: np.array(columns[prefix + name], dtype=float) for name in names}
+    if not any(np.isneginf(values).any() for values in rewards.values()):
+        return
+    scored_before = np.any([np.isfinite(values) for values in rewards.values()], axis=0)
+    for name, values in rewards.items():
+        rewards[name] = fill_lowest(values)
+        columns[prefix + name] = _nullable(rewards[name])
+        summary.add_numbers(name, rewards[name][np.isneginf(values)])
+    scored = np.any([np.isfinite(values) for values in rewards.values()], axis=0)
+    summary.count(scored=int(scored.sum() - scored_before.sum()))
+
+
 def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tuple[list[int | None], int]:
     """The rank of each row's caption in its group, from 1, and the number of groups.
 
@@ -229,7 +292,7 @@ def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tupl
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:
-    return [value if np.isfinite(value) else None for value in values.tolist()]
+    return [None if np.isnan(value) else value for value in values.tolist()]
 
 
 def _text(candidate: Any) -> str | None:

@@ -31,7 +31,7 @@ class ScoringSummary:
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
-        thinking_cut: captions from which reasoning was cut, on request.
+        thinking_cut: captions from which reasoning or marks were cut, on request.
         distinct: captions that are no repetition of another of their row, when lists are reranked; else 0.
         errors: {kind: count}; kinds are row, candidate, references, image, group and metric or, of several metrics, the
             name of the one that failed.

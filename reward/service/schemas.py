@@ -62,7 +62,8 @@ class SampleScores(BaseModel):
     """Scores of a sample's candidates, in order.
 
     `scores` has a row a candidate and a column an aspect, and `rewards` their weighted means. Where a candidate cannot
-    be scored, both hold null and `errors` says why. `truncated` tells whose text was cut to fit the model.
+    be scored, both hold null and `errors` says why; but a candidate without a word, whose sample lacks nothing, has the
+    lowest reward of the metric. `truncated` tells whose text was cut to fit the model.
     """
 
     scores: list[list[float | None]]

@@ -6,14 +6,15 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reward.aspect_weights import normalise_weights
 from reward.data.held_data import HeldData
-from reward.data.samples import CaptionSample, is_wordless
-from reward.data.score_table import ScoreTable, weighted_mean
+from reward.data.samples import CaptionSample, is_wordless, read_references
+from reward.data.score_table import ScoreTable, rewards_of_rows
 from reward.errors import ImageError, InvalidSampleError, WeightsError
 from reward.service.batching import ScoringThread
 from reward.service.images import ImageRefused, read_image
@@ -54,7 +55,7 @@ class Scoring:
         return name
 
     async def score(
-        self, metric: str, asked: Sequence[ScoreSample], weights: Mapping[str, float] | None
+        self, metric: str, requests: Sequence[ScoreSample], weights: Mapping[str, float] | None
     ) -> list[SampleScores]:
         """The captions' scores, in one job, so that those of an image are scored together.
 
@@ -62,19 +63,45 @@ class Scoring:
             BadRequest: too many captions, an image that the service refuses, unknown weights, or the metric fails.
             asyncio.TimeoutError: there are none in time.
         """
-        most = self.settings.max_candidates
-        if sum(len(each.candidates) for each in asked) > most:
-            raise BadRequest(f"a request may hold {most} captions; send several requests")
+        limit = self.settings.max_candidates
+        if sum(len(request.candidates) for request in requests) > limit:
+            raise BadRequest(f"a request may hold {limit} captions; send several requests")
         facts = self.thread.facts[metric]
-        given = facts["default_weights"] if weights is None else weights
         try:
-            vector = normalise_weights(given, facts["aspects"], facts["aliases"])
+            vector = normalise_weights(
+                facts["default_weights"] if weights is None else weights, facts["aspects"], facts["aliases"]
+            )
         except WeightsError as error:
             raise BadRequest(str(error)) from None
-        images = await self._read_images(asked)
-        rows = [_row(each, candidate, images) for each in asked for candidate in each.candidates]
-        samples = [row for row in rows if isinstance(row, CaptionSample)]
-        table = ScoreTable(np.empty((0, len(vector))), facts["aspects"])
+        images = await self._read_images(requests)
+        rows = []
+        for request in requests:
+            image = images.get(request.image)
+            for caption in request.candidates:
+                rows.append(_Row.read(caption, image, request, facts))
+        table = await self._score_rows(metric, rows, facts["aspects"])
+        self.thread.counts.captions(metric, len(table) - len(table.errors), len(table.errors))
+        # One function decides what a row without a score gets, here and in MetricReward.
+        rewards = rewards_of_rows(
+            table.scores,
+            vector,
+            _bounds(facts["range"]),
+            is_wordless=[is_wordless(row.caption) for row in rows],
+            is_complete=[row.is_complete for row in rows],
+        )
+        replies = []
+        first = 0
+        for request in requests:
+            last = first + len(request.candidates)
+            replies.append(_reply(table, rewards, range(first, last)))
+            first = last
+        return replies
+
+    async def _score_rows(self, metric: str, rows: Sequence[_Row], aspects: Sequence[str]) -> ScoreTable:
+        """Scores (N, A), NaN and an error for a row that is no sample."""
+        samples = [row.sample for row in rows if row.sample is not None]
+        errors = {index: row.error for index, row in enumerate(rows) if row.sample is None}
+        table = ScoreTable(np.empty((0, len(aspects))), tuple(aspects))
         if samples:
             try:
                 table = await self.thread.ask(metric, samples)
@@ -82,50 +109,68 @@ class Scoring:
                 raise
             except Exception as error:
                 raise BadRequest(f"{type(error).__name__}: {error}"[:500], status=500) from None
-        table = HeldData(samples, {place: row for place, row in enumerate(rows) if isinstance(row, str)}).spread(table)
-        self.thread.counts.captions(metric, len(table) - len(table.errors), len(table.errors))
-        return _replies(asked, table, vector, facts["range"])
+        return HeldData(samples, errors).spread(table)
 
-    async def _read_images(self, asked: Sequence[ScoreSample]) -> dict[Any, bytes | ImageError]:
-        images = list(dict.fromkeys(each.image for each in asked if each.image is not None))
+    async def _read_images(self, requests: Sequence[ScoreSample]) -> dict[Any, bytes | ImageError]:
+        images = list(dict.fromkeys(request.image for request in requests if request.image is not None))
         loop = asyncio.get_running_loop()
         reading = [loop.run_in_executor(self._image_threads, read_image, image, self.settings) for image in images]
-        read = dict(zip(images, await asyncio.gather(*reading, return_exceptions=True), strict=True))
-        for each in read.values():
-            if isinstance(each, ImageRefused):
-                raise BadRequest(str(each))
-            if isinstance(each, BaseException) and not isinstance(each, ImageError):
-                raise each
-        return read  # type: ignore[return-value]
+        contents = await asyncio.gather(*reading, return_exceptions=True)
+        for content in contents:
+            if isinstance(content, ImageRefused):
+                raise BadRequest(str(content))
+            if isinstance(content, BaseException) and not isinstance(content, ImageError):
+                raise content
+        return dict(zip(images, contents, strict=True))  # type: ignore[arg-type]
 
 
-def _row(asked: ScoreSample, candidate: str, images: Mapping[Any, bytes | ImageError]) -> CaptionSample | str:
-    """A caption as a sample, or why it is none."""
-    image = None if asked.image is None else images[asked.image]
-    if isinstance(image, ImageError):
-        return str(image)
-    try:
-        return CaptionSample(candidate, image, asked.references, columns=asked.columns)
-    except InvalidSampleError as error:
-        return str(error)
+@dataclass(frozen=True)
+class _Row:
+    """A caption of a request, as a sample or with the reason why it is none."""
+
+    caption: str
+    sample: CaptionSample | None
+    error: str
+    is_complete: bool  # has what its metric needs beside the caption
+
+    @classmethod
+    def read(
+        cls, caption: str, image: bytes | ImageError | None, request: ScoreSample, facts: Mapping[str, Any]
+    ) -> _Row:
+        if isinstance(image, ImageError):
+            if facts["reads_images"]:
+                return cls(caption, None, str(image), is_complete=False)
+            image = None
+        try:
+            references = read_references(request.references)
+        except InvalidSampleError as error:
+            return cls(caption, None, str(error), is_complete=False)
+        needs_none = [
+            image is not None or not facts["needs_image"],
+            bool(references) or not facts["needs_references"],
+            *(request.columns.get(name) is not None for name in facts["columns"]),
+        ]
+        try:
+            sample = CaptionSample(caption, image, references, columns=request.columns)
+        except InvalidSampleError as error:
+            return cls(caption, None, str(error), all(needs_none))
+        return cls(caption, sample, "", all(needs_none))
 
 
-def _replies(
-    asked: Sequence[ScoreSample], table: ScoreTable, weights: np.ndarray, bounds: list[float | None]
-) -> list[SampleScores]:
-    values, ends = table.scores.copy(), np.where(weights > 0, *np.array(bounds, float))  # NaN where there is no bound
-    if np.isfinite(ends[weights != 0]).all():  # without a word the lowest value there is, as `MetricReward` has it
-        values[[is_wordless(candidate) for each in asked for candidate in each.candidates]] = ends
-    scores = [[_number(value) for value in row] for row in table.scores]
-    rewards = [_number(value) for value in weighted_mean(values, weights)]
-    errors, truncated = [table.errors.get(row) for row in range(len(table))], table.truncated.tolist()
-    replies, start = [], 0
-    for each in asked:
-        own = slice(start, start := start + len(each.candidates))
-        replies.append(
-            SampleScores(scores=scores[own], rewards=rewards[own], errors=errors[own], truncated=truncated[own])
-        )
-    return replies
+def _bounds(bounds: Sequence[float | None]) -> tuple[float, float]:
+    """Lowest and highest score; JSON has None for infinity."""
+    low, high = bounds
+    return (-math.inf if low is None else low), (math.inf if high is None else high)
+
+
+def _reply(table: ScoreTable, rewards: np.ndarray, rows: range) -> SampleScores:
+    scores = [[_number(score) for score in table.scores[row]] for row in rows]
+    return SampleScores(
+        scores=scores,
+        rewards=[_number(rewards[row]) for row in rows],
+        errors=[table.errors.get(row) for row in rows],
+        truncated=[bool(table.truncated[row]) for row in rows],
+    )
 
 
 def _number(value: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import math
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +29,10 @@ Row = tuple[str, str | None, list[str]]  # caption, file of its image, reference
 
 def by_verl(rows: list[Row], **settings: Any) -> list[float]:
     infos = [{"index": 0, "image": image, "references": references} for _, image, references in rows]
-    return [result["score"] for result in verl([caption for caption, *_ in rows], infos, **settings)]
+    results = verl([caption for caption, *_ in rows], infos, **settings)
+    if "missing" in settings:
+        assert not any(math.isnan(number) for result in results for number in result.values())
+    return [result["score"] for result in results]
 
 
 def verl(captions: list[str], infos: list[dict[str, Any]], **settings: Any) -> list[dict[str, float]]:
@@ -67,6 +71,8 @@ def by_openrlhf(rows: list[Row], **settings: Any) -> list[float]:
         label = json.dumps({"image": image and Path(image).name, "references": references})
         given = reward_func([query], [PROMPT], [label])
         assert set(given["extra_logs"]) == {"brightness", "words"}
+        if "missing" in settings:
+            assert not any(math.isnan(number) for number in given["extra_logs"].values())
         assert given["rewards"] == given["scores"]
         return float(given["rewards"])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.metadata import EntryPoint
 
 import pytest
+import torch
 
 import reward.metrics
 from reward import CaptionSample, MetricReward, list_metrics, load_scorer, metric_spec
@@ -162,6 +163,17 @@ def test_what_embedded_weights_know_is_said_once_and_by_the_first_process_only(
     for name in ("length", "beitscore", "beitscore"):  # the first has no weights
         load_scorer(name, device="cpu")
     assert caplog.text.count("embedded weights know drawings only; for photos: `capreward metrics --for") == times
+
+
+@pytest.mark.parametrize("name", ["vela", "beitscore", "clipscore"])
+def test_a_default_dtype_of_the_users_program_changes_no_weight(name):
+    usual = load_scorer(name).fingerprint
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert load_scorer(name).fingerprint == usual
+        assert torch.get_default_dtype() == torch.bfloat16
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_weights_for_drawings_are_known_from_those_of_a_user(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import is_list, listed, or_none
+from reward.data.cells import is_list, missing_to_none, parse_list
 from reward.data.image_files import image_file
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
@@ -138,7 +138,7 @@ def _items(
         where = f"{source.name}, row {number}"
         if isinstance(bare, BadRow):
             raise DataError(f"{where}: {bare.message}")
-        row = {name: or_none(cell) for name, cell in bare.items()}
+        row = {name: missing_to_none(cell) for name, cell in bare.items()}
         texts = [row.get(name) for name in captions]
         asked = None if question is None else row.get(question)
         try:
@@ -156,7 +156,7 @@ def _items(
                 "image_id": where if shown is None else image_identity(shown),
                 "category": "",
                 "question": asked if isinstance(asked, str) and asked.strip() else None,
-                "cells": {role: listed(row.get(name)) for role, name in further.items() if name is not None},
+                "cells": {role: parse_list(row.get(name)) for role, name in further.items() if name is not None},
                 "columns": scores,
             },
         )
@@ -181,9 +181,9 @@ def _ratings(row: Mapping[str, Any], raters: Sequence[str], words: Mapping[str, 
     """{aspect: ratings} of a caption; empty where nobody rated it. ValueError(column) for a rating in words."""
     given: dict[str, tuple[float, ...]] = {}
     for name in raters:
-        cell = listed(row.get(name))
+        cell = parse_list(row.get(name))
         for aspect, values in (cell if isinstance(cell, Mapping) else {OVERALL: cell}).items():
-            for value in map(or_none, values if is_list(values) else [values]):
+            for value in map(missing_to_none, values if is_list(values) else [values]):
                 word = _word(value)
                 if word in _NOTHING:
                     continue
@@ -218,7 +218,7 @@ def _choice(value: Any, rater: str, captions: Sequence[str], words: Mapping[str,
 
 def _unknown(source: Source, column: str, captions: Sequence[str], words: Mapping[str, float]) -> DataError:
     """The error for ratings in words, with the line to type."""
-    cells = [or_none(row.get(column)) for row in source.rows([column]) if not isinstance(row, BadRow)]
+    cells = [missing_to_none(row.get(column)) for row in source.rows([column]) if not isinstance(row, BadRow)]
     found = {str(cell).strip() for cell in cells if isinstance(cell, str) and math.isnan(_number(cell))}
     unknown = sorted(word for word in found if word.lower() not in (*_NOTHING, *words))
     wanted = f"{captions[0]}, {captions[1]} or tie" if captions else "a number"

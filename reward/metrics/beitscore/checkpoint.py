@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from reward.backbones.fit import check_fit, on_meta
+from reward.backbones.fit import check_fit, float32_by_default, on_meta
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.checkpoints.weight_files import load_strict, load_tensors, read_header, refuse_integers
@@ -106,7 +106,7 @@ def load_beit3(
 
 def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
     """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
-    with on_meta(own=True):
+    with on_meta(needs_transformers=False):
         model = BeitScoreModel(config)
     return _with_memory(model)
 
@@ -179,6 +179,7 @@ def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
     return torch.cat([table[:_BEFORE_PATCHES].float(), grid.flatten(2)[0].T])
 
 
+@float32_by_default()
 def load_model(
     source: str | os.PathLike[str],
     *,
@@ -204,7 +205,7 @@ def load_model(
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
     at = f"{where}: its {CONFIG_FILE}"
-    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, own=True))
+    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, needs_transformers=False))
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)

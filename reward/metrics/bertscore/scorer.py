@@ -52,9 +52,11 @@ class BertScorer(BorrowedScorer):
             raise ConfigError(f"layer must be from 1 to {layers}, the layers of this model, got {layer}")
         model.encoder.layer = model.encoder.layer[:layer]
         self.model, self.tokenizer, self.layer = model, tokenizer, layer
-        roberta = kind == "roberta"  # which reads words with the space before them, and does not use two positions
-        encode = PlainTextEncoder(tokenizer, before=" " * roberta)
-        most = min(tokenizer.model_max_length, model.config.max_position_embeddings - 2 * roberta)
+        space_before, positions = "", model.config.max_position_embeddings
+        if kind == "roberta":  # reads words with the space before them, and does not use two positions
+            space_before, positions = " ", positions - 2
+        encode = PlainTextEncoder(tokenizer, before=space_before)
+        most = min(tokenizer.model_max_length, positions)
         self._ids = CaptionIds(encode, start=tokenizer.cls_token_id, end=tokenizer.sep_token_id, most_tokens=most)
 
     @classmethod
@@ -75,29 +77,38 @@ class BertScorer(BorrowedScorer):
         return cls(model.to(device), tokenizer, layer=layer)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, 3)."""
+        """Scores (K, 3): F1, precision and recall, each of the reference for which it is highest."""
         texts = dict.fromkeys(text for group in groups for text in (*group.rows, *group.references))
-        states, cut = self._read(list(texts), batch_size)
+        states, cut = self._encode(list(texts), batch_size)
         scores, truncated = [], []
         for group in groups:
-            found = greedy_matches([states[text] for text in group.rows], [states[text] for text in group.references])
-            scores.append(found.max(axis=1))
-            truncated += [not cut.isdisjoint((candidate, *group.references)) for candidate in group.rows]
+            candidates = [states[candidate] for candidate in group.rows]
+            references = [states[reference] for reference in group.references]
+            scores.append(greedy_matches(candidates, references).max(axis=1))
+            references_cut = not cut.isdisjoint(group.references)
+            truncated += [references_cut or candidate in cut for candidate in group.rows]
         return CandidateScores(np.clip(np.concatenate(scores), *SPEC.range), truncated)
 
-    def _read(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, np.ndarray], set[str]]:
+    def _encode(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, np.ndarray], set[str]]:
         """{text: states of length 1 (tokens, d)}, and the texts that were cut."""
-        read = [self._ids(text) for text in texts]
+        ids_of_texts = []
+        cut: set[str] = set()
+        for text in texts:
+            ids, is_long = self._ids(text)
+            ids_of_texts.append(ids)
+            if is_long:
+                cut.add(text)
         device = self.model.device
         budget = _TOKENS_PER_PASS_CPU if device.type == "cpu" else _TOKENS_PER_PASS
         states: dict[str, np.ndarray] = {}
-        for rows in token_budget_batches([len(ids) for ids, _ in read], budget, batch_size):
-            part = [read[row][0] for row in rows]
-            ids, mask = pad_rows(part, value=self.tokenizer.pad_token_id, device=device)
-            hidden = self.model(ids, attention_mask=mask).last_hidden_state
+        for rows in token_budget_batches([len(ids) for ids in ids_of_texts], budget, batch_size):
+            batch = [ids_of_texts[row] for row in rows]
+            input_ids, mask = pad_rows(batch, value=self.tokenizer.pad_token_id, device=device)
+            hidden = self.model(input_ids, attention_mask=mask).last_hidden_state
             unit = functional.normalize(hidden.float(), dim=-1).cpu().numpy()
-            states |= {texts[row]: each[: len(own)] for row, each, own in zip(rows, unit, part, strict=True)}
-        return states, {text for text, (_, long) in zip(texts, read, strict=True) if long}
+            for row, row_states in zip(rows, unit, strict=True):
+                states[texts[row]] = row_states[: len(ids_of_texts[row])]  # without the padding
+        return states, cut
 
 
 def greedy_matches(candidates: Sequence[np.ndarray], references: Sequence[np.ndarray]) -> np.ndarray:
@@ -116,17 +127,22 @@ def greedy_matches(candidates: Sequence[np.ndarray], references: Sequence[np.nda
         >>> greedy_matches([np.stack([mark, red, star, mark])], [np.stack([mark, star, mark])])[0, 0, 1:]
         array([0.5, 1. ])
     """
+    # One product for the tokens of all texts: a candidate is a range of its rows, a reference a range of its columns.
     cosines = np.concatenate(candidates) @ np.concatenate(references).T
     precision = _means(np.maximum.reduceat(cosines, _starts(references), axis=1), candidates)
     recall = _means(np.maximum.reduceat(cosines, _starts(candidates), axis=0).T, references).T
-    worded = np.array([[len(own) > 2 and len(other) > 2 for other in references] for own in candidates])
-    precision, recall = precision * worded, recall * worded
-    both = precision + recall
-    f1 = np.divide(2 * precision * recall, both, out=np.zeros_like(both), where=both != 0)
+    # A text without a token between its two marks has nothing to match.
+    has_tokens_candidates = np.array([len(states) > 2 for states in candidates])
+    has_tokens_references = np.array([len(states) > 2 for states in references])
+    has_tokens = np.outer(has_tokens_candidates, has_tokens_references)
+    precision, recall = precision * has_tokens, recall * has_tokens
+    total = precision + recall
+    f1 = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total != 0)
     return np.stack([f1, precision, recall], axis=-1)
 
 
 def _starts(texts: Sequence[np.ndarray]) -> np.ndarray:
+    """The first row of each text, where the states of all texts stand one after the other."""
     return np.cumsum([0, *(len(states) for states in texts[:-1])])
 
 
@@ -135,5 +151,7 @@ def _means(values: np.ndarray, texts: Sequence[np.ndarray]) -> np.ndarray:
     starts = _starts(texts)
     counts = np.array([max(1, len(states) - 2) for states in texts])
     values = values.astype(np.float64)
-    values[[*starts, *(starts[1:] - 1), -1]] = 0  # the marks
+    first_marks, last_marks = starts, np.append(starts[1:] - 1, -1)
+    values[first_marks] = 0
+    values[last_marks] = 0
     return np.add.reduceat(values, starts, axis=0) / counts[:, None]

@@ -137,8 +137,9 @@ class ClipScorer(NetworkScorer):
         """
         import reward
 
-        made = (self.model.preprocess_cfg, repr(self.model))  # the network says with which activation it computes
-        facts = (reward.__version__, "unit length", fingerprint_source(self.source), *made)
+        # What an embedding depends on beside the weights; the network's text says with which activation it computes.
+        network = (self.model.preprocess_cfg, repr(self.model))
+        facts = (reward.__version__, "unit length", fingerprint_source(self.source), *network)
         fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
         self.caches = {"images": TensorCache(folder, "images", fingerprint, size=size)}
 
@@ -175,7 +176,8 @@ class ClipScorer(NetworkScorer):
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""
         texts = dict.fromkeys(text for group in groups for text in (*group.rows, *group.references))
-        features, cut = self._encode_texts(sorted(texts, key=len), batch_size or _TEXTS_PER_PASS)  # little padding
+        # Texts of like length go together, so that little of a batch is padding.
+        features, cut = self._encode_texts(sorted(texts, key=len), batch_size or _TEXTS_PER_PASS)
         scores, truncated = [], []
         for group in groups:
             candidates = np.stack([features[candidate] for candidate in group.rows])
@@ -198,10 +200,10 @@ class ClipScorer(NetworkScorer):
         features: dict[str, np.ndarray] = {}
         cut: set[str] = set()
         for start in range(0, len(texts), step):
-            part = texts[start : start + step]
-            ids, too_long = self.model.tokenize([self.prefix + text for text in part])
-            features.update(zip(part, _unit(self.model.encode_text(ids)), strict=True))
-            cut.update(text for text, long in zip(part, too_long, strict=True) if long)
+            batch = texts[start : start + step]
+            ids, is_long = self.model.tokenize([self.prefix + text for text in batch])
+            features.update(zip(batch, _unit(self.model.encode_text(ids)), strict=True))
+            cut.update(text for text, text_is_long in zip(batch, is_long, strict=True) if text_is_long)
         return features, cut
 
 

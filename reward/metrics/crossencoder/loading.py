@@ -19,31 +19,38 @@ from reward.data.json_files import read_json
 from reward.errors import CheckpointError, DataError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "none": nn.Identity}
-_NAMED = {"Sigmoid": "sigmoid", "Identity": "none"}  # as sentence-transformers names them in a folder
+_ACTIVATION_OF_CLASS = {"Sigmoid": "sigmoid", "Identity": "none"}  # as sentence-transformers names them in a folder
+_MODEL_SETTINGS = ("prompts", "default_prompt_name", "keep_in_fp32_modules")  # of config_sentence_transformers.json
+_SAFE_LOADING = {"local_files_only": True, "trust_remote_code": False}
 
 
-class _Whole(Transformer):
-    """The library's module, with a network whose weights all come from its folder."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.__class__ = Transformer  # it differs in how it is loaded alone
+class StrictTransformer(Transformer):
+    """The library's module, with a network whose weights all come from its folder, and none of them from a pickle."""
 
     def _load_model(self, source: str, task: str, config: Any, *_: Any, **options: Any) -> Any:
         from sentence_transformers.base.modules.transformer import TRANSFORMER_TASK_TO_AUTO_MODEL
 
-        classes = TRANSFORMER_TASK_TO_AUTO_MODEL
+        model_class = TRANSFORMER_TASK_TO_AUTO_MODEL[task]
         dtype = options["dtype"] or "auto"
-        return load_network(source, classes[task], "cross-encoder", dtype=dtype, strict=True, config=config)
+        return load_network(source, model_class, "cross-encoder", dtype=dtype, strict=True, config=config)
 
 
-_MODULES = {each.__name__: each for each in (LogitScore, Pooling, Dense)} | {"Transformer": _Whole}
+# The classes that modules.json may name, by their last name.
+_MODULE_CLASSES: dict[str, Any] = {
+    "Transformer": StrictTransformer,
+    "LogitScore": LogitScore,
+    "Pooling": Pooling,
+    "Dense": Dense,
+}
 
 
 def load_cross_encoder(folder: Path, *, device: torch.device, dtype: Any, activation: str | None) -> CrossEncoder:
     """Loads a folder as `CrossEncoder(folder)` would, but for what could run code or leave weights out.
 
     Args:
+        folder: of sentence-transformers, or of a model of transformers.
+        device: where the model goes.
+        dtype: of its weights; None is the one that is stored.
         activation: a key of `ACTIVATIONS`; None is what the folder names, else the library's rule.
 
     Raises:
@@ -52,46 +59,49 @@ def load_cross_encoder(folder: Path, *, device: torch.device, dtype: Any, activa
     where = f"cross-encoder {str(folder)!r}"
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(f"{where} holds adapters: merge them into their model, and save that")
-    loading = {"local_files_only": True, "trust_remote_code": False}
     with foreign_errors(where):
-        own = _read(folder / "config_sentence_transformers.json")
-        if own.get("model_type") == "CrossEncoder":
-            listed = _read(folder / "modules.json")
-            modules: Any = OrderedDict((each["name"], _module(folder, each, where, loading, dtype)) for each in listed)
+        config = _read_optional(folder / "config_sentence_transformers.json")
+        modules: Any
+        if config.get("model_type") == "CrossEncoder":
+            modules = OrderedDict()
+            for entry in _read_optional(folder / "modules.json"):
+                modules[entry["name"]] = _load_module(folder, entry, where, dtype)
         else:
-            modules = _plain_modules(folder, where, loading, dtype)
-        names = ("prompts", "default_prompt_name", "keep_in_fp32_modules")
-        settings = {name: own[name] for name in names if name in own}
+            modules = _modules_of_transformers(folder, where, dtype)
+        settings = {name: config[name] for name in _MODEL_SETTINGS if name in config}
         model = CrossEncoder(modules=modules, device=str(device), activation_fn=nn.Identity(), **settings)
         if model.num_labels != 1:
             raise CheckpointError(f"{where} gives {model.num_labels} numbers a pair; a reward is one number")
-        model.activation_fn = ACTIVATIONS[activation or _activation(own, model, where)]()
+        model.activation_fn = ACTIVATIONS[activation or _stored_activation(config, model, where)]()
     return model.eval()
 
 
-def _module(folder: Path, listed: dict[str, Any], where: str, loading: dict[str, Any], dtype: Any) -> nn.Module:
-    """A module of modules.json, by our table of classes: nothing that the file names is imported."""
-    library, _, name = listed["type"].rpartition(".")
-    if not library.startswith("sentence_transformers.") or name not in _MODULES:
+def _load_module(folder: Path, entry: dict[str, Any], where: str, dtype: Any) -> nn.Module:
+    """Loads an entry of modules.json by our own table of classes: nothing that the file names is imported."""
+    library, _, name = entry["type"].rpartition(".")
+    if not library.startswith("sentence_transformers.") or name not in _MODULE_CLASSES:
         raise CheckpointError(
-            f"{where} asks for the module {listed['type']!r}, which is not run; known are {', '.join(_MODULES)}. If "
-            "you trust its maker: CrossEncoderScorer(CrossEncoder(FOLDER, trust_remote_code=True))"
+            f"{where} asks for the module {entry['type']!r}, which is not run; known are {', '.join(_MODULE_CLASSES)}. "
+            "If you trust its maker: CrossEncoderScorer(CrossEncoder(FOLDER, trust_remote_code=True))"
         )
-    place = (folder / listed["path"]).resolve()
-    if not place.is_relative_to(folder.resolve()):
-        raise CheckpointError(f"{where}: the module path {listed['path']!r} leaves its folder")
-    _check(_MODULES[name].load_config(str(place)), where)
-    options = {**loading, "model_kwargs": {"dtype": dtype}} if name == "Transformer" else {}
-    module: nn.Module = _MODULES[name].load(str(place), **options)
+    module_folder = (folder / entry["path"]).resolve()
+    if not module_folder.is_relative_to(folder.resolve()):
+        raise CheckpointError(f"{where}: the module path {entry['path']!r} leaves its folder")
+    module_class = _MODULE_CLASSES[name]
+    _refuse_foreign_settings(module_class.load_config(str(module_folder)), where)
+    options: dict[str, Any] = {}
+    if name == "Transformer":
+        options = {**_SAFE_LOADING, "model_kwargs": {"dtype": dtype}}
+    module: nn.Module = module_class.load(str(module_folder), **options)
     return module
 
 
-def _check(settings: dict[str, Any], where: str) -> None:
+def _refuse_foreign_settings(settings: dict[str, Any], where: str) -> None:
     """Refuses settings of a module that choose another method, class or repository."""
     for name in ("config_kwargs", "config_args", "tokenizer_name_or_path"):
         if settings.get(name):
             raise CheckpointError(f"{where} asks for {name}={settings[name]!r}, which is not read; leave it out")
-    methods = {each.get("method") for each in settings.get("modality_config", {}).values()}
+    methods = {modality.get("method") for modality in settings.get("modality_config", {}).values()}
     if not methods <= {"forward"}:
         raise CheckpointError(f"{where} asks for the methods {sorted(map(str, methods))}; only forward is called")
     activation = settings.get("activation_function", "torch.nn.modules.")
@@ -99,38 +109,48 @@ def _check(settings: dict[str, Any], where: str) -> None:
         raise CheckpointError(f"{where} asks for the activation {activation!r}, which is not of torch.nn")
 
 
-def _plain_modules(folder: Path, where: str, loading: dict[str, Any], dtype: Any) -> list[nn.Module]:
+def _modules_of_transformers(folder: Path, where: str, dtype: Any) -> list[nn.Module]:
     """The modules of a folder of transformers, as `CrossEncoder` chooses them."""
-    architecture = (_read(folder / "config.json").get("architectures") or [""])[0]
+    architectures = _read_optional(folder / "config.json").get("architectures") or [""]
+    architecture = architectures[0]
     if architecture.endswith("ForConditionalGeneration"):
         raise CheckpointError(
             f"{where} has no modules.json of sentence-transformers, which says how a {architecture} scores: give a "
             "revision that has it. As a judge that says yes: -m vqascore=FOLDER"
         )
-    options = {"model_kwargs": {"dtype": dtype}, "processor_kwargs": loading, "config_kwargs": loading}
+    options: dict[str, Any] = {
+        "model_kwargs": {"dtype": dtype},
+        "processor_kwargs": _SAFE_LOADING,
+        "config_kwargs": _SAFE_LOADING,
+    }
     if not architecture.endswith("ForCausalLM"):
-        return [_Whole(str(folder), transformer_task="sequence-classification", **options)]
-    language = _Whole(str(folder), transformer_task="text-generation", **options)
-    yes, no = (language.tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no"))
+        return [StrictTransformer(str(folder), transformer_task="sequence-classification", **options)]
+    # A language model scores a pair by its log-odds of "yes".
+    language_model = StrictTransformer(str(folder), transformer_task="text-generation", **options)
+    yes, no = (language_model.tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no"))
     if yes == no:
         raise CheckpointError(f"{where} has no tokens 'yes' and 'no', whose log-odds would be its score")
-    return [language, LogitScore(true_token_id=yes, false_token_id=no)]
+    return [language_model, LogitScore(true_token_id=yes, false_token_id=no)]
 
 
-def _activation(own: dict[str, Any], model: CrossEncoder, where: str) -> str:
-    """The activation that a folder names; the library would call whatever it names."""
-    config = model.config
-    named = own.get("activation_fn") or getattr(config, "sentence_transformers", {}).get("activation_fn")
-    named = named or getattr(config, "sbert_ce_default_activation_function", None) or "torch.nn.Sigmoid"
-    library, _, name = str(named).rpartition(".")
-    if not library.startswith("torch.nn") or name not in _NAMED:
+def _stored_activation(config: dict[str, Any], model: CrossEncoder, where: str) -> str:
+    """The activation that a folder names, as a key of `ACTIVATIONS`; the library would call whatever it names."""
+    network_config = model.config
+    stored = (
+        config.get("activation_fn")
+        or getattr(network_config, "sentence_transformers", {}).get("activation_fn")
+        or getattr(network_config, "sbert_ce_default_activation_function", None)
+        or "torch.nn.Sigmoid"
+    )
+    library, _, name = str(stored).rpartition(".")
+    if not library.startswith("torch.nn") or name not in _ACTIVATION_OF_CLASS:
         raise CheckpointError(
-            f"{where} asks for the activation {named!r}, which is not run; choose one: activation='sigmoid' or 'none'"
+            f"{where} asks for the activation {stored!r}, which is not run; choose one: activation='sigmoid' or 'none'"
         )
-    return _NAMED[name]
+    return _ACTIVATION_OF_CLASS[name]
 
 
-def _read(file: Path) -> Any:
+def _read_optional(file: Path) -> Any:
     """A JSON file; an empty dict if it is not there."""
     if not file.is_file():
         return {}

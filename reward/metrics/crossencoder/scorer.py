@@ -58,9 +58,10 @@ class CrossEncoderScorer(BorrowedScorer):
         takes_images = {"image", "message"} <= set(model.modalities)
         if not takes_images:
             logger.warning("crossencoder: this model takes no images; captions are compared with references")
-        is_share = type(model.activation_fn).__name__ == "Sigmoid"
-        bounds = (0.0, 1.0) if is_share else (-math.inf, math.inf)
-        self.spec = replace(SPEC, needs_image=takes_images, needs_references=not takes_images, range=bounds)
+        score_range = (-math.inf, math.inf)
+        if type(model.activation_fn).__name__ == "Sigmoid":
+            score_range = (0.0, 1.0)
+        self.spec = replace(SPEC, needs_image=takes_images, needs_references=not takes_images, range=score_range)
         self.processor, self._plain = model.processor, PlainTexts(model.processor)
 
     @classmethod
@@ -81,20 +82,29 @@ class CrossEncoderScorer(BorrowedScorer):
         return cls(model, activation=activation, **settings)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, 1)."""
-        pairs, counts, cut = [], [], []
+        """Scores (K, 1): of a caption with its image, or with the reference that it fits best."""
+        pairs: list[Any] = []
+        first_pairs: list[int] = []  # of each caption; the pairs of all captions are predicted together
+        cut: list[bool] = []
         for group in groups:
-            firsts = [group.features] if self.spec.needs_image else [self._text(each) for each in group.references]
+            if self.spec.needs_image:
+                compared = [group.features]
+            else:
+                compared = [self._text(reference) for reference in group.references]
             for candidate in group.rows:
-                own = [(first, self._text(candidate)) for first in firsts]
-                pairs += own
-                counts.append(len(own))
+                text = self._text(candidate)
+                candidate_pairs = [(first, text) for first in compared]
+                first_pairs.append(len(pairs))
+                pairs += candidate_pairs
                 is_long = any(len(text.strip()) > self.max_characters for text in (candidate, *group.references))
-                cut.append(is_long or any(self._is_cut(*pair) for pair in own))
-        scores, errors = self._predict(pairs, batch_size or _BATCH_SIZE)
-        starts = np.cumsum([0, *counts[:-1]])
-        failed = {int(np.searchsorted(starts, row, side="right")) - 1: reason for row, reason in errors.items()}
-        return CandidateScores(np.maximum.reduceat(scores, starts)[:, None], cut, failed)
+                cut.append(is_long or any(self._is_cut(first, text) for first, text in candidate_pairs))
+        scores, pair_errors = self._predict(pairs, batch_size or _BATCH_SIZE)
+        errors: dict[int, str] = {}
+        for pair, reason in pair_errors.items():
+            candidate_row = int(np.searchsorted(first_pairs, pair, side="right")) - 1
+            errors[candidate_row] = reason
+        best = np.maximum.reduceat(scores, first_pairs)
+        return CandidateScores(best[:, None], cut, errors)
 
     def _predict(self, pairs: list[Any], batch_size: int) -> tuple[np.ndarray, dict[int, str]]:
         """Scores (N,), and why some pairs have none."""
@@ -104,19 +114,30 @@ class CrossEncoderScorer(BorrowedScorer):
         except ValueError as error:  # such as an image that the processor refuses
             if len(pairs) == 1:
                 return np.array([np.nan]), {0: f"the model: {first_line(error)}"}
-        single = [self._predict([pair], 1) for pair in pairs]
-        errors = {row: reasons[0] for row, (_, reasons) in enumerate(single) if reasons}
-        return np.concatenate([score for score, _ in single]), errors
+        # One of the pairs is at fault: each is predicted alone, so that the others have their scores.
+        single_scores = []
+        errors: dict[int, str] = {}
+        for row, pair in enumerate(pairs):
+            score, reasons = self._predict([pair], 1)
+            single_scores.append(score)
+            if reasons:
+                errors[row] = reasons[0]
+        return np.concatenate(single_scores), errors
 
     def _text(self, text: str) -> Any:
+        """A text as the library takes it; it would open one that looks like a path or an address of an image."""
         plain = self._plain(text.strip()[: self.max_characters])
-        # the library would open a text that looks like a path or an address of an image, unless it is said to be text
-        is_typed = "message" in self.model.modalities and self.model[0].input_formatter.message_format == "structured"
-        return {"text": plain} if is_typed else plain
+        takes_types = "message" in self.model.modalities
+        if takes_types and self.model[0].input_formatter.message_format == "structured":
+            return {"text": plain}
+        return plain
 
     def _is_cut(self, first: Any, text: Any) -> bool:
-        """Whether the library cuts a pair of texts; no token but the marks is shorter than a byte."""
+        """Whether the library cuts a pair of texts; of an image and a text it says nothing."""
         limit = self.model.max_seq_length
-        if not (isinstance(first, str) and isinstance(text, str)) or len(f"{first}{text}".encode()) + 8 <= (limit or 0):
+        if limit is None or not isinstance(first, str) or not isinstance(text, str):
             return False
-        return limit is not None and len(self.model.tokenizer(first, text)["input_ids"]) > limit
+        # No token is shorter than a byte, but for a few marks. So most pairs need no tokenizer to be known as short.
+        if len(f"{first}{text}".encode()) + 8 <= limit:
+            return False
+        return len(self.model.tokenizer(first, text)["input_ids"]) > limit

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
-from reward.data.cells import is_list, listed, or_none, values_of
+from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.samples import check_encodable, is_blank
 from reward.errors import InvalidSampleError
 
@@ -49,7 +49,7 @@ def read_rubric(cell: Any) -> tuple[Item, ...]:
     """
     items = []
     for place, value in enumerate(_values(cell, "rubric")):
-        if is_list(value) and len(pair := values_of(value, "criterion")) == 2:
+        if is_list(value) and len(pair := to_list(value, "criterion")) == 2:
             value = {"criterion": pair[0], "weight": pair[1]}
         fields = value if isinstance(value, Mapping) else {"criterion": value}
         items.append(Item(_text(fields, place, "rubric"), _weight(fields, place, "rubric")))
@@ -90,7 +90,7 @@ def weighted_share(items: tuple[Item, ...], met: list[float]) -> float:
 
 
 def _values(cell: Any, name: str) -> list[Any]:
-    value = listed(or_none(cell))
+    value = parse_list(missing_to_none(cell))
     if value is None:
         raise InvalidSampleError(f"the row has no {name}; {_FORMS[name]}")
     if isinstance(value, Mapping):
@@ -100,7 +100,7 @@ def _values(cell: Any, name: str) -> list[Any]:
         if texts := [value[key] for key in _TEXT if key in value]:
             if not is_list(texts[0]):
                 return [value]
-            columns = {key: values_of(each, name) for key, each in value.items() if is_list(each)}
+            columns = {key: to_list(each, name) for key, each in value.items() if is_list(each)}
             return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]  # `datasets`
         keys = ("question", "answer") if name == "questions" else ("criterion", "weight")
         return [dict(zip(keys, pair, strict=True)) for pair in value.items()]
@@ -108,11 +108,11 @@ def _values(cell: Any, name: str) -> list[Any]:
         return [_BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
     if not is_list(value):
         raise InvalidSampleError(f"the row's {name} must be a list, got {value!r:.60}; {_FORMS[name]}")
-    return values_of(value, name)
+    return to_list(value, name)
 
 
 def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((fields[name] for name in names if or_none(fields.get(name)) is not None), None)
+    return next((fields[name] for name in names if missing_to_none(fields.get(name)) is not None), None)
 
 
 def _text(fields: Mapping[str, Any], place: int, name: str) -> str:
@@ -135,7 +135,7 @@ def _weight(fields: Mapping[str, Any], place: int, name: str) -> float:
 
 
 def _question(text: str, fields: Mapping[str, Any], place: int) -> Item:
-    answer = or_none(fields.get("answer"))
+    answer = missing_to_none(fields.get("answer"))
     choices = _first(fields, _CHOICES)
     if isinstance(answer, bool):
         answer = "Yes" if answer else "No"
@@ -149,7 +149,7 @@ def _question(text: str, fields: Mapping[str, Any], place: int) -> Item:
     if choices is None:
         letters = "".join(_LETTERED.findall(text))
         return Item(text, answer=told, letters=letters if told in [*letters] else None)
-    texts = [str(choice).strip() for choice in values_of(choices, "choices")]
+    texts = [str(choice).strip() for choice in to_list(choices, "choices")]
     folded = [choice.casefold() for choice in texts]
     letters = ascii_uppercase[: len(texts)]
     if type(answer) is int and 0 <= answer < len(texts) and told not in texts:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from reward.data.samples import CaptionSample, without_thinking
+from reward.data.samples import CaptionSample
+from reward.data.written_captions import without_reasoning
 from reward.errors import ConfigError
 from reward.judges.base import Judge, Question, ask, read_each
 from reward.judges.wording import fill, quoted
@@ -239,7 +240,7 @@ class QuestionsScorer(JudgeScorer):
         values: list[Value] = [0.0] * len(items)
         unlike: dict[int, Question] = {}
         for row, (answer, item) in enumerate(zip(answers, items, strict=True)):
-            if row in failures or not (told := without_thinking(answer.text)):
+            if row in failures or not (told := without_reasoning(answer.text)):
                 values[row] = failures.get(row, "the judge's answer is empty")
             elif _plain(told) == _plain(item.answer):
                 values[row] = 1.0

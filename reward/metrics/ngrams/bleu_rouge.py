@@ -28,10 +28,11 @@ class BleuScorer(NgramScorer):
         """BLEU of each caption."""
         scores = []
         for candidates, references in items:
-            split = [reference.split() for reference in references]
-            lengths = [len(words) for words in split]
+            lengths = []
             most: dict[tuple[str, ...], int] = {}  # times that an n-gram is in the reference that has it most often
-            for words in split:
+            for reference in references:
+                words = reference.split()
+                lengths.append(len(words))
                 counts = all_ngrams(words, self.n)
                 for ngram in counts.keys() & most.keys():
                     counts[ngram] = max(counts[ngram], most[ngram])

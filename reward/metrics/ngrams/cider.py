@@ -20,7 +20,7 @@ from reward.data.samples import CaptionSample, read_references
 from reward.data.score_table import ScoreTable
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams import CIDER
-from reward.metrics.ngrams.counting import ngram_counts
+from reward.metrics.ngrams.counting import all_ngrams, ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 
@@ -53,12 +53,12 @@ class CiderScorer(NgramScorer):
     def __init__(self, frequencies: Mapping[str, int] | None = None, documents: int = 0) -> None:
         super().__init__()
         self.frequencies, self.documents = frequencies, documents
-        rarest, *rarities = np.log(np.maximum(1, [documents, *(frequencies or {}).values()])).tolist()
-        self._rarity = {
-            tuple(ngram.split(" ")): rarest - frequent
-            for ngram, frequent in zip(frequencies or {}, rarities, strict=True)
-        }
+        counts = [documents, *(frequencies or {}).values()]
+        rarest, *log_frequencies = np.log(np.maximum(1, counts)).tolist()
         self._rarest = rarest  # of an n-gram in no document, or in one
+        self._rarity: dict[tuple[str, ...], float] = {}
+        for ngram, log_frequency in zip(frequencies or {}, log_frequencies, strict=True):
+            self._rarity[tuple(ngram.split(" "))] = rarest - log_frequency
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
 
     @property
@@ -82,13 +82,15 @@ class CiderScorer(NgramScorer):
         """
         counts: Counter[tuple[str, ...]] = Counter()
         documents = 0
-        left = iter(corpus)
-        while chunk := [read_references(references) for references in islice(left, _DOCUMENTS_AT_ONCE)]:
+        rows = iter(corpus)
+        while chunk := [read_references(references) for references in islice(rows, _DOCUMENTS_AT_ONCE)]:
             words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
-            for references, times in Counter(tuple(references) for references in chunk if references).items():
+            for references, times in Counter(references for references in chunk if references).items():
                 documents += times
-                split = [words[text].split() for text in references]
-                for ngram in {ngram for each in split for counted in ngram_counts(each, _MOST) for ngram in counted}:
+                ngrams_of_document: set[tuple[str, ...]] = set()
+                for text in references:
+                    ngrams_of_document.update(all_ngrams(words[text].split(), _MOST))
+                for ngram in ngrams_of_document:
                     counts[ngram] += times
         if documents < 2 or all(count == documents for count in counts.values()):
             raise ConfigError(
@@ -120,21 +122,24 @@ class CiderScorer(NgramScorer):
         """CIDEr-D of each caption."""
         scores = []
         for candidates, references in items:
-            others = [self._weigh(reference.split()) for reference in references]
+            weighed_references = [self._weigh(reference.split()) for reference in references]
             for candidate in candidates:
-                own = self._weigh(candidate.split())
-                by_order = [sum(each) for each in zip(*(_similarity(own, other) for other in others), strict=True)]
-                scores.append(10 * (sum(by_order) / _MOST / len(others)))
+                weighed = self._weigh(candidate.split())
+                sums = [0.0] * _MOST  # for each n, over the references
+                for weighed_reference in weighed_references:
+                    for n, similarity in enumerate(_similarities(weighed, weighed_reference)):
+                        sums[n] += similarity
+                scores.append(10 * (sum(sums) / _MOST / len(references)))
         return scores
 
     def _weigh(self, words: list[str]) -> _Weighed:
         rarity, rarest = self._rarity, self._rarest
-        by_order = [
-            {ngram: times * rarity.get(ngram, rarest) for ngram, times in counted.items()}
-            for counted in ngram_counts(words, _MOST)
-        ]
-        lengths = [math.sqrt(sum(weight**2 for weight in weights.values())) for weights in by_order]
-        return _Weighed(by_order, lengths, max(0, len(words) - 1))
+        weights_by_order, lengths = [], []
+        for counts in ngram_counts(words, _MOST):
+            weights = {ngram: times * rarity.get(ngram, rarest) for ngram, times in counts.items()}
+            weights_by_order.append(weights)
+            lengths.append(math.sqrt(sum(weight**2 for weight in weights.values())))
+        return _Weighed(weights_by_order, lengths, max(0, len(words) - 1))
 
     @classmethod
     def from_pretrained(
@@ -186,19 +191,24 @@ class CiderScorer(NgramScorer):
 class _Weighed(NamedTuple):
     """A text: {n-gram: weight} and the length of that vector for each n, and the number of pairs of words."""
 
-    by_order: list[dict[tuple[str, ...], float]]
+    weights_by_order: list[dict[tuple[str, ...], float]]
     lengths: list[float]
     pairs: int
 
 
-def _similarity(candidate: _Weighed, reference: _Weighed) -> list[float]:
+def _similarities(candidate: _Weighed, reference: _Weighed) -> list[float]:
     """Similarity for each n: cosine with clipped weights, less for a different number of words."""
-    alike = math.e ** (-((candidate.pairs - reference.pairs) ** 2) / (2 * _SIGMA**2))
-    found = []
-    for own, other, length, length_other in zip(
-        candidate.by_order, reference.by_order, candidate.lengths, reference.lengths, strict=True
-    ):
-        product = sum(min(weight, other[ngram]) * other[ngram] for ngram, weight in own.items() if ngram in other)
-        norm = length * length_other
-        found.append((product / norm if norm else product) * alike)
-    return found
+    length_penalty = math.e ** (-((candidate.pairs - reference.pairs) ** 2) / (2 * _SIGMA**2))
+    similarities = []
+    for n in range(_MOST):
+        weights, reference_weights = candidate.weights_by_order[n], reference.weights_by_order[n]
+        product = 0.0
+        for ngram, weight in weights.items():
+            reference_weight = reference_weights.get(ngram)
+            if reference_weight is not None:
+                product += min(weight, reference_weight) * reference_weight
+        norm = candidate.lengths[n] * reference.lengths[n]
+        if norm:
+            product /= norm
+        similarities.append(product * length_penalty)
+    return similarities

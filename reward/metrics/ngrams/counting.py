@@ -41,15 +41,16 @@ def longest_common(text: Sequence[str], others: Sequence[Sequence[str]]) -> list
         >>> longest_common(["a", "red", "star"], [["a", "big", "red", "dog"], ["star", "a"], []])
         [2, 1, 0]
     """
-    places: dict[str, int] = {}
-    for place, word in enumerate(text):
-        places[word] = places.get(word, 0) | 1 << place
-    every = (1 << len(text)) - 1
+    positions: dict[str, int] = {}  # {word: a number with a bit for each position of the word in the text}
+    for position, word in enumerate(text):
+        positions[word] = positions.get(word, 0) | 1 << position
+    all_bits = (1 << len(text)) - 1
     lengths = []
     for other in others:
-        row = every
+        row = all_bits
         for word in other:
-            if found := row & places.get(word, 0):
-                row = (row + found | row - found) & every
+            matches = row & positions.get(word, 0)
+            if matches:
+                row = (row + matches | row - matches) & all_bits
         lengths.append(len(text) - row.bit_count())
     return lengths

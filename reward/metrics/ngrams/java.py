@@ -16,12 +16,12 @@ _FLAGS = ("-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-
 
 _PACKAGE = "pycocoevalcap.tokenizer.ptbtokenizer"
 _BETWEEN = "\n\nx\n"
-_KEPT_TEXTS, _KEPT_CHARACTERS = 50_000, 2_000
+_CACHED_TEXTS, _CACHED_CHARACTERS = 50_000, 2_000  # most texts in the cache, and most characters of one
 # Starting Java takes longer than the work, and several metrics tokenise the same texts in turn. There is no lock: a
 # process forked at the wrong moment would wait for it for ever. So other threads may change the dict at any time.
-_kept: dict[str, str] = {}
-# In a text of plain words and marks, each is split alike wherever it stands. So they are kept one by one, and most new
-# texts need no Java.
+_words_of_part: dict[str, str] = {}
+# In a text of plain words and marks, each is split alike wherever it stands. So they are cached one by one, and most
+# new texts need no Java.
 _WORD = r"[A-Za-z]+(?:-[A-Za-z]+)*(?:'s)?"
 _PLAIN = re.compile(rf"(?:(?:{_WORD},?|,) )*(?:{_WORD}[.!?]?|[.!?])")
 
@@ -81,22 +81,32 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
     Raises:
         MissingExtraError: the package pycocoevalcap or Java is not installed.
     """
-    parts_of = {text: _parts(text) for text in dict.fromkeys(texts)}
-    wanted = dict.fromkeys(part for parts in parts_of.values() for part in parts)
-    words_of = {part: words for part in wanted if (words := _kept.get(part)) is not None}
-    new = [part for part in wanted if part not in words_of]
+    parts_of_text = {text: _parts(text) for text in dict.fromkeys(texts)}
+    parts = dict.fromkeys(part for text_parts in parts_of_text.values() for part in text_parts)
+    words: dict[str, str] = {}
+    new: list[str] = []
+    for part in parts:
+        cached = _words_of_part.get(part)  # read once, since another thread may clear the cache
+        if cached is None:
+            new.append(part)
+        else:
+            words[part] = cached
     if new:
-        fresh = dict(zip(new, _tokenize(new, purpose), strict=True))
-        words_of |= fresh
-        if len(_kept) + len(fresh) > _KEPT_TEXTS:
-            _kept.clear()
-        _kept.update({part: words for part, words in fresh.items() if len(part) <= _KEPT_CHARACTERS})
-    return {text: " ".join(filter(None, map(words_of.__getitem__, parts))) for text, parts in parts_of.items()}
+        tokenized = dict(zip(new, _tokenize(new, purpose), strict=True))
+        words |= tokenized
+        if len(_words_of_part) + len(tokenized) > _CACHED_TEXTS:
+            _words_of_part.clear()
+        _words_of_part.update({part: line for part, line in tokenized.items() if len(part) <= _CACHED_CHARACTERS})
+    # A part of punctuation alone has no words, and no space stands for it.
+    return {text: " ".join(filter(None, map(words.__getitem__, parts))) for text, parts in parts_of_text.items()}
 
 
 def _parts(text: str) -> list[str]:
+    """The parts of a text that are split each on its own: its words if they are plain, else the whole."""
     collapsed = " ".join(text.split())
-    return collapsed.split(" ") if _PLAIN.fullmatch(collapsed) else [collapsed]
+    if _PLAIN.fullmatch(collapsed):
+        return collapsed.split(" ")
+    return [collapsed]
 
 
 def _tokenize(texts: list[str], purpose: str) -> list[str]:

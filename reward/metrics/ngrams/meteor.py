@@ -63,17 +63,19 @@ class _Program:
         Raises:
             CapRewardError: the program has ended.
         """
-        waiting: list[bytes] = []
+        questions: list[bytes] = []  # not written yet
+        size = 0  # of these, in bytes
         scores: list[float] = []
         for candidates, references in items:
             for candidate in candidates:
-                texts = (text.replace("|||", " ") for text in (*references, candidate))
+                texts = [text.replace("|||", " ") for text in (*references, candidate)]
                 question = _line("SCORE", *texts)
-                if waiting and sum(len(other) for other in waiting) + len(question) > _PAGE:
-                    scores += self._evaluate(waiting)
-                    waiting = []
-                waiting.append(question)
-        return scores + self._evaluate(waiting)
+                if questions and size + len(question) > _PAGE:
+                    scores += self._evaluate(questions)
+                    questions, size = [], 0
+                questions.append(question)
+                size += len(question)
+        return scores + self._evaluate(questions)
 
     def _evaluate(self, questions: list[bytes]) -> list[float]:
         self._write(b"".join(questions))
@@ -87,7 +89,8 @@ class _Program:
         try:
             # Not through the buffer of `stdin`: a process forked now would write its copy of the buffer when it ends.
             while question:
-                question = question[os.write(self.process.stdin.fileno(), question) :]
+                written = os.write(self.process.stdin.fileno(), question)
+                question = question[written:]
         except BrokenPipeError:
             pass  # the program has ended, and reading gives the reason
 
@@ -96,8 +99,8 @@ class _Program:
         line = self.process.stdout.readline().decode().strip()
         if not line or line.startswith("Error"):
             self.messages.seek(0)
-            said = line or self.messages.read().decode(errors="replace").strip()[-2000:]
-            raise CapRewardError(f"{_PURPOSE}: the Java program ended or refused a caption: {said or 'without a word'}")
+            message = line or self.messages.read().decode(errors="replace").strip()[-2000:] or "without a word"
+            raise CapRewardError(f"{_PURPOSE}: the Java program ended or refused a caption: {message}")
         return line
 
 

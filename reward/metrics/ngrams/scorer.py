@@ -47,18 +47,19 @@ class NgramScorer(WeightlessScorer):
         texts = (text for group in groups for text in (*group.rows, *group.references))
         words = tokenize(texts, purpose=self._purpose)
         cut = self._cut(words)
-        worded = np.array([bool(words[candidate]) for group in groups for candidate in group.rows])
-        items = [
-            (
-                [read for candidate in group.rows if (read := words[candidate])],
-                [words[reference] for reference in group.references],
-            )
-            for group in groups
-        ]
-        scores = np.zeros((len(worded), 1))
-        if worded.any():
-            scores[worded, 0] = self.rate(items)
-        truncated = [not cut.isdisjoint((candidate, *group.references)) for group in groups for candidate in group.rows]
+        items: list[Words] = []
+        has_words: list[bool] = []
+        truncated: list[bool] = []
+        for group in groups:
+            candidates = [words[candidate] for candidate in group.rows]
+            references = [words[reference] for reference in group.references]
+            items.append(([candidate for candidate in candidates if candidate], references))
+            has_words += map(bool, candidates)
+            references_cut = not cut.isdisjoint(group.references)
+            truncated += [references_cut or candidate in cut for candidate in group.rows]
+        scores = np.zeros((len(has_words), 1))
+        if any(has_words):
+            scores[has_words, 0] = self.rate(items)
         # A caption that equals its reference may exceed the highest score by a rounding error.
         return CandidateScores(np.clip(scores, *self.spec.range), truncated if cut else None)
 

@@ -44,16 +44,16 @@ class SpiceScorer(NgramScorer):
         """SPICE of each caption."""
         package = require("pycocoevalcap.spice.spice", extra="ngrams", purpose=self._purpose)
         pairs = [(candidate, list(references)) for candidates, references in items for candidate in candidates]
-        questions = [
-            {"image_id": number, "test": candidate, "refs": references}
-            for number, (candidate, references) in enumerate(pairs)
-        ]
+        questions = []
+        for number, (candidate, references) in enumerate(pairs):
+            questions.append({"image_id": number, "test": candidate, "refs": references})
         with tempfile.TemporaryDirectory() as name:
-            given, answer = Path(name) / "captions.json", Path(name) / "scores.json"
-            given.write_text(json.dumps(questions), encoding="utf-8")
-            arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(given), "-out", str(answer), "-silent"]
+            captions_file, scores_file = Path(name) / "captions.json", Path(name) / "scores.json"
+            captions_file.write_text(json.dumps(questions), encoding="utf-8")
+            arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(captions_file), "-out", str(scores_file), "-silent"]
             run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
-            scores = {int(row["image_id"]): row["scores"]["All"]["f"] for row in json.loads(answer.read_text("utf-8"))}
+            rows = json.loads(scores_file.read_text("utf-8"))
+        scores = {int(row["image_id"]): row["scores"]["All"]["f"] for row in rows}
         if sorted(scores) != list(range(len(pairs))):
             raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(pairs)} captions")
         return [float(scores[number]) for number in range(len(pairs))]

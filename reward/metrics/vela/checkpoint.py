@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from reward.backbones.clip_config import build_clip
-from reward.backbones.fit import check_fit, foreign_errors
+from reward.backbones.fit import check_fit, float32_by_default, foreign_errors
 from reward.backbones.language import decoder_of
 from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
 from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
@@ -21,6 +21,7 @@ from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
 
 
+@float32_by_default()
 def load_model(
     source: str | os.PathLike[str],
     *,

@@ -91,14 +91,17 @@ class VlmRewardScorer(BorrowedScorer):
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""
         prompts: list[Prompt] = []
+        cut: list[bool] = []
         for group in groups:
             for candidate in group.rows:
-                turns = [("user", self.prompt), ("assistant", candidate.strip()[: self.max_characters])]
+                caption = candidate.strip()
+                cut.append(len(caption) > self.max_characters)
+                turns = [("user", self.prompt), ("assistant", caption[: self.max_characters])]
                 text = self.writer.chat(turns, with_image=True)
+                # The head reads the last token of the chat, and skips the one that also pads.
                 while self.ignored_end and text.endswith(self.ignored_end):
                     text = text.removesuffix(self.ignored_end)
                 prompts.append(Prompt(text, group.image, group.image_key))
-        cut = [len(candidate.strip()) > self.max_characters for group in groups for candidate in group.rows]
         scores, failures = np.full((len(prompts), 1), np.nan), dict[int, str]()
         self.reader.batch_size = batch_size or _BATCH_SIZE
         for indices, state in self.reader.read(prompts, failures):
@@ -125,17 +128,17 @@ def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
     Raises:
         CheckpointError: there is none, or it does not give one number.
     """
-    found: dict[str, torch.Tensor] = {}
+    head_tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(folder, value_head=True):
-        found |= load_tensors(file, begin=REWARD_HEADS)
-    heads = {name.rpartition(".")[0] for name in found}
+        head_tensors |= load_tensors(file, begin=REWARD_HEADS)
+    heads = {name.rpartition(".")[0] for name in head_tensors}
     if len(heads) != 1:
         raise CheckpointError(
             f"{where} has {', '.join(sorted(heads)) or 'no head for scores'}; vlmreward needs one of score.weight and "
             "v_head.summary.weight. A model that answers in words is a judge: -m vqascore=FOLDER"
         )
     kind = heads.pop()
-    tensors = {name.rpartition(".")[2]: value for name, value in found.items()}
+    tensors = {name.rpartition(".")[2]: value for name, value in head_tensors.items()}
     width = tensors["weight"].shape[-1] if "weight" in tensors else 0
     head = nn.utils.skip_init(nn.Linear, width, 1, bias="bias" in tensors)
     load_strict(head, tensors, where=f"{where}: its head {kind!r}, which must give one number,")

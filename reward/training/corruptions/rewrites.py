@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reward.data.images import image_key
-from reward.data.samples import CaptionSample, is_blank, without_thinking
+from reward.data.samples import CaptionSample, is_blank
 from reward.data.words import words_of
+from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, JudgeError
 from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
@@ -205,7 +206,7 @@ def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | 
 
 
 def _unwrapped(answer: str) -> str:
-    text = without_thinking(answer).strip()
+    text = caption_in(answer).strip()
     if fenced := _FENCE.match(text):
         text = fenced.group(1).strip()
     if text.startswith('"'):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import unicodedata
 from typing import Any
 
 import pytest
@@ -35,6 +36,21 @@ def test_a_response_that_repeats_the_prompt_is_kept_whole_and_a_query_of_another
     for other in ("", "Describe the other image."):
         with pytest.raises(InvalidSampleError, match="apply_chat_template"):
             response_of("USER: Hello. ASSISTANT: A star.", other)
+
+
+TURN = "USER: {}D\u00e9cris l'image. ASSISTANT:"
+TWO_TURNS = {"one image": TURN + " Un chat. " + TURN.format(""), "two images": TURN + " Un chat. " + TURN}
+
+
+@pytest.mark.parametrize("template", TWO_TURNS.values(), ids=TWO_TURNS)
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("response", [" Un chien.", f" Un chat. {TURN.format('')} Un chien."])
+def test_earlier_turns_with_the_same_question_are_no_part_of_the_response(
+    template: str, form: str, response: str
+) -> None:
+    """The tokenizer may compose letters, and the query has many placeholders where the prompt has one."""
+    prompt = unicodedata.normalize(form, template.replace("{}", "<image>"))
+    assert response_of(template.replace("{}", "<image>" * 300) + response, prompt) == response
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 from integrations.verl import compute_score
-from reward.data.cells import listed
+from reward.data.cells import parse_list
 from reward.data.samples import CaptionSample, one_image
 from reward.decoding.selection import rate_candidates, rerank
 from reward.errors import InvalidSampleError
@@ -87,7 +87,7 @@ TEXTS = ["A red star.", 'It\'s a "star".']
     ],
 )
 def test_a_list_that_a_table_holds_as_text_is_that_list(text):
-    assert listed(text) == TEXTS
+    assert parse_list(text) == TEXTS
     assert MetricReward("unigram")([None], TEXTS[:1], refs=[text]) == [1.0]
 
 
@@ -99,7 +99,7 @@ def test_lists_in_a_csv_file_are_lists(tmp_path):
 
 @pytest.mark.parametrize("text", ["[A red star] on grass", "(see left)", "[inaudible]", "{a}", "[1] A star", "('A.')"])
 def test_other_texts_stay(text):
-    assert listed(text) == text
+    assert parse_list(text) == text
 
 
 def test_a_broken_list_is_no_text():

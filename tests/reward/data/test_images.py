@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from reward.data.drawn_images import BoxedImage, plain_image
 from reward.data.images import image_key, image_names, load_image
@@ -132,6 +133,12 @@ def test_exif_data_that_cannot_be_written_back_lose_no_photo(photo):
     assert ImageOps.exif_transpose(load_image(data)).tobytes() == expected.tobytes()  # the next reader turns no more
     broken = encoded(photo, "PNG", exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert load_image(broken).tobytes() == photo.tobytes()
+
+
+def test_a_long_text_in_a_png_does_not_matter(photo):
+    texts = PngInfo()
+    texts.add_text("workflow", "x" * 2**21, zip=True)
+    assert load_image(encoded(photo, pnginfo=texts)).tobytes() == photo.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,10 @@ def test_an_order_may_be_drawn_with_a_seed():
 def test_each_distinct_caption_of_an_image_is_scored_once_and_a_wordless_one_never():
     scorer = ToyScorer()
     captions = [["red star", "red star", " ", "?!", "\u3164"], ["red star", "it will fail", "red"], [""], []]
-    images, references = ["a.png", "b.png", "c.png", "d.png"], [None, ["A reference."], (), ()]
+    images = [Image.new("RGB", (4, 4), colour) for colour in ("red", "green", "blue", "white")]
+    references = [None, ["A reference."], (), ()]
     rated = rate_candidates(captions, images, references, MetricReward(scorer, weights={"col": 1}))
-    assert rated == [[0.5, 0.5, None, None, None], [0.5, None, 1.0], [None], []]
+    assert rated == [[0.5, 0.5, 0.0, 0.0, 0.0], [0.5, None, 1.0], [0.0], []]
     assert scorer.calls == [["red star", "red star", "it will fail", "red"]]
 
 

@@ -171,3 +171,6 @@ def test_what_parts_give_must_fit() -> None:
         of_columns(CombinedReward([A, B], "product"), [0.5], [-1.0])
     with pytest.raises(InvalidSampleError, match="gave 1 rewards for 2"):
         of_columns(CombinedReward([A, B]), [0, 1], [0.5])
+    for how in (np.mean, lambda table: table, lambda table: table.mean(axis=0)):
+        with pytest.raises(InvalidSampleError, match=r"one number for each of 3 rows.*axis=1"):
+            of_columns(CombinedReward([A, B], how), [0, 1, 1], [0.5, 1, 1])

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from reward import MetricReward
+from reward.data.chats import completion_text
 from reward.data.images import load_image
 from reward.errors import InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.rewards.completions import completion_text, read_rows
+from reward.rewards.completions import RowReader
 from tests.toys.picture_scorer import PictureScorer
 from tests.toys.pictures import png
 from tests.toys.toy_scorer import ToyScorer
@@ -61,7 +62,7 @@ def test_text_of_a_completion(completion, text):
 )
 def test_where_the_image_comes_from(prompt, columns, image_column, expected):
     lists = {name: [value] for name, value in columns.items()}
-    (row,) = read_rows([prompt], ["A star."], lists, SEES, image_column=image_column)
+    (row,) = RowReader(SEES, image_column=image_column).read([prompt], ["A star."], lists)
     assert row.image == expected
 
 
@@ -84,7 +85,7 @@ def test_images_in_prompts_are_read_as_trainers_formats_have_them(part, tmp_path
     (tmp_path / "red.png").write_bytes(png(RED))
     path = str(tmp_path / "red.png")
     part = {key: value.replace("PATH", path) if isinstance(value, str) else value for key, value in part.items()}
-    (row,) = read_rows([showing({"type": "image", **part})], ["A star."], {}, SEES)
+    (row,) = RowReader(SEES).read([showing({"type": "image", **part})], ["A star."], {})
     assert load_image(row.image).getpixel((0, 0)) == (255, 0, 0)
 
 
@@ -97,7 +98,7 @@ def test_images_in_prompts_are_read_as_trainers_formats_have_them(part, tmp_path
     ],
 )
 def test_an_image_in_a_prompt_that_is_not_read_is_named_and_ends_no_other_row(part, message):
-    bad, good = read_rows([showing(part), SHOWS_RED], ["A star.", "A star."], {}, SEES)
+    bad, good = RowReader(SEES).read([showing(part), SHOWS_RED], ["A star.", "A star."], {})
     assert message in bad.message
     assert good.image == RED
 
@@ -105,7 +106,7 @@ def test_an_image_in_a_prompt_that_is_not_read_is_named_and_ends_no_other_row(pa
 def test_nothing_given_is_changed():
     given = [SHOWS_RED], [[assistant([{"type": "text", "text": "A"}])]], {"references": [["One."]]}
     before = copy.deepcopy(given)
-    read_rows(*given, SEES)
+    RowReader(SEES).read(*given)
     assert given == before
 
 
@@ -135,7 +136,7 @@ def test_columns_must_be_there_and_of_one_length(prompts, columns, options, mess
         (ToyScorer, "red", {"image": RED, "refs": ["a", 5]}, {}, r"column 'refs': references\[1\] must be a string"),
         (PictureScorer, "red", {"image": "absent.png"}, {}, "absent.png"),
         (PictureScorer, "...", {"image": "absent.png"}, {}, "absent.png"),  # not hidden by captions without a word
-        ("unigram", "red", {"refs": [" "]}, {}, r"column 'refs' holds \[' '\]. Name their column with references_colu"),
+        ("unigram", "red", {"refs": [" "]}, {}, r"column 'refs' holds \[' '\]. Name the column with references_colum"),
         ("unigram", "red", {"captions": "a"}, {}, r"no column is named references, refs, reference or ref \(the col"),
         ("length", None, {}, {}, "a completion must be a string or a list of messages, got NoneType"),
         ("length", {"role": "assistant"}, {}, {}, "got dict"),

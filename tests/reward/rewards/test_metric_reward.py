@@ -25,6 +25,7 @@ import reward as reward_package
 from reward import registry
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
+from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from tests.toys.toy_scorer import SPEC, ToyScorer
@@ -101,12 +102,33 @@ def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
     assert "the caption says fail" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("low", "rewards"),
+    [
+        (0.0, [0.5, 0.0, 0.0, 0.0, 0.25]),
+        (-2.0, [0.5, -2.0, -2.0, -2.0, 0.25]),
+        (-math.inf, [0.5, 0.25, 0.25, 0.25, 0.25]),
+    ],
+)
+def test_on_error_lowest(low, rewards, monkeypatch):
+    monkeypatch.setattr(ToyScorer, "spec", replace(SPEC, range=(low, math.inf)))
+    reward = MetricReward(ToyScorer(), on_error="lowest")
+    with pytest.raises(InvalidSampleError, match="none of the 2 rows of the first call"):
+        call(reward, ["red", "star"], image=[None, None])
+    assert call(reward, ["red star", "fail", None, "...", "a star"]) == rewards
+    assert reward.failures["no caption"] == 1
+    only_lowest = [None if math.isinf(low) else low] * 2
+    assert call(reward, ["red", "star"], image=[None, None]) == only_lowest
+
+
 @pytest.mark.parametrize(("row", "reason"), [("fail", "the caption says fail"), (None, r"row 1 .*\(no caption\)")])
 def test_on_error_raise(row, reason):
     with pytest.raises(InvalidSampleError, match=reason):
         call(MetricReward(ToyScorer(), on_error="raise"), ["red", row])
     with pytest.raises(ValueError, match="on_error must be"):
         MetricReward(ToyScorer(), on_error="ignore")
+    with pytest.raises(ConfigError, match=r"name must be a text, such as .*, got 3"):
+        VelaReward(name=3)
 
 
 def test_a_scorer_that_drops_rows_is_a_fault_in_any_case():
@@ -155,6 +177,68 @@ def test_logs_of_a_reward_and_of_its_aspects():
         assert logged(aspect, completions) == ({}, {"caption/unscored": 2 / 6, "caption/truncated": 1 / 6})
 
 
+def test_a_caption_without_a_word_is_logged_as_what_it_got_where_the_metric_has_no_bound(monkeypatch):
+    monkeypatch.setattr(ToyScorer, "spec", replace(SPEC, range=(-math.inf, math.inf)))
+    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["red", "a star", "..."])
+    assert (columns["caption/colour"], columns["caption/brevity"]) == ([1, 0, 0], [1, 0.5, 0.5])
+    assert (means["caption/colour"], means["caption/unscored"]) == (1 / 3, 0)
+    columns, means = logged(MetricReward(ToyScorer(), name="caption"), ["..."])
+    assert means["caption/unscored"] == 1
+    assert math.isnan(columns["caption/colour"][0])
+
+
+class Trainer:
+    """Hands its rewards what TRL's trainers do."""
+
+    def __init__(self, *reward_funcs):
+        self.reward_funcs, self.state = reward_funcs, TrainerState()
+
+    def log_extra(self, name, values):
+        pass
+
+    def step(self, completions, **options):
+        for reward in self.reward_funcs:
+            call(reward, completions, trainer_state=self.state, **options)
+
+
+def words(**options):
+    return MetricReward("length", name="words", **options)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "names"),
+    [
+        (lambda: [MetricReward(ToyScorer()), words()], "toy, words"),
+        (lambda: [words(), MetricReward(ToyScorer())], "words, toy"),
+        (lambda: [MetricReward(ToyScorer()), words(), MetricReward(ToyScorer(), name="other")], "toy, words, other"),
+        (lambda: [MetricReward(ToyScorer())], None),
+        (lambda: MetricReward(ToyScorer()).aspects(), None),  # they lack the same rows
+        (lambda: [CombinedReward([MetricReward(ToyScorer()), words()])], None),
+        (lambda: [MetricReward(ToyScorer(), on_error="lowest"), words()], None),
+    ],
+)
+@pytest.mark.parametrize("logs", [True, False])
+def test_a_trainer_that_sums_several_rewards_is_warned_of_once(rewards, names, logs, caplog):
+    trainer = Trainer(*rewards())
+    options = {"log_extra": trainer.log_extra} if logs else {}
+    with caplog.at_level(logging.WARNING, "reward.rewards.trainers"):
+        trainer.step(["red", "a star"], **options)
+        assert caplog.text.count("several rewards") == 0
+        for _ in range(2):
+            trainer.step(["red", "fail"], **options)
+    told = [record.getMessage() for record in caplog.records if "several rewards" in record.getMessage()]
+    assert len(told) == (names is not None)
+    if names is not None:
+        assert "toy gave None to a row" in told[0]
+        assert f"reward_funcs=[CombinedReward([{names}])]" in told[0]
+
+
+def test_functions_of_the_user_count_among_the_rewards_of_a_trainer(caplog):
+    trainer = Trainer(MetricReward(ToyScorer()), lambda completions, **_: [1.0] * len(completions))
+    trainer.step(["red", "fail"], log_extra=trainer.log_extra)
+    assert "CombinedReward([toy, <lambda>])" in caplog.text
+
+
 def test_aspects_share_one_forward_pass():
     scorer = ToyScorer()
     colour, brevity = MetricReward(scorer, weights={"col": 1}).aspects()
@@ -169,7 +253,7 @@ def test_aspects_share_one_forward_pass():
     assert len(scorer.calls) == 3
 
 
-def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
+def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_twelve_files():
     reward, picture = VelaReward().load(), Image.new("RGB", (96, 96), "red")
     package, files = Path(reward_package.__file__).parent, set()
 
@@ -178,14 +262,14 @@ def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
         if event == "call" and package in file.parents:
             files.add(str(file.relative_to(package)))
 
-    ask = partial(reward, [[{"role": "user", "content": "Describe."}]], references=[["A star."]], trainer_state=reward)
-    ask([[{"role": "assistant", "content": "A star."}]], images=[[picture]])  # what is loaded at first is not counted
+    ask = partial(reward, ["Describe."], references=[["A star."]])
+    ask(["A star."], images=[[picture]])  # what is loaded at first is not counted
     sys.setprofile(see)
     try:
-        ask([[{"role": "assistant", "content": "A red star."}]], images=[[picture.copy()]])
+        ask(["A red star."], images=[[picture.copy()]])
     finally:
         sys.setprofile(None)
-    assert len(files) <= 11, sorted(files)
+    assert len(files) <= 12, sorted(files)
     assert {"rewards/metric_reward.py", "metrics/vela/model.py", "data/score_table.py"} < files
 
 

@@ -83,7 +83,7 @@ def test_relative_paths_start_at_the_file_or_at_the_working_folder_or_where_the_
 
 
 def test_an_output_without_a_score_does_not_block_the_corrected_run(tmp_path: Path) -> None:
-    rows, output = [{"caption": "", "other": "a b"}], tmp_path / "out.jsonl"
+    rows, output = [{"caption": None, "other": "a b"}], tmp_path / "out.jsonl"
     assert scored(rows, output)[1].scored == 0
     assert scored(rows, output, candidate_column="other")[1].scored == 1
 
@@ -179,15 +179,15 @@ def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder: Path) -> None:
     ]
     options: dict[str, Any] = {"task": rerank_dataset, "weights": {"words": 1}}
     (first, second, third, fourth), summary = scored(rows, folder / "best.parquet", PictureScorer(), **options)
-    assert first["candidates"] == ["a b c", "x y z", "b", "fail", ""]  # equal rewards keep their order
-    assert (first["order"], first["best"], first["tag"]) == ([1, 3, 0, 2, 4], "a b c", 1)
-    assert first["rewards"] == first["words"] == [3, 3, 1, None, None]
+    assert first["candidates"] == ["a b c", "x y z", "b", "", "fail"]  # equal rewards keep their order
+    assert (first["order"], first["best"], first["tag"]) == ([1, 3, 0, 4, 2], "a b c", 1)
+    assert (first["rewards"], first["words"]) == ([3, 3, 1, 0, None], [3, 3, 1, None, None])
     assert first["error"].startswith("candidate 3: the caption says fail; candidate 5: candidate is empty")
     assert "must hold a list of captions, got []" in second["error"]
     assert third["error"].startswith("image file ")
     assert (third["candidates"], third["order"], third["words"]) == (["b", "a c"], [0, 1], [None, None])
     assert (third["best"], fourth["best"], fourth["rewards"]) == (None, None, [None, None])
-    assert (summary.rows, summary.captions, summary.scored, summary.distinct) == (4, 9, 3, 9)
+    assert (summary.rows, summary.captions, summary.scored, summary.distinct) == (4, 9, 4, 9)
     assert summary.errors == {"metric": 3, "candidate": 2, "image": 2}
 
 
@@ -196,10 +196,10 @@ def test_candidates_of_an_image_or_a_group_compete(folder: Path) -> None:
     rows = [{"id": group, "cand": text} for group, text in zip(["x", "y", "x", "y", None, "x"], texts, strict=True)]
     options = {"task": rerank_dataset, "group_column": "id", "prefix": "p_"}
     got, summary = scored(rows, folder / "out.parquet", part_rows=2, **options)
-    assert [row["p_rank"] for row in got] == [2, 1, 1, None, None, 3]  # a tie keeps the order
-    assert [row["p_reward"] for row in got] == [2, 1, 3, None, None, 2]
+    assert [row["p_rank"] for row in got] == [2, 1, 1, 2, None, 3]  # a tie keeps the order
+    assert [row["p_reward"] for row in got] == [2, 1, 3, 0, None, 2]
     assert [{name: row[name] for name in rows[0]} for row in got] == rows
-    assert (summary.rows, summary.captions, summary.scored, summary.groups) == (6, 6, 4, 2)
+    assert (summary.rows, summary.captions, summary.scored, summary.groups) == (6, 6, 5, 2)
     assert summary.examples["group"] == "row 5: the row has nothing in column 'id', by which rows are ranked"
     assert scored(rows, folder / "out.parquet", **options)[1].groups == 2  # as it was: nothing is scored again
     rows = [{"image": f"grey/{number % 2}.png", "caption": "word " * number} for number in (1, 2, 3)]

@@ -63,7 +63,7 @@ def test_each_has_the_scores_that_it_has_alone(tmp_path: Path) -> None:
     assert got[1]["error"] == "unigram: metric 'unigram' needs references, but the sample has none"
     assert re.fullmatch(r"beitscore: image file .*bad.png.*; vela: image file .*bad.png.*", got[2]["error"])
     assert got[4]["error"] == "candidate is empty: a caption needs at least one visible character"
-    assert (summary.rows, summary.scored) == (6, 4)
+    assert (summary.rows, summary.scored) == (6, 5)  # a caption without a word has the lowest reward
     assert summary.errors == {"unigram": 1, "beitscore": 2, "vela": 2, "candidate": 1, "row": 1}
     assert summary.checkpoints == dict.fromkeys(METRICS, "embedded")
 
@@ -93,8 +93,8 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path) -> None:
     options: dict[str, Any] = {"task": rerank_dataset, "weights": weights}
     rows: list[dict[str, Any]] = [{"image": image, "candidate": each} for each in candidates]
     ranked, _ = scored(rows, tmp_path / "ranked.jsonl", metrics, **options)
-    assert [row["reward"] for row in ranked] == [*map(pytest.approx, expected), None]
-    assert [row["rank"] for row in ranked] == [*(order.index(place) + 1 for place in range(3)), None]
+    assert [row["reward"] for row in ranked] == [*map(pytest.approx, expected), 0.0]
+    assert [row["rank"] for row in ranked] == [*(order.index(place) + 1 for place in range(3)), 4]
     [best], _ = scored([{"image": image, "candidates": candidates}], tmp_path / "best.jsonl", metrics, **options)
     assert best["order"] == [*order, 3]
     assert best["vela_reward"] == [ranked[place]["vela_reward"] for place in best["order"]]

@@ -55,7 +55,7 @@ def test_encoder_pooler_and_answers_match_the_reference() -> None:
 
 @pytest.mark.parametrize(("size", "millions"), [("base", 222.32), ("large", 674.74)])
 def test_published_sizes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
-    with on_meta(own=True):
+    with on_meta(needs_transformers=False):
         model = BeitScoreModel(PRESETS[size])
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
 

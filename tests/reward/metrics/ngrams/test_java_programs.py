@@ -58,7 +58,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent))
-    monkeypatch.setattr(programs, "_kept", {})
+    monkeypatch.setattr(programs, "_words_of_part", {})
     monkeypatch.setattr(meteor, "_programs", {})
     yield
     for running in meteor._programs.values():

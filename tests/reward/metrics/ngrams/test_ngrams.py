@@ -99,23 +99,23 @@ WORDS = {
 
 
 @pytest.fixture
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_kept", {})
+def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "_words_of_part", {})
 
 
 @java
-@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.usefixtures("nothing_cached")
 def test_words_do_not_depend_on_company_or_locale(monkeypatch: pytest.MonkeyPatch) -> None:
     together = tokenize(list(WORDS), purpose="this test")
     assert [text for text, words in WORDS.items() if not re.fullmatch(words, together[text])] == []
-    monkeypatch.setattr(programs, "_kept", {})
+    monkeypatch.setattr(programs, "_words_of_part", {})
     monkeypatch.setenv("LC_ALL", "tr_TR.UTF-8")
     shuffled = random.Random(1).sample(list(WORDS), len(WORDS))
     assert tokenize(shuffled, purpose="this test") == {text: together[text] for text in shuffled}
 
 
 @java
-@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.usefixtures("nothing_cached")
 def test_words_kept_one_by_one_are_those_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(2)
     words = ["a", "A", "dog's", "it's", "cannot", "gonna", "etc", "no", "St", "U.S", "I", "e-mail", "jr", "what's", "3"]
@@ -127,13 +127,13 @@ def test_words_kept_one_by_one_are_those_of_the_whole_text(monkeypatch: pytest.M
     texts = list({text() for _ in range(3000)})
     whole = dict(zip(texts, programs._tokenize(texts, "x"), strict=True))
     assert tokenize(texts, purpose="this test") == whole
-    assert 0.2 < len(set(texts) - programs._kept.keys()) / len(texts) < 0.8  # some are kept word by word
+    assert 0.2 < len(set(texts) - programs._words_of_part.keys()) / len(texts) < 0.8  # some are kept word by word
     monkeypatch.setattr(programs, "run_java", None)
     assert tokenize(["A dog's e-mail, etc."], purpose="this test") == {"A dog's e-mail, etc.": "a dog 's e-mail etc."}
 
 
 @java
-@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.usefixtures("nothing_cached")
 def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch: pytest.MonkeyPatch) -> None:
     calls, run = [], programs.run_java
     monkeypatch.setattr(programs, "run_java", lambda *args, **named: calls.append(args) or run(*args, **named))

@@ -1,0 +1,203 @@
+"""The caption in what a model wrote: without its reasoning, out of its answer, without the marks that end its turn.
+
+The marks are a table, `written_captions.yaml`. All that takes captions from models reads them by `caption_in`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FIRST_CHARACTERS = "<[◁\\"  # with which all marks begin
+
+
+class _Marks(NamedTuple):
+    """The table: {mark that opens: mark that closes}, the marks that end a turn, and patterns that find the others."""
+
+    reasoning: dict[str, str]
+    reasoning_pattern: re.Pattern[str]
+    final: frozenset[str]
+    answers: dict[str, str]
+    answer_pattern: re.Pattern[str]
+    ends: tuple[str, ...]
+
+
+def caption_in(text: str) -> str:
+    """The caption in what a model wrote.
+
+    Reasoning, such as `<think>...</think>`, is left out. Where the chat template has opened it already, all before the
+    mark that closes it is reasoning; where it is not closed, the model has written no caption. Of what is left, the
+    caption is what stands in the last answer, such as `<answer>...</answer>` or `\\boxed{...}`, if there is one. Marks
+    at its end by which models end a turn, such as `<|im_end|>`, are left out. `written_captions.yaml` has all marks.
+
+    Args:
+        text: what a model wrote; the time is linear in its length.
+
+    Returns:
+        The caption, without white space around it; empty where reasoning is not closed. A text without a mark stays as
+        it is.
+
+    Example:
+        >>> caption_in("<think>Is it red?</think>\\nA red star.<|im_end|>"), caption_in("Red.</think>A red star.")
+        ('A red star.', 'A red star.')
+        >>> caption_in("I take \\\\boxed{A red star.}"), caption_in("<think>Is it red?"), caption_in(" A red star.")
+        ('A red star.', '', ' A red star.')
+    """
+    if not _may_have_marks(text):
+        return text
+    caption = without_ends(_answer_in(without_reasoning(text)))
+    return text if caption == text else caption.strip()
+
+
+def without_reasoning(text: str) -> str:
+    """A text without its reasoning, by the rule of `caption_in`; for what is no caption, such as a judge's reply.
+
+    Example:
+        >>> without_reasoning("<think>0.3?</think> 0.8"), without_reasoning("<think>0.3?"), without_reasoning("0.8 ")
+        ('0.8', '', '0.8 ')
+    """
+    spans = _spans_without_reasoning(text)
+    if spans == [(0, len(text))]:
+        return text
+    return "".join(text[start:end] for start, end in spans).strip()
+
+
+def blank_reasoning(text: str) -> str:
+    """A text with blanks in place of its reasoning, by the rule of `caption_in`; all else keeps its position.
+
+    Example:
+        >>> blank_reasoning("<think>0.3?</think>0.8")
+        '                   0.8'
+    """
+    pieces = []
+    position = 0
+    for start, end in _spans_without_reasoning(text):
+        pieces += [blank(text[position:start]), text[start:end]]
+        position = end
+    return "".join([*pieces, blank(text[position:])])
+
+
+def blank(text: str) -> str:
+    """As many blanks as a text has characters; line breaks stay."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def without_ends(text: str) -> str:
+    """A text without the marks at its end by which models end a turn; a text without such a mark stays as it is.
+
+    Example:
+        >>> without_ends("A red star.<|im_end|>\\n<|endoftext|>"), without_ends("A red star.\\n")
+        ('A red star.', 'A red star.\\n')
+    """
+    if not _may_have_marks(text):
+        return text
+    has_end = False
+    length = _length_without_space(text, len(text))  # a number, not a shorter text: cutting n marks would copy n texts
+    while text.endswith(_marks().ends, 0, length):
+        has_end = True
+        mark = next(mark for mark in _marks().ends if text.endswith(mark, 0, length))
+        length = _length_without_space(text, length - len(mark))
+    return text[:length] if has_end else text
+
+
+def _length_without_space(text: str, length: int) -> int:
+    while length > 0 and text[length - 1].isspace():
+        length -= 1
+    return length
+
+
+def _may_have_marks(text: str) -> bool:
+    """Whether a text has a character with which marks begin; nearly all captions have none."""
+    return any(character in text for character in FIRST_CHARACTERS)
+
+
+@cache
+def _marks() -> _Marks:
+    import yaml  # type: ignore[import-untyped]  # on use: few captions have marks; its stubs are a package of their own
+
+    table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    reasoning = dict(table["reasoning"])
+    answers = dict(table["answers"])
+    # Braces are marks, too: those within a box must be told from the one that closes it. Behind a backslash they are
+    # letters, and are found only to be passed over.
+    braces = ["{", "}", "\\{", "\\}"]
+    return _Marks(
+        reasoning=reasoning,
+        reasoning_pattern=_pattern([*reasoning, *reasoning.values()]),
+        final=frozenset(table["final"]),
+        answers=answers,
+        answer_pattern=_pattern([*answers, *answers.values(), *braces]),
+        ends=tuple(table["ends"]),
+    )
+
+
+def _pattern(marks: Iterable[str]) -> re.Pattern[str]:
+    """Finds any of the marks, the longest where one begins with another."""
+    longest_first = sorted(set(marks), key=len, reverse=True)
+    return re.compile("|".join(re.escape(mark) for mark in longest_first))
+
+
+def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
+    """Where the text stands that is no reasoning: (start, end) of each piece; none where reasoning is not closed."""
+    if not _may_have_marks(text):
+        return [(0, len(text))]
+    marks = _marks()
+    spans: list[tuple[int, int]] = []
+    start = 0
+    closing = None  # the mark that closes the reasoning which is open
+    # One pass over the marks, so that the time stays linear: a search from each open mark to its end would take the
+    # square. A mark that opens reasoning within reasoning says nothing.
+    for match in marks.reasoning_pattern.finditer(text):
+        mark = match[0]
+        if closing is None and mark in marks.reasoning:
+            spans.append((start, match.start()))
+            closing = marks.reasoning[mark]
+        elif closing is None or mark == closing:
+            # Without one that opens it, the chat template has done that, and all before is reasoning.
+            if closing is None or mark in marks.final:
+                spans.clear()
+            start = match.end()
+            closing = None
+    if closing is not None:
+        return []
+    return [*spans, (start, len(text))]
+
+
+def _answer_in(text: str) -> str:
+    """What stands in the last answer that is closed, else behind the mark that opens one; else the whole text."""
+    answer = None
+    start = None  # of the answer which is open
+    for opens, mark_start, mark_end in _answer_marks(text):
+        if opens:
+            start = mark_end
+        elif start is not None:
+            answer = text[start:mark_start]
+            start = None
+        elif answer is None:  # the chat template has opened it
+            answer = text[:mark_start]
+    if answer is not None:
+        return answer
+    return text if start is None else text[start:]
+
+
+def _answer_marks(text: str) -> Iterator[tuple[bool, int, int]]:
+    """(whether it opens an answer or closes one, start, end) of the marks of answers in a text."""
+    marks = _marks()
+    boxes: list[bool] = []  # of each open brace, whether an answer ends where it is closed
+    for match in marks.answer_pattern.finditer(text):
+        mark = match[0]
+        if mark in ("\\{", "\\}"):
+            continue
+        if mark.endswith("{"):
+            boxes += [False] * (mark.count("{") - 1)
+            boxes.append(mark in marks.answers)
+        if mark in marks.answers:
+            yield True, match.start(), match.end()
+        elif mark == "}":
+            if boxes and boxes.pop():
+                yield False, match.start(), match.end()
+        elif mark != "{":
+            yield False, match.start(), match.end()
