@@ -232,7 +232,8 @@ class RemoteScorer(CaptionScorer):
             sample["image"] = self._image(group.image)
         body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
         if len(body) > self._most_bytes:  # it would cut us off while we send, which looks like a lost connection
-            raise Refused(f"the request has {len(body)} bytes, over its limit of {self._most_bytes}: raise --max-body")
+            limit = f"the limit of {self._most_bytes} (`capreward serve --max-body`)"
+            raise Refused(f"the request has {len(body)} bytes, over {limit}")
         return body
 
     def _image(self, image: Any) -> dict[str, str]:

@@ -243,6 +243,8 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         raise SystemExit(f"error: cannot listen at {options.host}, port {options.port}: {error}") from None
     print(f"{options.name} at http://{options.host}:{server.server_address[1]}", file=sys.stderr, flush=True)
+    if not options.weights:
+        print("without --weights, other weights under the same code are taken for the same metric", file=sys.stderr)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
 
