@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from reward.data.samples import CaptionSample
 from reward.errors import CapRewardError, ConfigError
 from reward.metrics.base import MetricSpec
-
-Call = Callable[[list[CaptionSample]], Any]  # gives a number for each sample, or a coroutine of them
 
 EXAMPLE = (
     "a metric is def metric(samples), def metric(captions, images), def metric(caption, image), or as trainers call it "
@@ -28,21 +26,6 @@ class CaptionFailed(Exception):
         super().__init__(caption, error)
         self.caption = caption
         self.error = error
-
-
-@dataclass(frozen=True)
-class Form:
-    """A way to call a function.
-
-    Args:
-        marks: names of parameters that tell this form from the others.
-        arguments: what the parameters of this form get, by name, for a list of samples.
-        one_by_one: whether the function is called for each sample by itself.
-    """
-
-    marks: frozenset[str]
-    arguments: Callable[[list[CaptionSample]], dict[str, Any]]
-    one_by_one: bool = False
 
 
 def _samples(samples: list[CaptionSample]) -> dict[str, Any]:
@@ -70,27 +53,23 @@ def _lists(samples: list[CaptionSample]) -> dict[str, Any]:
 
 def _one_caption(samples: list[CaptionSample]) -> dict[str, Any]:
     [sample] = samples
-    return {
-        "caption": sample.candidate,
-        "text": sample.candidate,
-        "image": sample.image,
-        "references": list(sample.references),
-    }
+    text, references = sample.candidate, list(sample.references)
+    return {"caption": text, "text": text, "image": sample.image, "references": references}
 
 
-# In this order: `f(samples, text="")` is of the first form, since its text is an option.
-FORMS = (
-    Form(frozenset({"samples"}), _samples),
-    Form(frozenset({"prompts", "completions"}), _trainer_columns),
-    Form(frozenset({"captions"}), _lists),
-    Form(frozenset({"caption", "text"}), _one_caption, one_by_one=True),
-)
-_EMPTY = CaptionSample("a")  # of which the names of a form's arguments are read
-_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# {name of a parameter: what a function that has it gets}; the first that a function has counts.
+_FORMS: dict[str, Callable[[list[CaptionSample]], dict[str, Any]]] = {
+    "samples": _samples,
+    "completions": _trainer_columns,
+    "prompts": _trainer_columns,
+    "captions": _lists,
+    "caption": _one_caption,
+    "text": _one_caption,
+}
 
 
-def way_to_call(function: Any, name: str) -> Call:
-    """How a function is given samples, by the names of its parameters.
+def way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any]:
+    """How a function is given samples: what this returns takes a list of them, and gives their numbers or a coroutine.
 
     Args:
         function: a function, a method, an object that can be called, or one with `rewards(samples)` or, as scorers of
@@ -106,40 +85,22 @@ def way_to_call(function: Any, name: str) -> Call:
     """
     if callable(getattr(function, "rewards", None)):
         return function.rewards
-    if not callable(function):
-        function = getattr(function, "score", function)
-    _refuse_what_is_no_function(function, name)
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
+    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    if torch is not None and isinstance(function, torch.nn.Module):
         raise ConfigError(
-            f"{name} does not say which parameters it has (it is written in C): wrap it, as in "
-            f"def metric(caption): return {name}(caption)"
-        ) from None
-    form = _form_of(parameters, name)
-    names = _named(parameters)
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+            f"{name} is a network, and no metric by itself: write load_scorer(METRIC, FOLDER) with the metric that "
+            "scores with it and the folder of its weights, or a function that calls it, def metric(captions, images)"
+        )
+    function = _callable_of(function)
+    if function is None:
+        raise ConfigError(f"{name} is no function: {EXAMPLE}")
+    form, arguments = _form_of(function, name)
 
     def call(samples: list[CaptionSample]) -> Any:
-        arguments = form.arguments(samples)
-        if takes_all and not form.one_by_one:
-            return function(**arguments)
-        return function(**{argument: value for argument, value in arguments.items() if argument in names})
+        values = form(samples)
+        return function(**{argument: values[argument] for argument in arguments})
 
-    def call_one_by_one(samples: list[CaptionSample]) -> Any:
-        values = []
-        for sample in samples:
-            try:
-                values.append(call([sample]))
-            except CapRewardError:  # of a judge or a service that the function asks
-                raise
-            except Exception as error:
-                raise CaptionFailed(sample.candidate, error) from error
-        if values and inspect.isawaitable(values[0]):
-            return _all_of(values)
-        return values
-
-    return call_one_by_one if form.one_by_one else call
+    return partial(_one_by_one, call) if form is _one_caption else call
 
 
 def looks_at_images(function: Any) -> bool:
@@ -158,53 +119,61 @@ def looks_at_images(function: Any) -> bool:
     stated = getattr(function, "needs_image", None)
     if stated is not None:
         return bool(stated)
-    if not callable(function):
-        function = getattr(function, "score", None)
     try:
-        names = _named(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(_callable_of(function)).parameters
     except (TypeError, ValueError):
         return False
-    return "image" in names or "images" in names
+    return "image" in parameters or "images" in parameters
 
 
-def _refuse_what_is_no_function(function: Any, name: str) -> None:
-    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
-    if torch is not None and isinstance(function, torch.nn.Module):
+def _callable_of(function: Any) -> Any:
+    """What is called: the function itself, or the method `score` of an object that cannot be called; else None."""
+    return function if callable(function) else getattr(function, "score", None)
+
+
+def _form_of(function: Any, name: str) -> tuple[Callable[[list[CaptionSample]], dict[str, Any]], set[str]]:
+    """The form that the parameters of a function tell, and the names of the arguments that it gets."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
         raise ConfigError(
-            f"{name} is a network, and no metric by itself: write load_scorer(METRIC, FOLDER) with the metric that "
-            "scores with it and the folder of its weights, or a function that calls it, def metric(captions, images)"
-        )
-    if not callable(function):
-        raise ConfigError(f"{name} is {function!r:.80}, and no function: {EXAMPLE}")
-
-
-def _form_of(parameters: Collection[inspect.Parameter], name: str) -> Form:
-    """The form that the names of a function's parameters tell."""
-    names = _named(parameters)
-    form = next((form for form in FORMS if form.marks & names), None)
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind not in _REST
-    ]
-    if form is None and not needed and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return FORMS[1]  # f(**columns), as some rewards of trainers are written
+            f"{name} does not say which parameters it has (it is written in C): wrap it, as in "
+            f"def metric(caption): return {name}(caption)"
+        ) from None
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    names, required = set(), []
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            names.add(parameter.name)
+        is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_rest:
+            required.append(parameter.name)
+    form = next((_FORMS[mark] for mark in _FORMS if mark in names), None)
+    if form is None and takes_all and not required:
+        form = _trainer_columns  # f(**columns), as some rewards of trainers are written
     if form is None:
-        raise ConfigError(f"{name} takes ({', '.join(needed)}): {EXAMPLE}")
-    arguments = form.arguments([_EMPTY])
-    missing = [parameter for parameter in needed if parameter not in arguments]
+        raise ConfigError(f"{name} takes ({', '.join(required)}): {EXAMPLE}")
+    arguments = form([CaptionSample("a")])
+    missing = [parameter for parameter in required if parameter not in arguments]
     if missing:
         raise ConfigError(
-            f"{name} needs {', '.join(missing)}, and captions come with {', '.join(arguments)} only: "
-            "give it to the trainer itself, or an object with a method rewards(samples) that knows the rest"
+            f"{name} needs {', '.join(missing)}, and captions come with {', '.join(arguments)} only: give it to the "
+            "trainer itself, or an object with a method rewards(samples) that knows the rest"
         )
-    return form
+    return form, set(arguments) if takes_all else names & set(arguments)
 
 
-def _named(parameters: Collection[inspect.Parameter]) -> set[str]:
-    """Names of the parameters that can be given by name."""
-    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {parameter.name for parameter in parameters if parameter.kind in by_name}
+def _one_by_one(call: Callable[[list[CaptionSample]], Any], samples: list[CaptionSample]) -> Any:
+    """What a function gives for each sample by itself; of an asynchronous one a coroutine that waits for all."""
+    values = []
+    for sample in samples:
+        try:
+            values.append(call([sample]))
+        except CapRewardError:  # of a judge or a service that the function asks
+            raise
+        except Exception as error:
+            raise CaptionFailed(sample.candidate, error) from error
+    return _all_of(values) if values and inspect.isawaitable(values[0]) else values
 
 
 async def _all_of(coroutines: list[Any]) -> list[Any]:

@@ -239,7 +239,7 @@ PLACES = {
     "my_metric.py:lenght": "my_metric.py has no function 'lenght'. Did you mean 'length'. It has: Words, length",
     "my_metric.py": "'my_metric.py' names no function: write my_metric.py:Words",
     "my_metric.py:length()": "names no function: write my_metric.py:Words",
-    "my_metric.py:number": "number is 5, and no function",
+    "my_metric.py:number": "number is no function: a metric is",
     "my_metric.py:broken": r"broken raised ZeroDivisionError: .* \(.*my_metric.py, line 18\)",
     "no_module:length": "no metric is named 'no_module:length'.* a function my_metric.py:length",
     "wrong.py:length": "wrong.py cannot be run: SyntaxError",
