@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +126,9 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
               one of them;
             - a DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, or a dict of columns;
             - a list of captions, or one, for a metric that looks at no image.
-        captions: one for each image. One image may have several, and one caption several images. Beside a table or
-            dicts also the name of a column.
+        captions, columns: values, see `TakesData.score`, under a name of `reward.data.samples.COLUMN_NAMES`. Beside
+            data with columns, a text is the name of one, as in `images="shot"` or `image_column="shot"`.
         spec: facts of the metric: what it needs.
-        columns: values under a name of `reward.data.samples.COLUMN_NAMES`, such as `references=`: for each caption a
-            list of texts or one text; for captions of one image a list that they share. Beside a table or dicts also
-            the name of a column, as in `images="shot"` or `image_column="shot"`.
 
     Returns:
         The samples; a row that cannot be one has its reason.
@@ -225,7 +222,7 @@ def _row(row: Any, place: int) -> CaptionSample | Mapping[str, Any] | None:
 
 def _first(values: Any) -> Any:
     """The first of several values that is there; None if there is none."""
-    return next((value for value in values if missing_to_none(value) is not None), None)
+    return next((value for value in to_list(values, "values") if missing_to_none(value) is not None), None)
 
 
 def _is_pandas(data: Any) -> bool:
@@ -244,7 +241,7 @@ def _read_dict(
     if any(hasattr(value, "column_names") for value in data.values()):
         raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
     texts = {role: value for role, value in values.items() if isinstance(value, str)}  # names of columns
-    columns = _find_columns(list(data), {**names, **texts}, spec, is_needed=False)
+    columns = _find_columns(list(data), {**names, **texts}, spec, beside=values)
     if "candidate" in columns and isinstance(data[columns["candidate"]], str):
         return [data], values
     by_role = {role: data[name] for role, name in columns.items()}
@@ -353,9 +350,9 @@ def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, in
 
 
 def _find_columns(
-    columns: list[str], names: Mapping[str, str], spec: MetricSpec | None, *, is_needed: bool = True
+    columns: list[str], names: Mapping[str, str], spec: MetricSpec | None, beside: Collection[str] = ()
 ) -> dict[str, str]:
-    """{role: name of its column}; unless `is_needed` is off, what the metric needs must be there."""
+    """{role: name of its column}; what the metric needs must be there, but for roles whose values are `beside` them."""
     roles = ["candidate", "image", "references", *names]
     required: list[str] = []
     if spec is None or spec.reads_questions:
@@ -365,7 +362,7 @@ def _find_columns(
         required = ["candidate", *["image"] * spec.needs_image, *["references"] * spec.needs_references, *spec.columns]
     by_role: dict[str, str] = {}
     for role in dict.fromkeys(roles):
-        metric = f"metric {spec.name!r}" if spec is not None and is_needed and role in required else None
+        metric = f"metric {spec.name!r}" if spec is not None and role in required and role not in beside else None
         try:
             name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
         except DataError as error:
