@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from reward.checkpoints.fingerprints import split_sources
-from reward.checkpoints.folders import check_revision, check_source
+from reward.checkpoints.folders import SourceKind, check_revision, check_source
 from reward.errors import ConfigError, UnknownMetricError, nearest
 from reward.judges.base import Judge, Usage
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
@@ -61,6 +61,8 @@ class MetricSource:
         text = os.fspath(text)
         if text.startswith(COLUMN):
             return cls(text.removeprefix(COLUMN), is_column=True)
+        # A path may hold an equals sign, and a Hub id a slash. So functions come first, then what must be a checkpoint,
+        # since it has a slash or is a folder here whose name is no metric's, and last what must be a name.
         name, equals, source = text.partition("=")
         if name.isidentifier() and (names_function(source) or is_address(source)):
             return cls.of(name, source)
@@ -321,20 +323,6 @@ def is_function(metric: Any) -> bool:
     return callable(metric) or hasattr(metric, "rewards") or hasattr(metric, "score")
 
 
-def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
-    """The scorer of a function, or of a metric behind a service, which alone know their facts; else what was given.
-
-    Example:
-        >>> loaded_if_remote("length", "embedded")
-        'length'
-    """
-    if not isinstance(metric, str):
-        return as_scorer(metric)
-    if names_function(metric) or names_function(source) or is_address(source):
-        return load_scorer(metric, source, **options)
-    return metric
-
-
 def check_loading(source: Any, *, metric: str | None = None) -> None:
     """Checks the arguments of `load_scorer` before anything is loaded. No Hub id is looked up.
 
@@ -348,12 +336,20 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
         raise ConfigError(f"source must be {first}, a folder or {last}, got {source!r:.80}")
     if names_function(source):
         return
-    spec = None if metric is None else _find(metric)[0]
-    kind = "judge" if spec is None else spec.sources
-    if kind is None:
+    if metric is None:
+        _check_sources(source, "judge", "judge")
         return
-    if spec is not None and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
+    spec, _ = _find(metric)
+    if spec.sources is None:
+        return
+    if source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
         spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
-    for part in split_sources(source) if kind == "judge" else [source]:
+    _check_sources(source, spec.name, spec.sources)
+
+
+def _check_sources(source: str | os.PathLike[str], metric: str, kind: SourceKind) -> None:
+    """Checks the source of a metric, or the sources of several judges."""
+    sources = split_sources(source) if kind == "judge" else [source]
+    for part in sources:
         if not is_address(part):
-            check_source(part, metric="judge" if spec is None else spec.name, kind=kind)
+            check_source(part, metric=metric, kind=kind)

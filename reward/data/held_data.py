@@ -151,19 +151,22 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         elif value is not None:
             values[_role(keyword)] = _readable_twice(value)
     data = _readable_twice(data)
+    # A tuple is one row, (image, caption), unless it holds the images of captions that are given beside it.
     if isinstance(data, CaptionSample) or (isinstance(data, tuple) and "candidate" not in values):
         data = [data]
     if isinstance(data, Mapping) and not _is_encoded_image(data):
         data, values = _read_dict(data, values, names, spec)
     rows = _rows(data)
-    if rows is None:  # images beside captions, or captions alone
+    if rows is None:
+        # Images, if captions stand beside them; else the captions themselves.
         if data is not None:
             values = {"image" if "candidate" in values else "candidate": data, **values}
         _check_values(values, spec)
         return _made(_rows_of_values(values), {}, spec)
+    # Beside rows, a text is the name of a column, and a list has a value for each row.
     for role in [role for role, value in values.items() if isinstance(value, str)]:
         names[role] = values.pop(role)
-    if values:  # such as references beside a list of dicts
+    if values:
         rows = _with_values(rows, values)
         names |= {role: role for role in values}
     return _made(rows, names, spec, data.index if _is_pandas(data) else None)
@@ -194,7 +197,9 @@ def _rows(data: Any) -> list[Any] | None:
     if isinstance(data, list):
         first = _first(data)
         has_rows = isinstance(first, (CaptionSample, Mapping, tuple)) and not _is_encoded_image(first)
-        return [_row(row, place) for place, row in enumerate(data)] if has_rows or not data else None
+        if data and not has_rows:
+            return None
+        return [_row(row, number) for number, row in enumerate(data)]
     if _is_pandas(data):
         return data.to_dict("records")
     if hasattr(data, "collect"):  # polars, lazy
@@ -204,19 +209,20 @@ def _rows(data: Any) -> list[Any] | None:
     if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # a table of Arrow
         return data.to_pylist()
     if hasattr(data, "column_names"):  # of `datasets`: its lists leave images encoded, but apply no transform
-        is_plain = hasattr(data, "format") and data.format.get("type") != "custom"
-        return data.to_list() if is_plain else list(data)
+        if hasattr(data, "format") and data.format.get("type") != "custom":
+            return data.to_list()
+        return list(data)
     return None
 
 
-def _row(row: Any, place: int) -> CaptionSample | Mapping[str, Any] | None:
-    """A row of a list: a sample, a dict, or a tuple as a dict; None stays, and has no score."""
+def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
+    """A row of a list: a sample, a dict, or a tuple as a dict; None stays, and becomes an error of its row."""
     if row is None or isinstance(row, (CaptionSample, Mapping)):
         return row
     if not isinstance(row, tuple) or len(row) not in (2, 3):
-        raise InvalidSampleError(f"samples[{place}] is no row, but a {type(row).__name__}: give {_FORMS}")
+        raise InvalidSampleError(f"samples[{number}] is no row, but a {type(row).__name__}: give {_FORMS}")
     if _is_image(row[1]) and not _is_image(row[0]):
-        raise InvalidSampleError(f"row {place} is (caption, image): put the image first, (image, caption)")
+        raise InvalidSampleError(f"row {number} is (caption, image): put the image first, (image, caption)")
     return dict(zip(("image", "candidate", "references"), row, strict=False))
 
 
@@ -339,11 +345,13 @@ def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, in
     columns = _find_columns(list(keys), names, spec) if keys else {}
     samples: list[CaptionSample] = []
     errors: dict[int, str] = {}
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         try:
-            samples.append(row if isinstance(row, CaptionSample) else _sample(row, columns))
+            if not isinstance(row, CaptionSample):
+                row = _sample(row, columns)
+            samples.append(row)
         except InvalidSampleError as error:
-            errors[place] = str(error)
+            errors[number] = str(error)
     if errors and not samples:
         raise InvalidSampleError(f"nothing can be scored: {next(iter(errors.values()))}")
     return HeldData(samples, errors, index)

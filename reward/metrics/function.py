@@ -70,7 +70,8 @@ class FunctionScorer(TakesData):
             name = "function"
         self.function = _with_options(function, name, options)
         self._call = way_to_call(self.function, name)
-        stated = getattr(inner, "needs_image", None)  # a partial hides the attributes of its function
+        # A partial hides the attributes of its function.
+        stated = getattr(inner, "needs_image", None)
         self.spec = MetricSpec(
             name,
             scorer=f"{type(self).__module__}:{type(self).__name__}",
@@ -80,7 +81,9 @@ class FunctionScorer(TakesData):
             paper="none: a function of one's own",
         )
         module = getattr(inner, "__module__", None)
-        self._code = fingerprint_code(module) if module in sys.modules else ""  # as it was when the function was made
+        self._code = ""  # of the module, as it was when the function was made
+        if module in sys.modules:
+            self._code = fingerprint_code(module)
 
     @property
     def fingerprint(self) -> str:

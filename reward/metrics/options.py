@@ -86,7 +86,10 @@ def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, 
     parameters = inspect.signature(function).parameters
     matching, others = dict[str, Any](), dict[str, Any]()
     for name, value in options.items():
-        (matching if name in parameters else others)[name] = value
+        if name in parameters:
+            matching[name] = value
+        else:
+            others[name] = value
     return matching, others
 
 
