@@ -68,8 +68,9 @@ class TrainingError(CapRewardError, ValueError):
 class UnknownMetricError(CapRewardError, KeyError):
     """No metric of that name is installed."""
 
-    def __str__(self) -> str:  # KeyError shows repr(message), which hides line breaks and adds quotes
-        return str(self.args[0]) if self.args else ""
+    def __str__(self) -> str:
+        # KeyError shows repr(message), which hides line breaks and adds quotes.
+        return "".join(str(argument) for argument in self.args[:1])
 
 
 class WeightsError(CapRewardError, ValueError):
@@ -84,30 +85,35 @@ class MissingExtraError(CapRewardError, ImportError):
     """An optional package is needed; the message says how to install it."""
 
 
-def did_you_mean(given: object, known: Iterable[str]) -> str:
-    """A question for a message about an unknown name, with a blank before it; empty if no known name is close.
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """A question for a message about an unknown name, with a blank before it; empty if no name is close to it.
 
     Example:
         >>> did_you_mean("velo", ["length", "vela"])
         " Did you mean 'vela'?"
     """
-    close = difflib.get_close_matches(str(given), list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    matches = difflib.get_close_matches(str(name), list(names), n=1)
+    if not matches:
+        return ""
+    return f" Did you mean {matches[0]!r}?"
 
 
-def nearest(given: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names that are most like a given one: those that share a part with it, else the closest.
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """The names that are most like an unknown one: those that share a part with it, else the closest.
 
     Example:
         >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"])
         ['clipscore', 'refclipscore']
     """
-    known = sorted(known, key=lambda name: difflib.SequenceMatcher(None, given, name).ratio(), reverse=True)
-    sharing = [name for name in known if min(len(given), len(name)) > 2 and (given in name or name in given)]
-    return (sharing or known)[:count]
+    closest = sorted(names)
+    closest.sort(key=lambda other: difflib.SequenceMatcher(None, name, other).ratio(), reverse=True)
+    sharing = [other for other in closest if min(len(name), len(other)) > 2 and (name in other or other in name)]
+    return (sharing or closest)[:count]
 
 
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its kind where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    message = str(error).strip()
+    if not message:
+        return type(error).__name__
+    return message.splitlines()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from time import monotonic
@@ -29,18 +30,20 @@ def http_library() -> Any:
 
 def whole_reply(response: Any, seconds: float) -> Any:
     """A streamed response of `httpx`, read to its end and unpacked."""
-    until, content = monotonic() + seconds, bytearray()
+    deadline = monotonic() + seconds
+    content = bytearray()
     try:
         for part in response.iter_bytes():
             content += part
             if len(content) > LARGEST_REPLY:
                 raise UnusableReply(f"the server's reply is larger than {LARGEST_REPLY // 10**6} MB")
-            if monotonic() > until:
+            if monotonic() > deadline:
                 raise GarbledReply(f"no answer within {seconds:g} s")
     finally:
         response.close()
-    packed = ("content-encoding", "content-length", "transfer-encoding")  # no longer true of what was read
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in packed]
+    headers = response.headers.copy()
+    for name in ("content-encoding", "content-length", "transfer-encoding"):  # no longer true of what was read
+        headers.pop(name, None)
     return type(response)(response.status_code, headers=headers, content=bytes(content), request=response.request)
 
 
@@ -65,12 +68,16 @@ def retry_after(headers: Mapping[str, str]) -> float:
     from time import time
 
     value = headers.get("retry-after", "")
+    seconds = 0.0
     try:
         seconds = float(value)
     except ValueError:
         date = parsedate_tz(value)
-        seconds = mktime_tz(date) - time() if date else 0.0
-    return max(0.0, seconds) if seconds < float("inf") else 0.0
+        if date is not None:
+            seconds = mktime_tz(date) - time()
+    if not math.isfinite(seconds):
+        return 0.0
+    return max(0.0, seconds)
 
 
 def printable(text: str, secret: str | None = None) -> str:
@@ -82,5 +89,7 @@ def printable(text: str, secret: str | None = None) -> str:
     """
     if secret:
         text = text.replace(secret, "***")
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    return " ".join(shown.split())[:300]
+    for character in set(text):
+        if not character.isprintable():
+            text = text.replace(character, " ")
+    return " ".join(text.split())[:300]

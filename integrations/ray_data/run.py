@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import reward
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_parquet
 from integrations.ray_data.output import OutputFolder
@@ -107,7 +106,6 @@ def score_files(
     asked |= {"strip_thinking": True} if strip_thinking else {}
     probe = BatchScorer(scorer, **asked)
     run: dict[str, Any] = {
-        "capreward": reward.__version__,
         **probe.given.identity,
         **names,
         "image_root": None if image_root is None else os.fspath(image_root),

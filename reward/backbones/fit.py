@@ -62,13 +62,6 @@ def foreign_errors(where: str) -> Iterator[None]:
 
     Args:
         where: what is being read, for the message.
-
-    Example:
-        >>> with foreign_errors("'folder/tokenizer.json'"):
-        ...     {}["model"]
-        Traceback (most recent call last):
-        ...
-        reward.errors.CheckpointError: 'folder/tokenizer.json' cannot be read: KeyError: 'model'
     """
     try:
         yield
@@ -120,12 +113,6 @@ def check_fit(
 
     Returns:
         The network, on the device "meta".
-
-    Example:
-        >>> check_fit(lambda: nn.Linear(1_000_000, 1, bias=False), {"weight": (1, 8)}, where="config.json")
-        Traceback (most recent call last):
-        ...
-        reward.errors.CheckpointError: config.json does not fit the weights: the file has mis-shaped 1 key ...
     """
     with foreign_errors(where), on_meta(needs_transformers=needs_transformers):
         network = make()

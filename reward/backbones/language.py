@@ -159,12 +159,7 @@ def pad_rows(
 
 
 def default_token_budget(device: torch.device) -> int:
-    """Most tokens of a forward pass: a GPU wants much work at once, since the CPU needs time to start each piece.
-
-    Example:
-        >>> default_token_budget(torch.device("cpu")), default_token_budget(torch.device("cuda:0"))
-        (8192, 32768)
-    """
+    """Most tokens of a forward pass: a GPU wants much work at once, since the CPU needs time to start each piece."""
     return 8192 if device.type == "cpu" else 32_768
 
 

@@ -255,12 +255,7 @@ def _refuse_kernels(settings: Mapping[str, Any], where: str) -> None:
 
 
 def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
-    """The floating-point dtype of a name; a dtype and None stay as they are.
-
-    Example:
-        >>> parse_dtype("bfloat16")
-        torch.bfloat16
-    """
+    """The floating-point dtype of a name; a dtype and None stay as they are."""
     if dtype is None:
         return None
     parsed = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
@@ -270,14 +265,7 @@ def parse_dtype(dtype: torch.dtype | str | None) -> torch.dtype | None:
 
 
 def usable_device(device: torch.device | str | None) -> torch.device:
-    """The device of a name; None is the GPU if there is one. Call it before anything is loaded.
-
-    Example:
-        >>> usable_device("gpu9")
-        Traceback (most recent call last):
-        ...
-        reward.errors.ConfigError: device 'gpu9' cannot be used: ...
-    """
+    """The device of a name; None is the GPU if there is one. Call it before anything is loaded."""
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

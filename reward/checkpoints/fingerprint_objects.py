@@ -1,39 +1,58 @@
-"""Fingerprints of objects: of scorers and judges that are loaded, by their code and all that they hold."""
+"""Fingerprints of objects: scorers, judges and functions, by their code, their settings and their weights."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
+import inspect
 import re
 import sys
 import types
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Set
-from functools import partial
 from typing import Any
 
-from reward.checkpoints.fingerprints import fingerprint_code, fingerprint_network, tensor_sums
+from reward.checkpoints.code import UntoldError, file_code, file_of_module, fingerprint_code, function_tree
+from reward.checkpoints.fingerprints import fingerprint_network, tensor_sums
 
-# whose networks are known by config and weights
-_LIBRARIES = ("torch", "transformers", "sentence_transformers", "open_clip", "peft", "timm")
-_UNTOLD = "without a fingerprint"
+# Networks, tokenizers and values of these libraries are told by their settings and content, and never by their code.
+_NETWORKS = ("torch", "transformers", "sentence_transformers", "open_clip", "peft", "timm")
+_LIBRARIES = {*_NETWORKS, "torchvision", "tokenizers", "regex", "numpy", "PIL", "datasets", *sys.stdlib_module_names}
+_LIBRARIES -= {"__main__"}
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_CACHED_CALLS = type(functools.lru_cache(maxsize=1)(len))
+_UNTOLD = " without a fingerprint ("
 
 
 def fingerprint_scorer(scorer: Any) -> str:
-    """What names a scorer, or a judge, that is loaded: its own `fingerprint`, else that of the object."""
-    own = getattr(scorer, "fingerprint", None)
-    return str(own) if own is not None else fingerprint_object(scorer)
+    """What names a scorer, or a judge, that is loaded: its attribute `fingerprint`, else `fingerprint_object`."""
+    fingerprint = getattr(scorer, "fingerprint", None)
+    if fingerprint is None:
+        return fingerprint_object(scorer)
+    return str(fingerprint)
+
+
+def untold_reason(fingerprint: str) -> str | None:
+    """Why a fingerprint does not stand for all that the object holds, so that no score is kept under it; else None."""
+    _, is_untold, reason = fingerprint.partition(_UNTOLD)
+    if not is_untold:
+        return None
+    return reason.rpartition(")")[0]
 
 
 def is_told(fingerprint: str) -> bool:
-    """Whether a fingerprint of `fingerprint_object` stands for all that the object holds."""
-    return _UNTOLD not in fingerprint
+    """Whether a fingerprint stands for all that the object holds."""
+    return untold_reason(fingerprint) is None
 
 
 def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
-    """Names an object by its class, the source of the module (and of the folder) of that class, and all it holds.
+    """Names an object by its class, the code of that class, its settings, and the weights of its networks.
 
-    Equal objects have equal names in every process. An object that holds what cannot be told, such as an open
-    connection, has a new name each time, so that nothing is taken for its own; give it a property `fingerprint`.
+    Equal objects have equal names in every process. A function counts by its source, its defaults and the arguments of
+    a `partial`; the file of a function counts as a whole, since it may call what stands beside it. Lists and dicts in
+    a function's closure may be filled by each call, and an object of a user's class may hold anything: what holds one,
+    or an open connection, has a new name each time, which `is_told` tells. An attribute `fingerprint` stands for all.
 
     Args:
         value: a scorer, or any other.
@@ -44,17 +63,17 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
         True
     """
     kind = type(value)
-    digest = hashlib.sha256(fingerprint_code(*(each.__module__ for each in kind.__mro__)).encode())
     try:
-        if not hasattr(sys.modules.get(kind.__module__), "__file__"):  # written in a notebook
-            _feed(digest, [each for each in vars(kind).values() if isinstance(each, types.FunctionType)], ())
-        state: Any = value
-        if hasattr(value, "__dict__") and not isinstance(value, types.FunctionType):
-            state = {name: each for name, each in vars(value).items() if name not in leave_out}
-        _feed(digest, state, ())
-    except Exception:  # whatever an object raises when it is looked into
-        return f"{kind.__qualname__} {_UNTOLD} {uuid.uuid4().hex}"
-    return f"{kind.__qualname__} {digest.hexdigest()[:16]}"
+        code = fingerprint_code(*(base.__module__ for base in kind.__mro__))
+        if _is_library(kind.__module__) or isinstance(value, (Mapping, list, tuple, Set)):
+            facts = _facts(value)
+        else:
+            attributes = {name: held for name, held in vars(value).items() if name not in leave_out}
+            facts = [_class_facts(kind), _facts(attributes, (id(value),))]
+    except Exception as error:  # whatever an object raises when it is looked into
+        return f"{kind.__qualname__}{_UNTOLD}{error}) {uuid.uuid4().hex}"
+    text = f"{code} {facts}".encode("utf-8", "backslashreplace")
+    return f"{kind.__qualname__} {hashlib.sha256(text).hexdigest()[:16]}"
 
 
 def names_in_code(code: types.CodeType) -> Iterator[str]:
@@ -67,56 +86,173 @@ def names_in_code(code: types.CodeType) -> Iterator[str]:
             yield constant
 
 
-def _feed(digest: Any, value: Any, above: tuple[int, ...]) -> None:
-    """Adds a value to a digest, and all that it holds."""
+def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:
+    """Lists and texts that stand for a value and all that it holds.
+
+    Args:
+        value: anything.
+        above: `id` of the values that hold it, since a value may hold itself.
+        is_users: whether a user's function holds it, in which lists and dicts may be memories of calls.
+
+    Raises:
+        UntoldError: it cannot be told.
+    """
+    if _is_plain(value):
+        return repr(value)
     kind = type(value)
-    digest.update(f"<{kind.__module__}.{kind.__qualname__}>".encode())
+    name = f"{kind.__module__}.{kind.__qualname__}"
     if id(value) in above:
-        return
-    feed, torch = partial(_feed, digest, above=(*above, id(value))), sys.modules.get("torch")
-    if value is None or isinstance(value, (str, bytes, int, float, complex)):
-        digest.update(repr(value).encode("utf-8", "surrogatepass"))
-    elif kind.__name__ == "Pattern" and hasattr(value, "pattern"):  # compiled by `re`, whose repr is cut, or by `regex`
-        feed([value.pattern, value.flags])
+        return name
+    above = (*above, id(value))
+    torch = sys.modules.get("torch")
+    if isinstance(value, tuple):
+        facts: Any = [_facts(item, above, is_users=is_users) for item in value]
+    elif isinstance(value, type):
+        facts = [value.__module__, value.__qualname__, _class_facts(value)]
+    elif isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
+        facts = [getattr(value, "__module__", ""), value.__name__]
+    elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, _CACHED_CALLS)):
+        facts = _callable_facts(value, above)
+    elif hasattr(value, "pattern") and hasattr(value, "flags"):  # a regular expression, whose repr is cut
+        facts = [value.pattern, value.flags]
     elif torch is not None and isinstance(value, torch.nn.Module):
-        digest.update(re.sub(r" at 0x[0-9a-f]+", "", repr(value)).encode() + fingerprint_network(value).encode())
-        for module in value.modules():
-            feed(_settings(getattr(module, "config", None)))
-            if type(module).__module__.partition(".")[0] not in _LIBRARIES:
-                held = {name: each for name, each in vars(module).items() if not name.startswith("_")}
-                feed({name: each for name, each in held.items() if name not in ("training", "config")})
+        facts = _network_facts(value, above)
     elif torch is not None and isinstance(value, torch.Tensor):
-        digest.update(tensor_sums(value).encode())
-    elif isinstance(value, Mapping):
-        for name in sorted(value, key=repr):
-            feed(name)
-            feed(value[name])
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            feed(each)
-        digest.update(b"|")
-    elif isinstance(value, Set):
-        digest.update(repr(sorted(map(repr, value))).encode())
-    elif isinstance(value, types.CodeType):
-        for each in (value.co_code, value.co_consts, value.co_names):
-            feed(each)
-    elif isinstance(value, types.FunctionType):
-        feed([value.__code__, value.__defaults__, [cell.cell_contents for cell in value.__closure__ or ()]])
-        if not hasattr(sys.modules.get(value.__module__), "__file__"):  # of a notebook, where no file holds the rest
-            known = sorted(set(names_in_code(value.__code__)) & set(value.__globals__))
-            feed({name: value.__globals__[name] for name in known})
-    elif isinstance(value, (type, types.BuiltinFunctionType, types.ModuleType)):
-        digest.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
+        facts = tensor_sums(value)
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
-        feed([value.get_vocab(), getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)])
-    elif kind.__module__.partition(".")[0] in _LIBRARIES and hasattr(value, "to_dict"):
-        feed(_settings(value))
+        settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
+        facts = [sorted(value.get_vocab().items()), _facts(settings, above)]
+    elif isinstance(getattr(value, "fingerprint", None), str):
+        facts = value.fingerprint
+        if not is_told(facts):
+            raise UntoldError(f"it holds a {facts}")
+    elif isinstance(value, (Mapping, list, Set)):
+        if is_users:
+            raise UntoldError(f"it holds a {kind.__name__}, which calls may fill")
+        facts = _container_facts(value, above)
     else:
-        reduced = value.__reduce_ex__(4)  # as it would be pickled
-        feed(reduced if isinstance(reduced, str) else [*reduced[:3], *(list(each) for each in reduced[3:5] if each)])
+        facts = _object_facts(value, above)
+    return [name, facts]
 
 
-def _settings(config: Any) -> Any:
+def _is_plain(value: Any) -> bool:
+    """Whether it is a number, a text or a tuple of such."""
+    return isinstance(value, _PLAIN) or (type(value) is tuple and all(map(_is_plain, value)))
+
+
+def _container_facts(value: Any, above: tuple[int, ...]) -> Any:
+    if isinstance(value, Mapping):
+        items = [(key, value[key]) for key in sorted(value, key=repr)]
+    elif isinstance(value, Set):
+        items = sorted(value, key=repr)
+    else:
+        items = list(value)
+    if _is_plain(tuple(items)):  # a vocabulary has 50,000 of them
+        return repr(items)
+    return [_facts(item, above) for item in items]
+
+
+def _callable_facts(function: Any, above: tuple[int, ...]) -> Any:
+    """What a function computes with: its source, and what it was made with."""
+    if isinstance(function, functools.partial):
+        return [_facts(function.func, above), _facts([function.args, function.keywords], above)]
+    if isinstance(function, types.MethodType):
+        return [function.__func__.__qualname__, _facts(function.__self__, above, is_users=True)]
+    if isinstance(function, _CACHED_CALLS):
+        return _facts(function.__wrapped__, above)
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: cell.cell_contents for name, cell in cells}
+    if _is_library(function.__module__):
+        return [function.__module__, function.__qualname__, _held_facts(held, above)]
+    tree = function_tree(function)
+    held |= _defaults(function, tree)
+    file = file_of_module(function.__module__ or "")
+    if file is not None:
+        return [file_code(file), ast.dump(tree), _held_facts(held, above)]
+    # Of a notebook no file holds what a function uses beside itself.
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in function.__globals__:
+            held[node.id] = function.__globals__[node.id]
+    return [ast.dump(tree), _held_facts(held, above)]
+
+
+def _held_facts(held: dict[str, Any], above: tuple[int, ...]) -> list[Any]:
+    """What a user's function holds by name; what cannot be told is named in the error."""
+    facts = []
+    for name in sorted(held):
+        try:
+            facts.append([name, _facts(held[name], above, is_users=True)])
+        except UntoldError as error:
+            raise UntoldError(f"{name!r}: {error}") from error
+    return facts
+
+
+def _defaults(function: types.FunctionType, tree: Any) -> dict[str, Any]:
+    """Defaults of a function by parameter, without those that its source tells whole, such as `memo={}`."""
+    arguments = [*tree.args.posonlyargs, *tree.args.args]
+    with_default = arguments[len(arguments) - len(tree.args.defaults) :]
+    nodes = {argument.arg: node for argument, node in zip(with_default, tree.args.defaults, strict=True)}
+    nodes |= {argument.arg: node for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)}
+    defaults = {}
+    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
+        if parameter.default is not parameter.empty:
+            try:
+                ast.literal_eval(nodes[name])
+            except ValueError:
+                defaults[name] = parameter.default
+    return defaults
+
+
+def _class_facts(kind: type) -> list[Any]:
+    """The code of a class and its bases where they are a user's: of their file, else of what stands in them."""
+    told: list[Any] = []
+    for base in kind.__mro__:
+        if _is_library(base.__module__) or base.__module__.startswith("reward."):
+            continue
+        file = file_of_module(base.__module__)
+        if file is not None:
+            told.append(file_code(file))
+            continue
+        for name, member in vars(base).items():
+            member = getattr(member, "__func__", getattr(member, "fget", member))  # of class methods and properties
+            if isinstance(member, types.FunctionType) or not name.startswith("__"):
+                told.append([name, _facts(member, (id(kind),), is_users=True)])
+    return told
+
+
+def _network_facts(network: Any, above: tuple[int, ...]) -> list[Any]:
+    """Layers, weights and configurations of a network, and what modules of other libraries hold beside."""
+    told: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
+    for module in network.modules():
+        told.append(_facts(_configuration(getattr(module, "config", None)), above))
+        if type(module).__module__.partition(".")[0] not in _NETWORKS:
+            told.append(_class_facts(type(module)))
+            names = [name for name in vars(module) if not name.startswith("_") and name not in ("training", "config")]
+            told.append(_facts({name: vars(module)[name] for name in names}, above))
+    return told
+
+
+def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
+    """What an object of a library, or of this package, would be pickled as."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package in _NETWORKS and hasattr(value, "to_dict"):
+        return _facts(_configuration(value), above)
+    if package not in _LIBRARIES and package != "reward":
+        raise UntoldError(f"it holds a {kind.__qualname__}, which has no attribute fingerprint")
+    reduced = value.__reduce_ex__(4)
+    if isinstance(reduced, str):
+        return reduced
+    constructor, arguments, state = (*reduced, None)[:3]
+    items = [list(part) for part in reduced[3:5] if part is not None]
+    return _facts([constructor, arguments, state, items], above)
+
+
+def _is_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _LIBRARIES
+
+
+def _configuration(config: Any) -> dict[str, Any]:
     """What a configuration of transformers says of a network, and not where it came from."""
     values = config.to_dict() if hasattr(config, "to_dict") else {}
-    return {name: each for name, each in values.items() if name not in ("_name_or_path", "transformers_version")}
+    return {name: value for name, value in values.items() if name not in ("_name_or_path", "transformers_version")}

@@ -6,40 +6,30 @@ import hashlib
 import json
 import os
 import re
-import sqlite3
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import reward
-from reward.data.image_files import image_file
+from reward.checkpoints.code import fingerprint_code
+from reward.checkpoints.store import Store
+from reward.data.image_files import file_stamp, image_file
+from reward.errors import OutputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from reward.metrics.base import MetricSpec
 
-_REMEMBERED_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as they are looked up
+_KEPT_FROM = 16 * 2**20  # bytes; smaller files are hashed as fast as their hashes are looked up
 _WORDS = 2**18  # of 8 bytes; what is added up of a tensor at a time
 _SETTLED = 2.0  # seconds; a file that changed this lately may change again within one tick of the disk's clock
-_STANDARD = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")  # what the Hub's cache calls the content of a file
-_SHARED = (
-    ".",
-    "data",
-    "checkpoints",
-    "metrics",
-    "backbones",
-    "judges",
-    "scoring",
-)  # folders of this package, without those inside them
 _DATA = {".json", ".safetensors", ".spm", ".model", ".txt", ".jinja", ".bin", ".pt", ".pth"}  # no cards, no logs
-_NAMING = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
+_WEIGHT_FIELDS = ("backbone", "source", "clip", "model")  # fields of a config.json that may name weights on the Hub
 
 
 def hash_file(path: Path) -> str:
@@ -54,38 +44,33 @@ def hash_file(path: Path) -> str:
 def fingerprint_file(path: Path) -> str:
     """Names the content of a file, all of it: a copy has the same name, and an edit anywhere gives another.
 
-    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is
-    remembered by path, size and times of change, in `capreward/hashes.sqlite` of the user's cache folder
-    (`XDG_CACHE_HOME`, else `~/.cache`). Where nothing can be written there, it is hashed each time.
+    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is kept
+    by path and `file_stamp` in the user's cache folder, `capreward/kept.sqlite` of `XDG_CACHE_HOME`, else of
+    `~/.cache`. Where nothing can be written there, it is hashed each time.
     """
     real = Path(os.path.realpath(path))
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
         return real.name
     facts = real.stat()
-    if facts.st_size < _REMEMBERED_FROM:
+    if facts.st_size < _KEPT_FROM:
         return hash_file(real)
-    known = [os.fspath(real), f"{facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"]
-    with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows:
-        found = rows.execute("SELECT hash FROM hashes WHERE path = ? AND stamp = ?", known).fetchone()
-        if found is not None:
-            return str(found[0])
-    content = hash_file(real)
-    if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
-        with suppress(sqlite3.Error, OSError), closing(_remembered()) as rows, rows:
-            rows.execute("INSERT OR REPLACE INTO hashes VALUES (?, ?, ?)", [*known, content])
-    return content
-
-
-def _remembered() -> sqlite3.Connection:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = sqlite3.connect(folder / "hashes.sqlite", timeout=10)
-    rows.execute("CREATE TABLE IF NOT EXISTS hashes (path TEXT PRIMARY KEY, stamp TEXT, hash TEXT)")
-    return rows
+    hashes = Store(folder / "kept.sqlite", survives_power_cut=False)
+    key = f"{os.fspath(real)!r} {file_stamp(facts)}"
+    content = None
+    with suppress(OutputError):
+        content = hashes.get("hashes", key)
+    if content is None:
+        content = hash_file(real).encode()
+        if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
+            with suppress(OutputError):
+                hashes.put("hashes", {key: content})
+    hashes.close()
+    return content.decode()
 
 
 def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
-    """Short text that changes when the file of an image is replaced: its size and its time of change.
+    """Short text that changes when the file of an image is edited or replaced; see `file_stamp`.
 
     Args:
         image: a cell of an image column.
@@ -96,17 +81,17 @@ def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
     """
     if isinstance(image, (list, tuple)) and len(image) == 1:
         image = image[0]
-    if isinstance(image, Mapping):
-        image = image.get("path") if image.get("bytes") is None else None
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = image.get("path")
     if isinstance(image, int):
         image = str(image)
     if not isinstance(image, (str, os.PathLike)):
         return ""
     path = os.path.join(root, image)
-    for find in (os.fspath, image_file):  # the second tries many names
-        with suppress(OSError, ValueError):
-            facts = os.stat(find(path))
-            return f"{facts.st_size:x}.{facts.st_mtime_ns:x}"
+    with suppress(OSError, ValueError):
+        return file_stamp(os.stat(path))
+    with suppress(OSError, ValueError):
+        return file_stamp(os.stat(image_file(path)))
     return ""
 
 
@@ -118,7 +103,9 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
         ['name/one', 'http://localhost:8000/v1#two']
     """
     text = os.fspath(source)
-    return [text] if os.path.exists(text) else [each.strip() for each in text.split(",") if each.strip()]
+    if os.path.exists(text):
+        return [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def fingerprint_source(source: Any, revision: str | None = None) -> str:
@@ -132,22 +119,30 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
     parts = []
     for text in split_sources(str(source)):
         path = Path(text.removeprefix("local-dir:"))
-        commit = None if path.exists() else hub_commit(text, revision)
         if path.exists():
-            parts += [_fingerprint(path) or text, *_named(_config(path))]
-        elif commit is None:
-            parts.append(text + (f"@{revision}" if revision else ""))
+            parts.append(_fingerprint_path(path) or text)
+            parts.extend(_weights_in_config(_read_config(path)))
+            continue
+        commit = hub_commit(text, revision)
+        if commit is not None:
+            parts.append(f"{text}@{commit}")
+            parts.extend(_weights_in_config(_hub_config(text, commit)))
+        elif revision:
+            parts.append(f"{text}@{revision}")
         else:
-            parts += [f"{text}@{commit}", *_named(_hub_config(text, commit))]
+            parts.append(text)
     return ";".join(parts)
 
 
-def _fingerprint(path: Path) -> str:
-    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.suffix.lower() in _DATA)
-    return ",".join(f"{each.name}:{fingerprint_file(each)[:16]}" for each in files if each.is_file())
+def _fingerprint_path(path: Path) -> str:
+    """Names and contents of a file, or of the data files of a folder."""
+    files = [path]
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in _DATA and file.is_file())
+    return ",".join(f"{file.name}:{fingerprint_file(file)[:16]}" for file in files)
 
 
-def _config(folder: Path) -> Any:
+def _read_config(folder: Path) -> Any:
     try:
         return json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):  # without a readable one, loading the checkpoint gives the error
@@ -159,22 +154,28 @@ def _hub_config(repo: str, commit: str) -> Any:
     from huggingface_hub import hf_hub_download
 
     try:
-        return _config(Path(hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)).parent)
+        file = hf_hub_download(repo.removeprefix("hf-hub:"), "config.json", revision=commit)
     except (OSError, ValueError):  # every error of the client is one of these
         return None
+    return _read_config(Path(file).parent)
 
 
-def _named(config: Any, at: str = "", revision: str | None = None) -> Iterator[str]:
+def _weights_in_config(config: Any, field: str = "", revision: str | None = None) -> Iterator[str]:
     """What a config.json names: files and folders of this disk anywhere in it, models on the Hub in some fields."""
-    if isinstance(config, str):
-        place = config.removeprefix("local-dir:")
-        if os.path.exists(place):
-            yield _fingerprint(Path(place))
-        elif at in _NAMING and (commit := hub_commit(config, revision)):
-            yield f"{config}@{commit}"
-    elif isinstance(config, (dict, list)):
-        for name, value in config.items() if isinstance(config, dict) else ((at, value) for value in config):
-            yield from _named(value, name, config.get("revision") if isinstance(config, dict) else revision)
+    if isinstance(config, dict):
+        for name, value in config.items():
+            yield from _weights_in_config(value, name, config.get("revision"))
+    elif isinstance(config, list):
+        for value in config:
+            yield from _weights_in_config(value, field, revision)
+    elif isinstance(config, str):
+        path = Path(config.removeprefix("local-dir:"))
+        if path.exists():
+            yield _fingerprint_path(path)
+        elif field in _WEIGHT_FIELDS:
+            commit = hub_commit(config, revision)
+            if commit is not None:
+                yield f"{config}@{commit}"
 
 
 def hub_commit(source: str, revision: str | None) -> str | None:
@@ -229,15 +230,18 @@ def tensor_sums(tensor: Tensor) -> str:
     import torch
 
     values = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    whole = len(values) // 8 * 8
-    words = values[:whole] if values.storage_offset() % 8 == 0 else values[:whole].clone()
-    odd, sums = _odd_numbers(str(tensor.device)), []
+    length = len(values) // 8 * 8
+    words = values[:length]
+    if values.storage_offset() % 8 != 0:
+        words = words.clone()
+    weights = _odd_numbers(str(tensor.device))
+    sums = []
     for part in words.view(torch.int64).split(_WORDS):
         if tensor.device.type == "cpu":  # where numpy is ten times as fast
-            sums.append(int(np.dot(part.numpy(), odd.numpy()[: len(part)])))
+            sums.append(int(np.dot(part.numpy(), weights.numpy()[: len(part)])))
         else:
-            sums.append(int((part * odd[: len(part)]).sum()))
-    return f"{tensor.dtype} {tuple(tensor.shape)} {sums} {values[whole:].tolist()}"
+            sums.append(int((part * weights[: len(part)]).sum()))
+    return f"{tensor.dtype} {tuple(tensor.shape)} {sums} {values[length:].tolist()}"
 
 
 @cache
@@ -256,8 +260,10 @@ def metric_identity(
     dtype: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What a metric's scores depend on: package version, code, weights, revision, number format and its own options.
+    """What a metric's scores depend on: code, weights, revision, number format and its options.
 
+    The version of the library is left out: the code says what changed, and a release that computes the same ends no
+    run.
     Weights are named by `fingerprint_source`; those that ship with the package, and files that an option names, by
     their content.
 
@@ -266,38 +272,19 @@ def metric_identity(
         >>> metric_identity(metric_spec("length"), "embedded")["source"]
         'embedded'
     """
-    shipped = Path(reward.__file__).parent / "assets" / spec.name
-    is_shipped = source == "embedded" and shipped.is_dir()  # a formula has no weights
-    files = {name: value for name, value in (options or {}).items() if os.path.isfile(str(value))}
+    weights = source
+    assets = Path(reward.__file__).parent / "assets" / spec.name
+    if source == "embedded" and assets.is_dir():  # a formula has no weights
+        weights = assets
+    settings = dict(options or {})
+    for name, value in settings.items():
+        if os.path.isfile(str(value)):
+            settings[name] = fingerprint_file(Path(value))
     return {
         "metric": spec.name,
-        "capreward": reward.__version__,
         "code": fingerprint_code(spec.scorer.partition(":")[0]),
-        "source": fingerprint_source(shipped if is_shipped else source, revision),
+        "source": fingerprint_source(weights, revision),
         "revision": hub_commit(os.fspath(source), revision) or revision,
         "dtype": dtype,
-        "options": {**(options or {}), **{name: fingerprint_file(Path(file)) for name, file in files.items()}},
+        "options": settings,
     }
-
-
-def fingerprint_code(*modules: str) -> str:
-    """Hash of the code of a metric: its modules, those beside them, and the code that all metrics share."""
-    package = Path(reward.__file__).parent
-    files, folders = set(), {package / name for name in _SHARED}
-    for module in modules:
-        if module.partition(".")[0] not in _STANDARD and (file := _file_of(module)) is not None:
-            files.add(file)
-            folders |= {file.parent} if "." in module else set()
-    files |= {path for folder in folders for path in folder.iterdir() if path.suffix in (".py", ".yaml", ".json")}
-    digest = hashlib.sha256()
-    for path in sorted(files):
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
-
-
-def _file_of(module: str) -> Path | None:
-    name = getattr(sys.modules.get(module), "__file__", None)
-    if name is None and module != "__main__":
-        found = find_spec(module)
-        name = found.origin if found is not None else None
-    return Path(name) if name is not None and os.path.isfile(name) else None

@@ -67,13 +67,17 @@ def resolve_checkpoint(
     text = os.fspath(source)
     check_revision(source, revision)
     if text == "embedded":
-        folder = _ASSETS / metric
-        if not (folder / CONFIG_FILE).is_file():
+        assets = _ASSETS / metric
+        if not (assets / CONFIG_FILE).is_file():
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         warn_embedded()
+        return assets
+    folder = local_folder(source, metric=metric, revision=revision)
+    if folder is not None:
         return folder
-    files = ((*HUB_FILES, "*/model.safetensors"), ()) if subfolders else (HUB_FILES, NOT_HUB_FILES)
-    return local_folder(source, metric=metric, revision=revision) or hub_folder(text, metric, revision, *files)
+    if subfolders:
+        return hub_folder(text, metric, revision, (*HUB_FILES, "*/model.safetensors"), ())
+    return hub_folder(text, metric, revision)
 
 
 def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
@@ -85,20 +89,25 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
         return folder
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
-    if not isinstance(source, str) or names_path(text):
-        owner, _, name = text.partition("/")
-        is_near = "/" not in name and owner not in (".", "..") and os.path.isdir(owner)
-        told = f"; a folder {owner!r} is here, so it counts as a path. The Hub's: hf download {text} --local-dir {text}"
-        hint = told if name and is_near else ""
-        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist{hint}")
+    owner, slash, name = text.partition("/")
+    if slash and name and "/" not in name and owner not in (".", "..") and os.path.isdir(owner):
+        raise CheckpointError(
+            f"{metric} checkpoint folder {text!r} does not exist; a folder {owner!r} is here, so it counts as a path. "
+            f"The Hub's: hf download {text} --local-dir {text}"
+        )
+    # A Hub id has one slash at most, and not at its ends.
+    is_path = not isinstance(source, str) or os.path.isabs(text) or text.startswith((".", "~"))
+    if is_path or text.endswith("/") or text.count("/") > 1:
+        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
     return None
 
 
 def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
     folder = local_folder(source, metric="the", revision=revision)
-    files = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
-    return folder or hub_folder(os.fspath(source), "the", revision, files)
+    if folder is not None:
+        return folder
+    return hub_folder(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG))
 
 
 def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
@@ -111,22 +120,9 @@ def check_revision(source: str | os.PathLike[str], revision: str | None) -> None
         reward.errors.CheckpointError: revision='v2' needs a Hub id, but source is 'embedded': leave the revision out
     """
     text = os.fspath(source)
-    is_here = text == "embedded" or text.startswith(("http://", "https://")) or Path(text).is_dir()
-    if revision is not None and is_here:
+    is_local = text == "embedded" or text.startswith(("http://", "https://")) or Path(text).is_dir()
+    if revision is not None and is_local:
         raise CheckpointError(f"revision={revision!r} needs a Hub id, but source is {text!r}: leave the revision out")
-
-
-def names_path(text: str) -> bool:
-    """Whether a source that is not there must be meant as a path, since a Hub id is not written so.
-
-    What begins with a folder that is here, such as `weights/`, counts as a path: the Hub is not asked for it.
-
-    Example:
-        >>> names_path("name/repo"), names_path("runs/vela/model"), names_path("model/")
-        (False, True, True)
-    """
-    written = os.path.isabs(text) or text.startswith((".", "~")) or text.endswith("/") or text.count("/") > 1
-    return written or ("/" in text and os.path.isdir(text.partition("/")[0]))
 
 
 def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
@@ -143,13 +139,17 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
         ...
         reward.errors.CheckpointError: vela: there is no folder 'my-vela' here, and a Hub id has the form 'name/repo'
     """
-    text = os.fspath(source)
-    place = text.removeprefix("local-dir:").removeprefix("hf-hub:") if kind == "clip" else text
-    if text == "embedded" or (kind == "clip" and (":" in place or Path(place).is_file())):
-        return  # with a colon: an architecture of open_clip and a tag
-    folder = local_folder(place if isinstance(source, str) else source, metric=metric)
+    if source == "embedded":
+        return
+    if kind == "clip" and isinstance(source, str):
+        source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+        if ":" in source:  # an architecture of open_clip and a tag
+            return
+    if kind == "clip" and Path(source).is_file():
+        return
+    folder = local_folder(source, metric=metric)
     if folder is None:
-        _check_hub_id(place, metric, kind)
+        _check_hub_id(os.fspath(source), metric, kind)
     elif kind == "checkpoint" or named_metric(folder) is not None:
         read_config(folder, metric=metric)
 
@@ -163,13 +163,15 @@ def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
             raise HFValidationError("a Hub id has the form 'name/repo'")
         validate_repo_id(text)
     except HFValidationError as error:
-        other = {
-            "clip": ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'",
-            "judge": f". A model behind a server is written http://localhost:8000/v1#{text}",
-        }.get(kind, "")
-        near = did_you_mean(text, [path.name for path in Path().iterdir() if path.is_dir()])
-        why = first_line(error).rstrip(".") + other + (near and "." + near)
-        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {why}") from None
+        reason = first_line(error).rstrip(".")
+        if kind == "clip":
+            reason += ", or ARCHITECTURE:TAG of open_clip such as 'ViT-B-32:openai'"
+        elif kind == "judge":
+            reason += f". A model behind a server is written http://localhost:8000/v1#{text}"
+        hint = did_you_mean(text, [path.name for path in Path().iterdir() if path.is_dir()])
+        if hint:
+            reason += "." + hint
+        raise CheckpointError(f"{metric}: there is no folder {text!r} here, and {reason}") from None
 
 
 @cache
@@ -190,19 +192,23 @@ def hub_folder(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalEntryNotFoundError
 
-    at = repo_id if revision is None else f"{repo_id} at revision {revision}"
+    repository = repo_id
+    if revision is not None:
+        repository += f" at revision {revision}"
     where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
+    patterns: dict[str, Any] = {"allow_patterns": list(files), "ignore_patterns": list(without)}
     try:
-        wanted, below = list(files), list(without)
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=wanted, ignore_patterns=below))
+        return Path(snapshot_download(repo_id, revision=revision, **patterns))
     except HFValidationError as error:
         raise CheckpointError(f"{where} it is no valid Hub id: {first_line(error)}") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
-        if isinstance(error, HfHubHTTPError) and not isinstance(error, LocalEntryNotFoundError):  # it has answered
-            said = " ".join(str(error).split())
-            raise CheckpointError(f"{where} the Hub refuses {at}: {said:.300}. Log in with `hf auth login`") from error
+        if isinstance(error, HfHubHTTPError) and not isinstance(error, LocalEntryNotFoundError):
+            reply = " ".join(str(error).split())
+            raise CheckpointError(
+                f"{where} the Hub refuses {repository}: {reply:.300}. Log in with `hf auth login`"
+            ) from error
         raise CheckpointError(
-            f"{where} as a Hub id {at} is not in the local cache and the Hub cannot be reached "
+            f"{where} as a Hub id {repository} is not in the local cache and the Hub cannot be reached "
             f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
             f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
         ) from error
@@ -229,8 +235,9 @@ def read_config(folder: str | os.PathLike[str], *, metric: str) -> dict[str, Any
     if not isinstance(config, dict):
         raise CheckpointError(f"{str(path)!r} must hold a JSON object, got {type(config).__name__}")
     if config.get("metric") != metric:
-        other = config.get("metric")
-        kind = f"of metric {other!r}" if other else "of no metric of this library (no 'metric' key)"
+        kind = "of no metric of this library (no 'metric' key)"
+        if config.get("metric"):
+            kind = f"of metric {config['metric']!r}"
         raise CheckpointError(f"{str(folder)!r} is a checkpoint {kind}, but a checkpoint of {metric!r} is needed")
     return config
 
@@ -263,8 +270,10 @@ def save_checkpoint(
         raise CheckpointError("a checkpoint's config must name its metric under the key 'metric'")
     config_text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     folder = Path(folder)
-    # within a folder that is there: what lies beside it may be another disk, or not be ours to write
-    staged = folder / _STAGED if folder.is_dir() else folder.with_name(f".{folder.name}{_STAGED}")
+    if folder.is_dir():  # what lies beside it may be another disk, or not be ours to write
+        staged = folder / _STAGED
+    else:
+        staged = folder.with_name(f".{folder.name}{_STAGED}")
     try:
         shutil.rmtree(staged, ignore_errors=True)  # of a save that was killed
         staged.mkdir(parents=True)
@@ -272,8 +281,8 @@ def save_checkpoint(
         raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be made: {error}") from error
     try:
         # copies, since safetensors refuses tensors that share memory, such as tied embeddings
-        own = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
-        save_file(own, staged / WEIGHTS_FILE, metadata={"format": "pt"})
+        copies = {key: tensor.detach().cpu().contiguous().clone() for key, tensor in tensors.items()}
+        save_file(copies, staged / WEIGHTS_FILE, metadata={"format": "pt"})
         (staged / CARD_FILE).write_text(card, encoding="utf-8")
         write_tokenizer(staged)
         (staged / CONFIG_FILE).write_text(config_text, encoding="utf-8")
@@ -283,9 +292,10 @@ def save_checkpoint(
         if not folder.exists():
             staged.replace(folder)
             return
-        renewed = any((staged / name).exists() for name in _TOKENIZER_FILES)
-        for name in (CONFIG_FILE, *(_TOKENIZER_FILES if renewed else ())):
-            (folder / name).unlink(missing_ok=True)
+        (folder / CONFIG_FILE).unlink(missing_ok=True)
+        if any((staged / name).exists() for name in _TOKENIZER_FILES):
+            for name in _TOKENIZER_FILES:
+                (folder / name).unlink(missing_ok=True)
         for path in sorted(staged.iterdir(), key=lambda path: path.name == CONFIG_FILE):
             path.replace(folder / path.name)
     except OSError as error:

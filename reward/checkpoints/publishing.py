@@ -23,8 +23,8 @@ def check_push(repo_id: str, *, private: bool = False) -> None:
     """
     if "/" not in repo_id:
         raise CheckpointError(f"cannot push to {repo_id!r}: write ORG/NAME, with your name or an organisation's first")
-    ways = " Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
-    with _hub(f"cannot push to {repo_id}", ways) as hub:
+    advice = " Check the name, the network, HF_ENDPOINT and HF_HUB_OFFLINE, or log in with `hf auth login`"
+    with _hub(f"cannot push to {repo_id}", advice) as hub:
         hub.create_repo(repo_id, private=private or None, exist_ok=True)  # None is as the organisation has it
         is_public = private and not hub.model_info(repo_id).private
     if is_public:
@@ -54,22 +54,23 @@ def push_checkpoint(
     Returns:
         Web address of the commit.
     """
-    only = {"allow_patterns": list(HUB_FILES), "ignore_patterns": list(NOT_HUB_FILES)}
+    patterns = {"allow_patterns": list(HUB_FILES), "ignore_patterns": list(NOT_HUB_FILES)}
     with _hub(f"{str(folder)!r} cannot be uploaded to {repo_id}") as hub:
         repo = hub.create_repo(repo_id, private=private or None, exist_ok=True).repo_id
         if revision is not None:
             hub.create_branch(repo, branch=revision, exist_ok=True)
         card = Path(folder) / CARD_FILE
-        if HUB_ID in (text := card.read_text(encoding="utf-8")):
+        text = card.read_text(encoding="utf-8")
+        if HUB_ID in text:
             card.write_text(text.replace(HUB_ID, repo), encoding="utf-8")
         commit = hub.upload_folder(
-            folder_path=folder, repo_id=repo, revision=revision, commit_message=commit_message, **only
+            folder_path=folder, repo_id=repo, revision=revision, commit_message=commit_message, **patterns
         )
     return str(commit.commit_url)
 
 
 @contextmanager
-def _hub(what: str, ways: str = "") -> Iterator[Any]:
+def _hub(problem: str, advice: str = "") -> Iterator[Any]:
     """The Hub's client; what it raises becomes a CheckpointError that says what cannot be done."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
@@ -77,4 +78,4 @@ def _hub(what: str, ways: str = "") -> Iterator[Any]:
     try:
         yield HfApi()
     except (HTTPError, OSError, ValueError, RuntimeError) as error:  # the last two for a name, a card or a transfer
-        raise CheckpointError(f"{what}: {first_line(error)}{ways}") from error
+        raise CheckpointError(f"{problem}: {first_line(error)}{advice}") from error

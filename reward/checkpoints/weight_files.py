@@ -24,10 +24,14 @@ class Header(NamedTuple):
 
 def read_header(path: str | os.PathLike[str]) -> Header:
     """The header of a safetensors file, in the file's order. No weights are read."""
+    header = Header({}, {}, {})
     with _opened(path, "np") as file:
-        parts = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118  # it is no dict
-        shapes = {key: tuple(part.get_shape()) for key, part in parts.items()}
-        return Header(shapes, {key: part.get_dtype() for key, part in parts.items()}, file.metadata() or {})
+        for key in file.keys():  # noqa: SIM118  # it is no dict
+            part = file.get_slice(key)
+            header.shapes[key] = tuple(part.get_shape())
+            header.types[key] = part.get_dtype()
+        header.metadata.update(file.metadata() or {})
+    return header
 
 
 @contextmanager
@@ -101,15 +105,19 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
         CheckpointError: the keys do not fit, integers are given for floats, or the module is on the device "meta".
     """
     state = module.state_dict()
-    needed = {key: tuple(value.shape) for key, value in state.items()}
-    faults = shape_faults(needed, {key: tuple(value.shape) for key, value in tensors.items()})
+    faults = shape_faults(_shapes(state), _shapes(tensors))
     if faults:
         raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
     refuse_integers({key: tensors[key] for key, value in state.items() if value.is_floating_point()}, where=where)
-    empty = [name for name, parameter in module.named_parameters() if parameter.is_meta]
-    if empty:
-        raise CheckpointError(f"{where}: {_listed('the network has no memory for', empty)}; build it on a real device")
+    on_meta = [name for name, parameter in module.named_parameters() if parameter.is_meta]
+    if on_meta:
+        faults = _list_keys("the network has no memory for", on_meta)
+        raise CheckpointError(f"{where}: {faults}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {key: tuple(tensor.shape) for key, tensor in tensors.items()}
 
 
 def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
@@ -122,7 +130,8 @@ def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
         ...
         reward.errors.CheckpointError: 'model.safetensors' has integers for 1 key (bias is torch.int8), ...
     """
-    _refuse_types({key: str(value.dtype) for key, value in tensors.items() if not value.is_floating_point()}, where)
+    integers = [key for key, tensor in tensors.items() if not tensor.is_floating_point()]
+    _refuse_types({key: str(tensors[key].dtype) for key in integers}, where)
 
 
 def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: str) -> None:
@@ -135,45 +144,55 @@ def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: s
         module: the network.
         where: the source of the tensors, for messages.
     """
-    floats = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
-    wrong: dict[str, str] = {}
+    last_names = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
+    integers: dict[str, str] = {}
     for file in files:
         if file.suffix == ".safetensors":
-            wrong |= {key: kind for key, kind in read_header(file).types.items() if not kind.startswith(("F", "BF"))}
+            types = read_header(file).types
+            is_float = {key: kind.startswith(("F", "BF")) for key, kind in types.items()}
         else:
-            wrong |= {key: str(each.dtype) for key, each in load_tensors(file).items() if not each.is_floating_point()}
-    _refuse_types({key: kind for key, kind in wrong.items() if key.rpartition(".")[2] in floats}, where)
+            tensors = load_tensors(file)
+            types = {key: str(tensor.dtype) for key, tensor in tensors.items()}
+            is_float = {key: tensor.is_floating_point() for key, tensor in tensors.items()}
+        for key, kind in types.items():
+            if not is_float[key] and key.rpartition(".")[2] in last_names:
+                integers[key] = kind
+    _refuse_types(integers, where)
 
 
-def _refuse_types(wrong: Mapping[str, str], where: str) -> None:
-    if wrong:
-        listed = _listed("has integers for", [f"{key} is {kind}" for key, kind in wrong.items()])
+def _refuse_types(integers: Mapping[str, str], where: str) -> None:
+    if integers:
+        faults = _list_keys("has integers for", [f"{key} is {kind}" for key, kind in integers.items()])
         raise CheckpointError(
-            f"{where} {listed}, where a network has floats. Quantised weights cannot be used: give those they were "
+            f"{where} {faults}, where a network has floats. Quantised weights cannot be used: give those they were "
             "made from"
         )
 
 
-def shape_faults(needed: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> str:
+def shape_faults(needed: Mapping[str, tuple[int, ...]], shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Describes how some tensors differ from the needed ones, for a message; empty if they fit.
 
     Example:
         >>> shape_faults({"weight": (2, 3), "bias": (2,)}, {"weight": (2, 4)})
         'lacks 1 key (bias); has mis-shaped 1 key (weight is (2, 4), not (2, 3))'
     """
-    shapes = [
-        f"{key} is {given[key]}, not {shape}" for key, shape in needed.items() if key in given and given[key] != shape
-    ]
+    missing = [key for key in needed if key not in shapes]
+    unknown = [key for key in shapes if key not in needed]
+    wrong = [key for key in needed if key in shapes and shapes[key] != needed[key]]
     faults = [
-        _listed("lacks", [key for key in needed if key not in given]),
-        _listed("has unknown", [key for key in given if key not in needed]),
-        _listed("has mis-shaped", shapes),
+        _list_keys("lacks", missing),
+        _list_keys("has unknown", unknown),
+        _list_keys("has mis-shaped", [f"{key} is {shapes[key]}, not {needed[key]}" for key in wrong]),
     ]
     return "; ".join(filter(None, faults))
 
 
-def _listed(verb: str, keys: list[str]) -> str:
+def _list_keys(verb: str, keys: list[str]) -> str:
+    """The verb with the number of keys and the first five; empty without any."""
     if not keys:
         return ""
-    more = f", and {len(keys) - 5} more" if len(keys) > 5 else ""
-    return f"{verb} {len(keys)} key{'s' * (len(keys) > 1)} ({', '.join(keys[:5])}{more})"
+    noun = "key" if len(keys) == 1 else "keys"
+    names = ", ".join(keys[:5])
+    if len(keys) > 5:
+        names += f", and {len(keys) - 5} more"
+    return f"{verb} {len(keys)} {noun} ({names})"

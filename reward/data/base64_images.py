@@ -11,7 +11,7 @@ BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF
 
 
 def data_url_bytes(url: str) -> bytes:
-    """What a data URL holds, in base64 or percent-encoded.
+    """The bytes that a data URL holds, in base64 or percent-encoded.
 
     Example:
         >>> data_url_bytes("data:image/png;base64,aGk=")
@@ -24,7 +24,7 @@ def data_url_bytes(url: str) -> bytes:
 
 
 def base64_bytes(text: str) -> bytes:
-    """What a text in base64 holds."""
+    """The bytes that a text in base64 holds."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:

@@ -23,6 +23,14 @@ _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
 
+def file_stamp(facts: os.stat_result) -> str:
+    """Text that changes when a file is edited or replaced, also by one of equal size and time of modification.
+
+    The time of the last change of its entry and its number on the disk cannot be set by a copy.
+    """
+    return f"{facts.st_size:x}.{facts.st_mtime_ns:x}.{facts.st_ctime_ns:x}.{facts.st_ino:x}"
+
+
 def image_file(path: str | os.PathLike[str]) -> str:
     """The file that a path means: the path itself if a file is there or none is found.
 

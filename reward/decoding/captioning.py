@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import reward
 from reward.data.samples import check_encodable
 from reward.data.written_captions import caption_in
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
@@ -129,7 +128,7 @@ def caption_images(
         raise DataError(
             f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
         )
-    drawing = {"capreward": reward.__version__, "task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
+    drawing = {"task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
     if isinstance(captioner, LocalCaptioner):
         drawing["captioner"] = captioner.fingerprint
     elif getattr(captioner, "extra_body", None):

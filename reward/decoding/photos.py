@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reward.data.image_files import image_file
+from reward.data.image_files import file_stamp, image_file
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.scoring.image_root import image_root as find_root
@@ -33,10 +33,9 @@ class ImageRow:
     def key(self) -> str:
         """Tells whether stored candidates belong to this file."""
         try:
-            facts = self.path.stat()
+            return f"{os.path.abspath(self.path)} {file_stamp(self.path.stat())}"
         except OSError:
             return os.path.abspath(self.path)
-        return f"{os.path.abspath(self.path)} {facts.st_size} {facts.st_mtime_ns}"
 
 
 def read_images(

@@ -305,8 +305,7 @@ class _Images:
         if prepared:
             self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
         if cache := self.scorer.caches.get("images"):
-            for key in prepared:
-                cache.save(key, {"features": self.features[key]})
+            cache.save({key: {"features": self.features[key]} for key in prepared})
 
     def _prepare(self, image: Any) -> Any:
         """The image preprocessed, or the ImageError that says why it is not."""

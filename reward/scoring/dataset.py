@@ -44,9 +44,9 @@ def score_dataset(
     and a message. Rows are scored in parts, each of which is a file in the folder `<output>.partial` once it is done;
     after a kill or Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the
     output, `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
-    A part belongs to its rows, to the size and time of change of their images' files, to the weights by content (a Hub
-    id by its commit), the code and the settings: if rows or images were changed while a run was stopped, their parts
-    are scored again, and if anything else changed, the call says so.
+    A part belongs to its rows, to the stamps of their images' files (`file_stamp`), to the weights by content (a Hub
+    id by its commit), the code that computes and the settings: if rows or images were changed while a run was stopped,
+    their parts are scored again, and if anything else changed, the call says so.
 
     Several metrics score side by side: every image is decoded once, and each metric has its columns
     `<metric>_<aspect>`, `<metric>_reward` and `<metric>_truncated`. A row that one of them cannot score keeps the
@@ -59,9 +59,9 @@ def score_dataset(
     Args:
         data: a file, a folder, the name of a data set on the Hub, a `datasets.Dataset` or `DatasetDict`, or what
             `reward.scoring.readers.open_source` gives, which says more and joins annotations.
-        scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else its code
-            and all that it holds, see `reward.fingerprint_objects.fingerprint_object`. Or a list of several: names,
-            with the checkpoint of each if need be, as in `["vela", "clipscore=folder"]`, and scorers.
+        scorer: name of a metric, or a scorer. Of a scorer a resumed run checks its `fingerprint`, else what
+            `reward.checkpoints.fingerprint_objects.fingerprint_object` says. Or a list of several: names, with the
+            checkpoint of each if need be, as in `["vela", "clipscore=folder"]`, and scorers.
         output: `.parquet`, `.jsonl`, `.json`, `.csv` or `.tsv` file.
         source: checkpoint of a metric given by name: `"embedded"`, a folder, or a Hub id.
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several

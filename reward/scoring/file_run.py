@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-import reward
+from reward.checkpoints.fingerprint_objects import untold_reason
 from reward.data.samples import read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
 from reward.scoring.columns import find_columns
@@ -81,7 +82,6 @@ class FileRun:
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
         self.manifest = {  # what the results depend on
-            "capreward": reward.__version__,
             "task": "rerank" if is_ranked else "score",
             "input": content,
             **metrics.identity,
@@ -92,6 +92,19 @@ class FileRun:
             "image_root": None if root == rows.folder else os.path.abspath(root),
             "prefix": prefix,
         }
+        self._warn_of_untold()
+
+    def _warn_of_untold(self) -> None:
+        """Says before a long run that it cannot go on after a stop."""
+        source = self.manifest["source"]
+        for fingerprint in source.values() if isinstance(source, dict) else [source]:
+            reason = untold_reason(fingerprint)
+            if reason is not None:
+                warnings.warn(
+                    f"{self.metrics.name}: this run cannot go on after a stop, since what makes its scores cannot be "
+                    f"told: {reason}",
+                    stacklevel=5,
+                )
 
     def _check_devices(self, devices: list[str]) -> list[str]:
         """Devices of the processes; empty when this process does all. A single device becomes an option."""

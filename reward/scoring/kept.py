@@ -1,23 +1,18 @@
-"""Answers that are kept as they come, so that none is paid for twice: an SQLite file that belongs to one run."""
+"""Answers that are kept as they come, so that none is paid for twice: a store that belongs to one run."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-import warnings
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from reward.checkpoints.store import DamagedStoreError, Store
 from reward.errors import OutputError
 from reward.scoring.runs import OtherRunError, ScoringInterrupted, check_same_run, lock
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS run (facts TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS answers (number INTEGER PRIMARY KEY, answer BLOB NOT NULL, sum INTEGER NOT NULL);
-"""
+_RUN, _ROWS = "run", "rows"  # owners in the store: what the run depends on, and its answers
 
 
 class Kept:
@@ -46,16 +41,16 @@ class Kept:
         self.path, self.what = path, what
         self._lock_path = path.with_name(path.name + ".lock")
         self._lock = lock(self._lock_path, path)
-        self._rows = sqlite3.connect(":memory:")
+        self._store = Store(path)
         try:
             with self._explained("write"):
-                self._rows = sqlite3.connect(path)
-                self._rows.executescript(_TABLES)
-                found = self._rows.execute("SELECT facts FROM run").fetchone()
-            if found is None or overwrite or not len(self):
+                facts = self._store.get(_RUN, "facts")
+            if overwrite or not len(self):
                 self._start(run)
+            elif facts is None:
+                raise OtherRunError(f"{path} holds answers, and what they are of is damaged; move it away")
             else:
-                self.run = json.loads(found[0])
+                self.run = json.loads(facts)
                 check_same_run(path, self.run, run)
         except BaseException:
             self._close()
@@ -75,25 +70,21 @@ class Kept:
 
     def __len__(self) -> int:
         with self._explained("read"):
-            count: int = self._rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
-        return count
+            return self._store.count(_ROWS)
 
     def __iter__(self) -> Iterator[Any]:
         """The answers; those that were damaged on the disk are left out, and will be asked for again."""
         with self._explained("read"):
-            rows = self._rows.execute("SELECT answer, sum FROM answers ORDER BY number").fetchall()
-        sound = [text for text, number in rows if zlib.crc32(text) == number]
-        if damaged := len(rows) - len(sound):
-            warnings.warn(f"{self.path}: {damaged} {self.what} are damaged, and made again", stacklevel=3)
-        return map(json.loads, sound)
+            rows = self._store.items(_ROWS)
+        for _, text in rows:
+            yield json.loads(text)
 
     def add(self, answers: Iterable[Any]) -> None:
         """Keeps answers: all of them, or none."""
-        texts = [json.dumps(answer).encode() for answer in answers]
-        with self._explained("write"), self._rows:
-            self._rows.executemany(
-                "INSERT INTO answers (answer, sum) VALUES (?, ?)", [(text, zlib.crc32(text)) for text in texts]
-            )
+        first = len(self)
+        rows = {str(number): json.dumps(answer).encode() for number, answer in enumerate(answers, start=first)}
+        with self._explained("write"):
+            self._store.put(_ROWS, rows)
 
     def describe(self, name: str, value: Any) -> None:
         """Adds a fact about the run that was not known at its beginning; the answers before must have it, too."""
@@ -109,26 +100,25 @@ class Kept:
 
     def _start(self, run: dict[str, Any]) -> None:
         self.run = run
-        with self._explained("write"), self._rows:
-            self._rows.execute("DELETE FROM answers")
-            self._rows.execute("DELETE FROM run")
-            self._rows.execute("INSERT INTO run VALUES (?)", [json.dumps(run)])
+        with self._explained("write"):
+            self._store.clear()
+            self._store.put(_RUN, {"facts": json.dumps(run).encode()})
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "no such" not in str(error):
-                raise OutputError(
-                    f"cannot {what} {self.path}: {error}. What came before is saved; make room and run the same again"
-                ) from error
+        except DamagedStoreError as error:
             raise OtherRunError(
-                f"{self.path} holds no answers of a run by this version, or is damaged ({error}); move it away"
+                f"{self.path} holds no answers of a run by this version, or is damaged; move it away ({error})"
+            ) from error
+        except OutputError as error:
+            raise OutputError(
+                f"cannot {what} {error}. What came before is saved; make room and run the same again"
             ) from error
 
     def _close(self) -> None:
-        self._rows.close()
+        self._store.close()
         if not self._lock.closed:
             self._lock_path.unlink(missing_ok=True)
             self._lock.close()

@@ -20,7 +20,8 @@ from reward.metrics.function_places import names_function
 from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, is_address, metric_spec
 
-_NO_EFFECT = ("device", "cache", "cache_size", "api_key")  # options that change no scores but by rounding
+# Options that change no score but by rounding.
+_NO_EFFECT = ("device", "cache", "cache_size", "token_budget", "concurrency", "prices", "api_key")
 
 
 class Metrics:
@@ -260,7 +261,7 @@ def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSou
 
 def _fingerprint(part: MetricSource | Scorer) -> str:
     if isinstance(part, MetricSource):
-        own = dict(part.options)
-        facts = metric_identity(part.spec, part.source, revision=part.revision, options=own)
-        return f"{facts['source']} code {facts['code']}" + (f" {facts['options']}" if own else "")
+        options = {name: value for name, value in part.options if name not in _NO_EFFECT}
+        facts = metric_identity(part.spec, part.source, revision=part.revision, options=options)
+        return f"{facts['source']} code {facts['code']}" + (f" {facts['options']}" if options else "")
     return fingerprint_scorer(part)

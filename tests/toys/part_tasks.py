@@ -155,7 +155,7 @@ class Answers(Task):
     def progress(self) -> int:
         try:
             with closing(sqlite3.connect(f"file:{self.folder / self.file}?mode=ro", uri=True)) as rows:
-                count: int = rows.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
+                count: int = rows.execute("SELECT COUNT(*) FROM kept WHERE owner <> 'run'").fetchone()[0]
                 return count
         except sqlite3.OperationalError:  # it has just been made
             return 0

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import reward
+from reward.checkpoints.code import fingerprint_code
 from reward.data.images import load_image
 from reward.errors import DataError, ImageError
 from reward.judges.base import Usage
@@ -144,7 +144,7 @@ def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, refer
     """What the verdicts depend on; see `ResumableRun`."""
     content = json.dumps(battles, sort_keys=True)
     return {
-        "capreward": reward.__version__,
+        "code": fingerprint_code(type(judge).__module__),
         "task": "battles",
         "battles": hashlib.sha256(content.encode()).hexdigest(),
         "judge": judge.judge.name,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprint_objects import fingerprint_scorer
-from reward.checkpoints.fingerprints import fingerprint_code, split_sources
+from reward.checkpoints.fingerprints import split_sources
 from reward.checkpoints.folders import named_metric, read_config, save_checkpoint
 from reward.data.samples import ImageLike
 from reward.errors import CheckpointError, ConfigError

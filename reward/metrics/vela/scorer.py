@@ -14,6 +14,7 @@ import torch
 from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget
 from reward.checkpoints.caches import TensorCache
+from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprints import fingerprint_network
 from reward.errors import CheckpointError
 from reward.metrics.saving import TrainedScorer
@@ -102,11 +103,9 @@ class VelaScorer(TrainedScorer):
         Raises:
             ConfigError: the folder cannot be written, or the size is wrong.
         """
-        import reward
-
         if self.model.image is not None:
             towers, config = self.model.image.towers, self.model.config.to_dict()["image"]
-            facts = [reward.__version__, config, towers.preprocess_cfg, self.model.device.type]
+            facts = [fingerprint_code(__name__), config, towers.preprocess_cfg, self.model.device.type]
             self.caches = {"images": TensorCache(folder, "images", fingerprint_network(towers, *facts), size=size)}
 
     @property

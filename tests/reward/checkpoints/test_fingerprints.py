@@ -1,10 +1,12 @@
 """What a kept score belongs to: names of files, checkpoints, networks, objects and code."""
 
 import json
+import linecache
 import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -90,30 +92,55 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(monkeypatch, tm
     assert metric_identity(spec, "somebody/length", revision="v1")["revision"] == "a" * 40
 
 
+FILES = ("mymetric/__init__.py", "mymetric/scorer.py", "mymetric/settings.yaml")
+ROOMS = ("metrics/a.py", "metrics/other/a.py", "metrics/unused/a.py", "backbones/a.py", "judges/a.py", "judges/a.yaml")
+ROOMS += ("data/a.py", "scoring/progress.py", "cli/bench.py")
+
+
 @pytest.fixture
 def code(tmp_path, monkeypatch):
-    """Writes a file of a metric's package or of this one, each made of one file a folder; gives the metric's code."""
-    names = ("metrics/a.py", "backbones/clip.py", "judges/a.py", "scoring/a.py", "cli/bench.py")
-    names += ("data/sentences.py", "checkpoints/a.py")
-    for name in ("mymetric/__init__.py", "mymetric/scorer.py", *(f"reward/{name}" for name in names)):
+    """A package of a metric and this one, each of a file a folder: gives the metric's code once a file has a text."""
+    for name in (*FILES, *(f"reward/{name}" for name in ROOMS)):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text(CODE)
+    (tmp_path / "mymetric" / "formula.py").write_text("from reward.metrics.other.a import mean\n")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mymetric", raising=False)
     monkeypatch.setattr(reward, "__file__", str(tmp_path / "reward" / "__init__.py"))
     spec = replace(metric_spec("length"), name="mine", scorer="mymetric.scorer:Mine")
 
-    def change(name):
-        (tmp_path / name).write_text("changed")
-        return str(metric_identity(spec, "embedded")["code"])
+    def change(name, text):
+        (tmp_path / name).write_text(text)
+        return metric_identity(spec, "embedded")["code"]
 
     return change
 
 
-def test_changed_code_of_a_metric_or_of_what_metrics_share_is_another_metric(code):
-    codes = [code("elsewhere.py"), code("mymetric/formula.py"), code("reward/data/sentences.py")]
-    codes.append(code("reward/backbones/clip.py"))
-    assert len(set(codes)) == 4
-    assert code("reward/cli/bench.py") == codes[-1]  # what the command line prints changes no score
+CODE = """def mean(values):
+    return sum(values) / len(values)
+"""
+# What changes no score, of any file of code.
+UNCHANGED = {
+    "comment": CODE.replace("len(values)", "len(values)  # never 0"),
+    "docstring": CODE.replace(":\n", ':\n    """Their mean."""\n', 1),
+    "docstring of the file": '"""Means."""\n' + CODE,
+    "blank lines": "\n\n" + CODE.replace("    return", "\n    return"),
+    "brackets": CODE.replace("sum(values) / len(values)", "(sum(values) / len(values))"),
+}
+CHANGED = CODE.replace("len(values)", "max(len(values), 1)")
+
+
+@pytest.mark.parametrize("text", UNCHANGED.values(), ids=UNCHANGED)
+def test_what_computes_nothing_changes_no_code(text, code):
+    before = code("mymetric/scorer.py", CODE)
+    for name in ("mymetric/scorer.py", "reward/data/a.py", "reward/metrics/other/a.py"):
+        assert code(name, text) == before
+
+
+@pytest.mark.parametrize("name", [*FILES, *(f"reward/{name}" for name in ROOMS)])
+def test_a_line_of_code_that_computes_changes_it(name, code):
+    computes = not name.startswith(("reward/scoring", "reward/cli", "reward/metrics/unused"))
+    assert (code(name, CHANGED) != code(name, CODE)) == computes
 
 
 def test_one_value_of_a_network_makes_it_another():
@@ -131,11 +158,18 @@ class Handle:
         self.connection = sys._getframe()
 
 
+def cell(source, name):
+    """What a cell of a notebook makes under a name: no file holds its source, but Python does."""
+    file = f"<cell {len(linecache.cache)}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names = {"__name__": "a_notebook"}
+    exec(compile(source, file, "exec"), names)
+    return names[name]
+
+
 def of_a_notebook(result):
     """An object of a class that no file holds."""
-    names = {"__name__": "a_notebook"}
-    exec(f"class Mine:\n    def score(self):\n        return {result}", names)
-    return names["Mine"]()
+    return cell(f"class Mine:\n    def score(self):\n        return {result}", "Mine")()
 
 
 LONG = "x" * 300  # of which the text of a pattern shows the beginning
@@ -149,7 +183,9 @@ LONG = "x" * 300  # of which the text of a pattern shows the beginning
         ({"a": [1, [2]]}, {"a": [1, [3]]}),
         ({1, 2}, {1, 3}),
         (of_a_notebook(1), of_a_notebook(2)),
-        (lambda text: text, lambda text: text + "."),
+        (cell(CODE, "mean"), cell(CHANGED, "mean")),
+        (partial(max, key=len), partial(max, key=str)),
+        (partial(max, default=[1]), partial(max, default=[2])),
     ],
 )
 def test_equal_objects_have_equal_names(one, other):

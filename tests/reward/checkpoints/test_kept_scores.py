@@ -1,5 +1,6 @@
 """A kept score belongs to all that made it: what changed is scored anew or refused, and what is the same goes on."""
 
+import os
 import pickle
 import shutil
 from functools import partial
@@ -67,6 +68,56 @@ def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(tmp_path, monk
     rerank_dataset(data, scorer, tmp_path / "fresh.jsonl")
     resumed, fresh = (read_lines(tmp_path / name) for name in ("out.jsonl", "fresh.jsonl"))
     assert [row["rewards"] for row in resumed] == [row["rewards"] for row in fresh]
+
+
+def test_a_photo_replaced_by_one_of_equal_size_and_time_is_another(tmp_path):
+    save_greys(tmp_path / "photos")
+    data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
+    scorer = load_scorer("clipscore", device="cpu")
+    score_dataset(data, scorer, output)
+    photo = tmp_path / "photos" / "1.png"
+    facts = photo.stat()
+    other = photo.with_name("other.png")
+    other.write_bytes(photo.read_bytes())
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    other.replace(photo)
+    assert (photo.stat().st_size, photo.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns)
+    with pytest.raises(OutputError, match=r"images of .* were replaced"):
+        score_dataset(data, scorer, output)
+
+
+MEMO = """def words(samples, memo={}):
+    for sample in samples:
+        memo[sample.candidate] = len(sample.candidate.split())
+    return [memo[sample.candidate] for sample in samples]
+"""
+
+
+def test_a_function_that_remembers_does_not_end_its_own_second_run(tmp_path):
+    metric = tmp_path / "remembering.py"
+    metric.write_text(MEMO)
+    data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
+    score_dataset(data, f"{metric}:words", output)
+    assert score_dataset(data, f"{metric}:words", output).already_done
+    metric.write_text('"""My metric."""\n\n' + MEMO.replace("    return", "    # one a caption\n    return"))
+    assert score_dataset(data, f"{metric}:words", output).already_done
+    metric.write_text(MEMO.replace("split()", "split('a')"))
+    with pytest.raises(OutputError, match="exists already"):
+        score_dataset(data, f"{metric}:words", output)
+
+
+def test_a_run_of_what_cannot_be_told_says_so_and_is_done_again(tmp_path):
+    seen = {}
+
+    def words(samples):
+        seen.update({sample.candidate: 1.0 for sample in samples})
+        return [seen[sample.candidate] for sample in samples]
+
+    data, output = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.jsonl"
+    with pytest.warns(UserWarning, match=r"words: this run cannot go on after a stop.*'seen': it holds a dict"):
+        score_dataset(data, words, output)
+    with pytest.warns(UserWarning, match="cannot go on"), pytest.raises(OutputError, match="exists already"):
+        score_dataset(data, words, output)
 
 
 def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path):

@@ -4,6 +4,7 @@ import gzip
 import json
 import sqlite3
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -159,7 +160,8 @@ def test_a_damaged_row_of_the_cache_is_asked_again(writer, tmp_path, content):
     cache = tmp_path / "answers.sqlite"
     expected = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     with sqlite3.connect(cache) as file:
-        file.execute("UPDATE answers SET answer = CAST(? AS TEXT)", [content])
+        data = content.encode() if isinstance(content, str) else content
+        file.execute("UPDATE kept SET value = ?, checksum = ?", [data, zlib.crc32(data)])
     for _ in range(2):  # what was asked again is kept in its place
         np.testing.assert_array_equal(writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS), expected)
         assert writer.requests == 2 * len(BOTH)

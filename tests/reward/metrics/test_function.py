@@ -15,7 +15,6 @@ from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
-from reward.metrics.function import FunctionScorer
 from reward.rewards.async_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
@@ -274,14 +273,3 @@ def test_an_edited_file_is_another_metric(file):
     second = load_scorer("my_metric.py:length")
     assert second.fingerprint != first.fingerprint
     assert second.score(SAMPLES).scores[0, 0] == 10.0
-
-
-def test_what_a_function_holds_and_names_is_in_its_fingerprint():
-    def prints(code):
-        names = {"__name__": "a_notebook"}
-        exec(code, names)
-        return FunctionScorer(names["f"]).fingerprint
-
-    code = "def g(sample): return {}\ndef f(samples): return [g(sample) for sample in samples]"
-    assert prints(code.format(1)) == prints(code.format(1)) != prints(code.format(2))
-    assert FunctionScorer(Rater(1.0)).fingerprint != FunctionScorer(Rater(2.0)).fingerprint

@@ -1,0 +1,168 @@
+"""What code computes, told by its syntax: a comment, a docstring or a blank line changes nothing."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import linecache
+import os
+import sys
+import types
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import reward
+from reward.data.image_files import file_stamp
+
+# Rooms of this package whose code takes part in every score. How scores are read, written and shown does not.
+_ROOMS = ("data", "backbones", "judges")
+_CODE_FILES = (".py", ".json", ".yaml")
+_METRICS = "reward.metrics."
+_INSTALLED = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
+_HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class UntoldError(Exception):
+    """What an object holds, or the source of a function, cannot be told."""
+
+
+class _File(NamedTuple):
+    """A file of code: the hash of what it says, and the modules that it imports."""
+
+    digest: str
+    imports: frozenset[str]
+
+
+def fingerprint_code(*modules: str) -> str:
+    """Hash of the code that takes part in a metric's scores.
+
+    That is: each module with the files beside it, folders of other metrics that these import, and what all metrics
+    share. Python files count by their syntax trees without docstrings, JSON and YAML by their content.
+
+    Args:
+        modules: names such as `"reward.metrics.vela.scorer"`; those of the standard library count nothing.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    package = Path(reward.__file__).parent
+    files = set((package / "metrics").glob("*.py"))
+    for room in _ROOMS:
+        files.update(path for path in (package / room).rglob("*") if path.suffix in _CODE_FILES)
+    waiting = list(modules)
+    seen: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for path in _files_of_module(module):
+            files.add(path)
+            waiting.extend(name for name in _read(path).imports if name.startswith(_METRICS))
+    lines = sorted(f"{path.name} {_read(path).digest}" for path in files)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def file_of_module(module: str) -> Path | None:
+    """The file of a module; None for those without one, such as a notebook's."""
+    name = getattr(sys.modules.get(module), "__file__", None)
+    if name is None and module not in sys.modules:
+        try:
+            spec = find_spec(module)
+        except (ImportError, ValueError):
+            return None
+        name = None if spec is None else spec.origin
+    if name is None or not os.path.isfile(name):
+        return None
+    return Path(name)
+
+
+def file_code(path: Path) -> str:
+    """Hash of what a file of code says."""
+    return _read(path).digest
+
+
+def function_tree(function: types.FunctionType) -> ast.AST:
+    """The syntax tree of a function without docstrings, from its file or the notebook's cell.
+
+    Raises:
+        UntoldError: there is no source, or several functions of that name begin in the same line, as lambdas may.
+    """
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise UntoldError(f"the source of {function.__qualname__} cannot be read: {error}") from error
+    nodes = [node for node in _functions(tree) if _starts_as(node, code)]
+    if len(nodes) != 1:
+        reason = "has no source" if not nodes else "is one of several functions in a line"
+        raise UntoldError(f"{function.__qualname__} {reason}")
+    return _without_docstrings(nodes[0])
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield node
+
+
+def _starts_as(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, code: types.CodeType) -> bool:
+    """Whether compiled code may be that of a node; it begins with the first decorator."""
+    if isinstance(node, ast.Lambda):
+        return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
+    lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
+    return code.co_name == node.name and min(lines) == code.co_firstlineno
+
+
+def _files_of_module(module: str) -> Iterator[Path]:
+    """The file of a module, and in a package all files of code beside it."""
+    if module.partition(".")[0] in _INSTALLED:
+        return
+    if module.startswith(_METRICS):
+        folder = Path(reward.__file__).parent / "metrics" / module.split(".")[2]
+        if not folder.is_dir():  # a file that all metrics share
+            return
+    else:
+        file = file_of_module(module)
+        if file is None:
+            return
+        if "." not in module:
+            yield file
+            return
+        folder = file.parent
+    yield from (path for path in folder.iterdir() if path.suffix in _CODE_FILES)
+
+
+def _read(path: Path) -> _File:
+    return _parsed(path, file_stamp(path.stat()))
+
+
+@cache
+def _parsed(path: Path, stamp: str) -> _File:
+    """Reads a file; once for each stamp, since parsing the package takes a quarter of a second."""
+    data = path.read_bytes()
+    imports = set[str]()
+    if path.suffix == ".py":
+        try:
+            tree = ast.parse(data)
+        except (SyntaxError, ValueError):  # a template, or of another Python
+            return _File(hashlib.sha256(data).hexdigest(), frozenset())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imports.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                imports.add(node.module)
+        data = ast.dump(_without_docstrings(tree)).encode("utf-8", "backslashreplace")
+    return _File(hashlib.sha256(data).hexdigest(), frozenset(imports))
+
+
+def _without_docstrings(tree: ast.AST) -> ast.AST:
+    for node in ast.walk(tree):
+        if isinstance(node, _HAS_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return tree
