@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -148,12 +148,7 @@ def _split_revision(source: str) -> tuple[str, str | None]:
 
 
 def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
-    """Name of the metric that a checkpoint is of, as its files say, see `metric_of_checkpoint`.
-
-    Args:
-        source: a folder or Hub id, or the address of a reward service that serves one metric.
-        revision: of a Hub id.
-    """
+    """Name of the metric of a checkpoint, see `metric_of_checkpoint`, or of the address of a service with one metric."""
     if is_address(source):
         return "remote"
     return metric_spec(metric_of_checkpoint(source, revision)).name
@@ -241,8 +236,10 @@ def load_scorer(
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
+    # A function is loaded from no checkpoint to no device.
+    settings = {name: value for name, value in options.items() if name not in ("revision", "device", "dtype")}
     if is_function(name):
-        return FunctionScorer(name, **_without_loading(options))
+        return FunctionScorer(name, **settings)
     source = as_source(source)
     if isinstance(source, list):  # judges that are loaded
         spec, is_mean = _find(name)  # type: ignore[arg-type]
@@ -251,7 +248,7 @@ def load_scorer(
     metric = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = metric.source
     if names_function(source):
-        return load_function(metric.checkpoint, metric.name, **_without_loading(options))
+        return load_function(metric.checkpoint, metric.name, **settings)
     if metric.revision is not None:
         options["revision"] = metric.revision
     spec, is_mean = _find(metric.name)
@@ -265,11 +262,6 @@ def load_scorer(
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)
     return SentenceMean(scorer) if is_mean else scorer
-
-
-def _without_loading(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a function, which is loaded from no checkpoint to no device."""
-    return {name: value for name, value in options.items() if name not in ("revision", "device", "dtype")}
 
 
 def as_source(source: Any) -> Any:
@@ -312,15 +304,9 @@ def as_scorer(metric: Any) -> Any:
 
 
 def is_function(metric: Any) -> bool:
-    """Whether a metric is a function of the user's, or an object that scores, and neither a name nor a scorer.
-
-    Example:
-        >>> is_function(len), is_function("length")
-        (True, False)
-    """
-    if hasattr(metric, "spec"):
-        return False
-    return callable(metric) or hasattr(metric, "rewards") or hasattr(metric, "score")
+    """Whether a metric is a function of the user's, or an object that scores, and neither a name nor a scorer."""
+    scores = callable(metric) or hasattr(metric, "rewards") or hasattr(metric, "score")
+    return scores and not hasattr(metric, "spec")
 
 
 def check_loading(source: Any, *, metric: str | None = None) -> None:
