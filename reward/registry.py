@@ -148,7 +148,7 @@ def _split_revision(source: str) -> tuple[str, str | None]:
 
 
 def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
-    """Name of the metric of a checkpoint, see `metric_of_checkpoint`, or of the address of a service with one metric."""
+    """Name of the metric of a checkpoint, see `metric_of_checkpoint`; of a service with one metric `"remote"`."""
     if is_address(source):
         return "remote"
     return metric_spec(metric_of_checkpoint(source, revision)).name
