@@ -220,7 +220,7 @@ def completion_text(completion: Any) -> str:
                 f"got {type(completion).__name__}: {completion!r:.80}"
             )
         completion = to_list(completion, "a completion")
-    for message in reversed(completion):
+    for message in reversed(completion):  # what follows may be the answer of a tool
         if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
             return _content_text(message.get("content", message.get("value")))
     raise InvalidSampleError(f"the completion has no assistant message among its {len(completion)} messages")
@@ -314,7 +314,7 @@ def trl_prompts(prompts: Sequence[list[dict[str, Any]]], image_counts: Sequence[
             )
     # The same form for all rows, since Arrow holds one type a column.
     if all(_is_plain(prompt) for prompt in prompts):
-        return [[_with_text(message) for message in prompt] for prompt in prompts]
+        return [_with_texts(prompt) for prompt in prompts]
     return [_with_image_parts(prompt, count) for prompt, count in zip(prompts, image_counts, strict=True)]
 
 
@@ -334,10 +334,16 @@ def _is_plain(prompt: Sequence[Mapping[str, Any]]) -> bool:
     return True
 
 
-def _with_text(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of a plain prompt with its text as content."""
-    texts = [part["text"] for part in message["content"] if part["type"] == "text"]
-    return {**message, "content": "".join(texts)}
+def _with_texts(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A plain prompt with texts as contents; TRL puts the images before that of the user."""
+    messages = []
+    for message in prompt:
+        text = ""
+        for part in message["content"]:
+            if part["type"] == "text":  # at most one, as the prompt is plain
+                text = part["text"]
+        messages.append({**message, "content": text})
+    return messages
 
 
 def _with_image_parts(prompt: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:

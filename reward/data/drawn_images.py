@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
 _EXIF_ORIENTATION = 0x0112
+_LONGEST_TEXT = 2**20  # bytes of a text beside the pixels of a PNG; Pillow itself refuses longer ones
 
 
 def plain_image(image: Any) -> Any:
     """An image in which every reader sees what `load_image` gives: itself if it is one, else a PNG of that picture.
 
-    The processor of a policy reads with Pillow's `convert("RGB")`, which makes 16-bit grey white and transparency
-    black, and with `datasets`, which fails on EXIF data that cannot be written back. So all data for trainers pass
-    through here. Only the header is read of an image that stays.
+    The processor of a policy reads with Pillow, which refuses long texts in a PNG, and whose `convert("RGB")` makes
+    16-bit grey white and transparency black, and with `datasets`, which fails on EXIF data that cannot be written back.
+    So all data for trainers pass through here. Only the header is read of an image that stays.
 
     Args:
         image: path, encoded bytes or undecoded dict of a `datasets.Image` column.
@@ -46,7 +47,9 @@ def plain_image(image: Any) -> Any:
         return image
     try:
         with opened_image(file if is_path else BytesIO(file), "image") as opened:
-            if opened.mode in _PLAIN_MODES and not opened.has_transparency_data and _exif_is_sound(opened):
+            has_plain_pixels = opened.mode in _PLAIN_MODES and not opened.has_transparency_data
+            has_long_text = any(isinstance(text, str) and len(text) > _LONGEST_TEXT for text in opened.info.values())
+            if has_plain_pixels and not has_long_text and _exif_is_sound(opened):
                 return image
         return {"bytes": encoded_image(load_image(file)), "path": None}
     except ImageError:

@@ -135,8 +135,9 @@ class CaptionSample:
             "task": task,
             "columns": columns or {},
         }
+        # The class is frozen, which forbids plain assignment here, too.
         for name, value in fields.items():
-            object.__setattr__(self, name, value)  # as the class is frozen
+            object.__setattr__(self, name, value)
 
     @property
     def caption(self) -> str:
@@ -326,6 +327,7 @@ def one_image(value: Any) -> Any:
     if hasattr(value, "getbands"):  # a PIL image, as most are
         return value
     value = parse_list(missing_to_none(value))
+    # Pixels are no list of images, though they are one of rows.
     is_pixels = getattr(value, "ndim", 1) > 1
     if is_list(value) and not is_pixels:
         images = [missing_to_none(item) for item in to_list(value, "image")]

@@ -18,7 +18,7 @@ from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.logs import check_name, different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
-from reward.rewards.trainers import calls_of_parts, check_one_name, warn_of_sums
+from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -131,13 +131,12 @@ class CombinedReward:
         trainer_state = columns.get("trainer_state")
         check_one_name(self, trainer_state)
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        if log_extra is not None:  # a part may take only what the trainer gives
+        # A part may be a function that takes no loggers: it gets those that the trainer gives.
+        if log_extra is not None:
             call["log_extra"] = log_extra
         if log_metric is not None:
             call["log_metric"] = log_metric
-        with calls_of_parts():
-            rewards_of_parts = [part(**call) for part in self.parts]
-        table = self._table(rewards_of_parts, len(completions))
+        table = self._table([part(**call) for part in self.parts], len(completions))
         rewards = self._combine(table)
         if log_metric is not None:
             for part_name, column in zip(self.part_names, table.T, strict=True):
@@ -221,7 +220,8 @@ def _reward_function(part: Any, position: int) -> Any:
     """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
     if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
         return rates_captions(part)
-    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
+    # Without torch loaded there is no network to tell apart, and importing it would take seconds.
+    torch = sys.modules.get("torch")
     is_network = torch is not None and isinstance(part, torch.nn.Module)
     if not callable(part) or isinstance(part, type) or is_network:
         raise TypeError(

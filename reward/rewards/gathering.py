@@ -107,8 +107,10 @@ class GatheredReward:
 
     def _answer(self) -> None:
         """Rates what has come until now, in the one thread that does."""
+        # Each request puts a turn into the queue of the thread, and a turn answers all that wait.
         if not self._requests:
-            return  # an earlier turn has answered this request
+            return
+        # The first one waits for those that come at the same time, so that the captions of an image come together.
         if len(self._requests) < self.most:
             time.sleep(self.wait)
         with self._lock:

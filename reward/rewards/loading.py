@@ -66,6 +66,7 @@ def read_metric(metric: Any, source: Any, revision: str | None, options: dict[st
         dry = dry_scorer(by_name.spec, options) if "prompt" in options else None
         if dry is not None:
             options["prompt"] = dry.prompt  # its file need not be there in another process
+    # A corpus that is fitted to the captions of a call would make rewards depend on their neighbours.
     if spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
         raise ConfigError(
             f"metric {spec.name!r} weighs words by a corpus of references, and has none: a reward would depend on the "

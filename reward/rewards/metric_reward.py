@@ -251,6 +251,7 @@ class MetricReward:
             names = list_names(self.spec.aspects, self.spec.aliases)
             raise ConfigError(f"{self.__name__}: metric {self.spec.name!r} has no aspect {name!r}; known: {names}")
         self._shared.has_aspects = True
+        # The copy shares model, lock and failures, and weighs one aspect.
         alone = copy(self)
         alone.__name__, alone._aspect, alone._weights_by_name = f"{self.__name__}_{aspect}", aspect, {aspect: 1.0}
         alone.weights = self.spec.weigh(alone._weights_by_name)
@@ -283,7 +284,7 @@ class MetricReward:
             return call
 
     def _rate(self, scorer: Scorer, rows: list[Row], lists: tuple[Any, ...]) -> _RatedCall:
-        """Scores rows: the lowest for captions without a word; NaN, an error and a counted failure for no score."""
+        """Rows with their scores, kept for the other aspects of the call."""
         indices, samples = [], []
         reasons: dict[int, Reason] = {}
         for index, row in enumerate(rows):
@@ -302,21 +303,33 @@ class MetricReward:
             for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
                 reasons[indices[position]] = Reason("not scored by the metric", message)
-        errors: dict[int, str] = {}
-        if reasons:
-            reasons = dict(sorted(reasons.items()))
-            with self._shared.lock:
-                errors = report_reasons(self.__name__, reasons, self.failures, raises=self.on_error == "raise")
-            for index, reason in reasons.items():
-                if reason.is_wordless:
-                    scores[index] = self.spec.range[0]
-            if np.isinf(self.spec.range[0]):
-                scores = np.column_stack([fill_lowest(aspect) for aspect in scores.T])
+        errors = self._treat(reasons, scores) if reasons else {}
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:
             self._shared.last_call = call
         return call
+
+    def _treat(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
+        """Reports rows without a score, and puts the lowest scores into those whose captions have no word.
+
+        Args:
+            reasons: {row: why it was not scored}.
+            scores: (N, A) of all rows; changed.
+
+        Returns:
+            {row: what is wrong with it}.
+        """
+        reasons = dict(sorted(reasons.items()))
+        with self._shared.lock:  # calls of several threads may go on beside each other, and count together
+            errors = report_reasons(self.__name__, reasons, self.failures, raises=self.on_error == "raise")
+        for index, reason in reasons.items():
+            if reason.is_wordless:
+                scores[index] = self.spec.range[0]
+        if math.isinf(self.spec.range[0]):  # what is logged is the lowest of the call, as the reward is
+            for aspect in range(scores.shape[1]):
+                scores[:, aspect] = fill_lowest(scores[:, aspect])
+        return errors
 
     def _score(self, scorer: Scorer, samples: list[CaptionSample]) -> ScoreTable:
         import torch  # on use: importing this module must stay cheap
@@ -338,6 +351,7 @@ class MetricReward:
             if isinstance(row, Reason):
                 is_wordless[index] = is_complete[index] = row.is_wordless
         if self.on_error == "lowest":
+            # As if they were captions without a word, in rows that lack nothing.
             unscored = ~np.isfinite(weighted_mean(scores, weights))
             is_wordless |= unscored
             is_complete |= unscored
@@ -354,7 +368,8 @@ class MetricReward:
                 load = partial(load_scorer, self.spec.name, self.source, **self._loading)
                 shared.scorer = load_beside_a_trainer(load, self._device)
             scorer = shared.scorer
-            if self.spec is not scorer.spec:  # a checkpoint may have fewer aspects than its metric, or need no image
+            # A checkpoint may have fewer aspects than its metric, or need no image: only now this is known.
+            if self.spec is not scorer.spec:
                 self.weights = scorer.spec.weigh(self._weights_by_name)
                 self.spec = scorer.spec
             if shared.reader is None:

@@ -46,6 +46,7 @@ def rates_captions(reward: Any) -> RatesCaptions:
     """
     if isinstance(reward, type):
         raise ConfigError(f"reward must be an object, got the class {reward.__name__}: write {reward.__name__}()")
+    # It may be a user's own, of which nothing else is known.
     if callable(getattr(reward, "rewards", None)):
         for part in getattr(reward, "parts", ()):  # those of a combination
             rates_captions(part)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,27 +15,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class _Called:
-    """A reward that a trainer called, and whether it left out a row."""
+    """A reward that a trainer called, and whether it gave None to a row."""
 
     state: weakref.ref[Any]  # of the trainer
     reward: weakref.ref[Any]
-    is_part: bool  # of a combination, which is what the trainer knows
-    left_out: bool = False
+    gave_none: bool = False
 
 
+# A reward is told nothing of its trainer but the state, an object that all rewards of the trainer get. States are
+# compared by identity, since those of two trainers may be equal.
 _called: dict[str, _Called] = {}  # by name
 _warned: list[weakref.ref[Any]] = []  # states of trainers
-_combining: ContextVar[bool] = ContextVar("combining", default=False)
-
-
-@contextmanager
-def calls_of_parts() -> Iterator[None]:
-    """The rewards that are called inside are parts of a combination, and none of the trainer's own."""
-    token = _combining.set(True)
-    try:
-        yield
-    finally:
-        _combining.reset(token)
 
 
 def check_one_name(reward: Any, trainer_state: Any) -> None:
@@ -55,16 +43,16 @@ def check_one_name(reward: Any, trainer_state: Any) -> None:
     except TypeError:  # None, or no object of a trainer
         return
     last = _called.get(reward.__name__)
-    # States are compared by identity, since those of two trainers may be equal.
-    if last is not None and last.state() is trainer_state and last.reward() is reward:
-        return
-    if last is not None and last.state() is trainer_state and last.reward() is not None:
-        raise ConfigError(
-            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-        )
+    if last is not None and last.state() is trainer_state:
+        if last.reward() is reward:
+            return
+        if last.reward() is not None:
+            raise ConfigError(
+                f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+                f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+            )
     _called.pop(reward.__name__, None)  # so that they are in the order of their first calls
-    _called[reward.__name__] = _Called(state, weakref.ref(reward), _combining.get())
+    _called[reward.__name__] = _Called(state, weakref.ref(reward))
 
 
 def warn_of_sums(
@@ -85,11 +73,14 @@ def warn_of_sums(
             rewards of this library are.
     """
     call = _called.get(reward.__name__)
-    if call is None or call.is_part or call.state() is not trainer_state:
+    if call is None or call.state() is not trainer_state:
         return
-    call.left_out = call.left_out or None in rewards
-    calls = [call for call in _called.values() if call.state() is trainer_state and not call.is_part]
-    incomplete = [call.reward() for call in calls if call.left_out]
+    call.gave_none = call.gave_none or None in rewards
+    calls = [call for call in _called.values() if call.state() is trainer_state]
+    # Parts of a combination are called by it, and are none of the trainer's own.
+    parts = [part for call in calls for part in getattr(call.reward(), "parts", ())]
+    calls = [call for call in calls if call.reward() not in parts]
+    incomplete = [call.reward() for call in calls if call.gave_none]
     functions = getattr(getattr(log_extra, "__self__", None), "reward_funcs", None)
     if functions is None:
         functions = [call.reward() for call in calls]

@@ -73,7 +73,7 @@ def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
     if isinstance(scorer, BeitScoreScorer):
         return lambda pairs: scorer.tokenizer.encode([caption for caption, _ in pairs])
     if isinstance(scorer, VelaScorer):
-        return lambda pairs: scorer.model.text.prompts.many(pairs, scorer.spec.aspects)
+        return lambda pairs: scorer.model.text.prompts.tokenize(pairs, scorer.spec.aspects)
     return lambda pairs: scorer.model.tokenize([scorer.prefix + caption for caption, _ in pairs])
 
 
