@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from reward.checkpoints.code import UntoldError, file_code, file_of_module, fingerprint_code, function_tree
@@ -74,16 +74,6 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
         return f"{kind.__qualname__}{_UNTOLD}{error}) {uuid.uuid4().hex}"
     text = f"{code} {facts}".encode("utf-8", "backslashreplace")
     return f"{kind.__qualname__} {hashlib.sha256(text).hexdigest()[:16]}"
-
-
-def names_in_code(code: types.CodeType) -> Iterator[str]:
-    """Names that compiled code uses, and the texts in it, with those of the functions inside it."""
-    yield from (*code.co_names, *code.co_varnames)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in_code(constant)
-        elif isinstance(constant, str):
-            yield constant
 
 
 def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:

@@ -18,7 +18,7 @@ from reward.metrics.base import Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 
 _FILE = re.compile(r".*?\.py(?=$|[:=])")
-_PLACE = re.compile(r"(?P<home>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+_PLACE = re.compile(r"(?P<module>.+\.py|[A-Za-z_][\w.]*):(?P<function>[A-Za-z_][\w.]*)")
 
 
 def names_function(text: Any) -> bool:
@@ -30,14 +30,18 @@ def names_function(text: Any) -> bool:
     """
     if not isinstance(text, str) or "://" in text:
         return False
-    found = _PLACE.fullmatch(text)
-    if found is None:
-        return bool(_FILE.match(text))
-    home, top = found["home"], found["home"].partition(".")[0]
-    if home.endswith(".py") or home in installed_specs():
-        return home not in installed_specs()
-    is_here = Path(f"{top}.py").is_file() or Path(top, "__init__.py").is_file()
-    return is_here or top in sys.modules or importlib.util.find_spec(top) is not None  # not `RN50:openai`, a CLIP
+    place = _PLACE.fullmatch(text)
+    if place is None:
+        return _FILE.match(text) is not None
+    module = place["module"]
+    if module in installed_specs():
+        return False
+    if module.endswith(".py"):
+        return True
+    # `RN50:openai` names a CLIP, and no module is called RN50.
+    package = module.partition(".")[0]
+    is_here = Path(f"{package}.py").is_file() or Path(package, "__init__.py").is_file()
+    return is_here or package in sys.modules or importlib.util.find_spec(package) is not None
 
 
 def load_function(place: str, name: str | None = None, **options: Any) -> Scorer:
@@ -53,23 +57,27 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
     Raises:
         ConfigError: no such file, module or function, or the file cannot be run.
     """
-    found = _PLACE.fullmatch(place)
-    home = _FILE.match(place)[0] if found is None else found["home"]  # type: ignore[index]
-    module = _run_file(home) if home.endswith(".py") else _import(home)
-    functions = [key for key, each in vars(module).items() if _is_of(module, each) and not key.startswith("_")]
-    if found is None:
-        meant = [each for each in re.findall(r"\w+", place[len(home) :]) if each in functions]
-        raise ConfigError(f"{place!r} names no function: write {home}:{[*meant, *functions, 'length'][0]}")
+    parts = _PLACE.fullmatch(place)
+    if parts is None:
+        file = _FILE.match(place)[0]  # type: ignore[index]
+        functions = [*_functions_of(_run_file(file)), "length"]
+        raise ConfigError(f"{place!r} names no function: write {file}:{functions[0]}")
+    home, path = parts["module"], parts["function"]
+    is_file = home.endswith(".py")
+    module = _run_file(home) if is_file else _import(home)
     value: Any = module
-    for part in found["name"].split("."):
+    for part in path.split("."):
         if not hasattr(value, part):
-            known = f" It has: {', '.join(functions)}" if functions else ""
-            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)}{known}")
+            functions = _functions_of(module)
+            names = f" It has: {', '.join(functions)}" if functions else ""
+            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)}{names}")
         value = getattr(value, part)
-    if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
+    is_scorer = hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type)
+    if is_scorer:
         return value
-    place = f"{Path(home).expanduser().absolute()}:{found['name']}" if home.endswith(".py") else place
-    return PlacedFunction(place, value, name or found["name"].rpartition(".")[2], options)
+    if is_file:
+        place = f"{Path(home).expanduser().absolute()}:{path}"
+    return PlacedFunction(place, value, name or path.rpartition(".")[2], options)
 
 
 class PlacedFunction(FunctionScorer):
@@ -86,17 +94,23 @@ class PlacedFunction(FunctionScorer):
         return f"FunctionScorer({self.place})"
 
 
-def _is_of(module: types.ModuleType, value: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == module.__name__
+def _functions_of(module: types.ModuleType) -> list[str]:
+    """Names of the functions and classes that a module defines."""
+    names = []
+    for name, value in vars(module).items():
+        is_own = callable(value) and getattr(value, "__module__", None) == module.__name__
+        if is_own and not name.startswith("_"):
+            names.append(name)
+    return names
 
 
 def _run_file(home: str) -> types.ModuleType:
     path = Path(home).expanduser().absolute()
     if not path.is_file():
-        beside = [each.name for each in path.parent.glob("*.py")]
-        raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, beside)}")
-    facts = path.stat()
-    return _run(path, facts.st_mtime_ns, facts.st_size)
+        files = [file.name for file in path.parent.glob("*.py")]
+        raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, files)}")
+    stat = path.stat()
+    return _run(path, stat.st_mtime_ns, stat.st_size)
 
 
 @functools.lru_cache(maxsize=32)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reward.data.samples import CaptionSample
+from reward.metrics.function_forms import looks_at_images
 from reward.rewards.rating import is_asynchronous, load_reward, rates_captions
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ class AsyncReward:
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of samples, waited for; see `rates_captions`."""
         return rates_captions(self.reward).rewards(samples)
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether the reward looks at pictures."""
+        return looks_at_images(self.reward)
 
     def load(self) -> Self:
         """Loads the reward's model now, see `MetricReward.load`."""

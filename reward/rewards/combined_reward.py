@@ -13,6 +13,7 @@ import numpy as np
 from reward.aspect_weights import checked_weight, sum_to_one
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
+from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.logs import check_name, different_names, log_rows
@@ -162,6 +163,11 @@ class CombinedReward:
             if reason is not None:
                 return f"{part_name}: {reason}"
         return None
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether one of the parts looks at pictures."""
+        return any(looks_at_images(part) for part in self.parts)
 
     def _table(self, rewards_of_parts: Sequence[Sequence[float | None]], count: int) -> np.ndarray:
         """Rewards (N, parts), NaN for what is not finite."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.metrics.options import check_options
-from reward.registry import MetricSource, as_scorer, as_source, check_loading, dry_scorer, load_scorer
+from reward.metrics.options import check_options, dry_scorer
+from reward.registry import MetricSource, as_scorer, as_source, check_loading, load_scorer
 
 if TYPE_CHECKING:
     import torch

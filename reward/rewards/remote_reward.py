@@ -24,8 +24,8 @@ class RemoteReward(MetricReward):
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
         metric: which of the service's metrics; None takes its only one, and asks for it at once.
         weights: {aspect: weight}, see `MetricReward`.
-        options: settings of `RemoteScorer`, such as identity, timeout, patience and image_root, and further arguments
-            of `MetricReward`, such as name and image_column.
+        options: settings of `RemoteScorer`, such as api_key, identity, timeout, patience and image_root, and further
+            arguments of `MetricReward`, such as name and image_column.
 
     Example:
         >>> RemoteReward("http://127.0.0.1:8123", "vela", {"rel": 1}).__name__

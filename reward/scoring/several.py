@@ -21,7 +21,7 @@ from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, is_address, metric_spec
 
 # Options that change no score but by rounding.
-_NO_EFFECT = ("device", "cache", "cache_size", "token_budget", "concurrency", "prices")
+_NO_EFFECT = ("device", "cache", "cache_size", "token_budget", "concurrency", "prices", "api_key")
 
 
 class Metrics:
