@@ -13,7 +13,7 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, CaptionIds, Remembered
-from reward.data.images import Scaling, refuse_thin
+from reward.data.image_arrays import Scaling, refuse_thin
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.data.cells import is_list, parse_list, to_list
+from reward.data.image_files import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.errors import ImageError, InvalidSampleError
 
 PROMPT = "Describe the image in detail."

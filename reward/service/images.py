@@ -6,8 +6,7 @@ import os
 import stat
 from io import BytesIO
 
-from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
-from reward.data.image_files import opened_image
+from reward.data.image_files import BASE64_IMAGES, base64_bytes, data_url_bytes, opened_image
 from reward.data.images import check_size
 from reward.errors import ImageError
 from reward.service.schemas import Base64Image, Image, PathImage
