@@ -220,8 +220,7 @@ def keyed_image(
 
 def in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
     """Calls a function with each image, in several threads, and gives the results in order."""
-    is_cheap = all(isinstance(image, KeyedImage) and image.prepared for image in images)
-    if is_cheap or len(images) == 1:
+    if len(images) == 1 or all(isinstance(image, KeyedImage) and image.prepared for image in images):
         return [work(image) for image in images]
     with ThreadPoolExecutor(min(len(images), THREADS), thread_name_prefix="prepare") as pool:
         return list(pool.map(work, images))
