@@ -1,26 +1,19 @@
-"""Encoded images: the file that a path means, its bytes or those that a text holds, and a PIL image of them."""
+"""Encoded images: the file that a path means, and the bytes of files, streams and texts."""
 
 from __future__ import annotations
 
 import base64
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
 BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF and WebP begin in base64
 _COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
-# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
@@ -148,27 +141,3 @@ def base64_bytes(text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
         raise ImageError(f"the image is not base64: {error}") from None
-
-
-@contextmanager
-def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
-    """Context with the PIL image of a path or binary file, of which only the header has been decoded.
-
-    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`.
-    """
-    from PIL import Image, PngImagePlugin
-
-    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
-    # All texts of a file together still have its limit of 64 MiB.
-    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
-    try:
-        with Image.open(file, formats=_FORMATS) as opened:
-            yield opened
-    except Image.UnidentifiedImageError:
-        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageError(f"{name} has too many pixels: {error}") from None
-    except ImageError:
-        raise
-    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.image_arrays import image_of_array
-from reward.data.image_files import encoded_bytes, opened_image
+from reward.data.image_files import encoded_bytes
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 THREADS = min(8, os.cpu_count() or 1)  # threads that decode and scale images
 _MAX_PIXELS = 64_000_000
+# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
 _TURNS = {  # EXIF orientation: the member of Pillow's `Transpose` that turns the image upright
     2: "FLIP_LEFT_RIGHT",
@@ -89,14 +92,8 @@ def load_image(
         >>> load_image(Image.new("L", (4, 3), 255)).getpixel((0, 0))
         (255, 255, 255)
     """
-    from PIL import Image
-
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        return _rgb(image, max_pixels, f"PIL image of mode {image.mode}")
-    data, name = encoded_bytes(image, root, max_pixels)
-    with opened_image(BytesIO(data), name) as opened:
-        return _rgb(opened, max_pixels, name)
+    content, name = _read(image, root, max_pixels)
+    return _rgb(content, max_pixels, name)
 
 
 def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> bytes:
@@ -110,14 +107,11 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
         >>> encoded_image(Image.new("RGB", (2, 2)))[1:4]
         b'PNG'
     """
-    from PIL import Image
-
-    image = _single(image)
-    if not isinstance(image, Image.Image):
-        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
-        return data
+    content, name = _read(image, root, _MAX_PIXELS)
+    if isinstance(content, bytes):
+        return content
     file = BytesIO()
-    load_image(image).save(file, "PNG", compress_level=1)
+    _rgb(content, _MAX_PIXELS, name).save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
@@ -147,7 +141,7 @@ def plain_image(image: Any) -> Any:
     if not isinstance(file, bytes) and not is_path:
         return image
     try:
-        with opened_image(file if is_path else BytesIO(file), "image") as opened:
+        with opened_image(file, "image") as opened:
             if _is_plain(opened):
                 return image
         return {"bytes": encoded_image(load_image(file)), "path": None}
@@ -174,19 +168,16 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
         >>> image_key(red) == image_key(red.copy()), image_key(red) == image_key(blue)
         (True, False)
     """
-    from PIL import Image
-
     if isinstance(image, KeyedImage):
         return image.key
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        pixels = load_image(image)
+    content, name = _read(image, root, _MAX_PIXELS)
+    if isinstance(content, bytes):
+        digest = hashlib.sha256(b"encoded ")
+        digest.update(content)
+    else:
+        pixels = _rgb(content, _MAX_PIXELS, name)
         digest = hashlib.sha256(f"pixels {pixels.width}x{pixels.height} ".encode())
         digest.update(pixels.tobytes())
-    else:
-        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
-        digest = hashlib.sha256(b"encoded ")
-        digest.update(data)
     return digest.hexdigest()
 
 
@@ -205,17 +196,11 @@ def keyed_image(
         >>> keyed_image(data, lambda key: True).image == data, keyed_image(data, lambda key: False).image.size
         (True, (2, 2))
     """
-    from PIL import Image
-
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        return KeyedImage(image_key(image), load_image(image))
-    data, name = encoded_bytes(image, root, _MAX_PIXELS)
-    key = image_key(data)
-    if is_known(key):
-        return KeyedImage(key, data)
-    with opened_image(BytesIO(data), name) as opened:
-        return KeyedImage(key, _rgb(opened, _MAX_PIXELS, name))
+    content, name = _read(image, root, _MAX_PIXELS)
+    key = image_key(content)
+    if isinstance(content, bytes) and is_known(key):
+        return KeyedImage(key, content)
+    return KeyedImage(key, _rgb(content, _MAX_PIXELS, name))
 
 
 def in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
@@ -275,6 +260,35 @@ def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> lis
     return names
 
 
+@contextmanager
+def opened_image(image: Any, name: str) -> Iterator[Image.Image]:
+    """Context with the PIL image of a path or of encoded bytes, of which only the header has been decoded.
+
+    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`; a PIL image comes
+    through for that alone.
+    """
+    from PIL import Image, PngImagePlugin
+
+    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
+    # All texts of a file together still have its limit of 64 MiB.
+    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
+    try:
+        if isinstance(image, Image.Image):
+            yield image
+            return
+        file = BytesIO(image) if isinstance(image, bytes) else image
+        with Image.open(file, formats=_FORMATS) as opened:
+            yield opened
+    except Image.UnidentifiedImageError:
+        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(f"{name} has too many pixels: {error}") from None
+    except ImageError:
+        raise
+    except Exception as error:  # broken headers or pixels make Pillow's decoders raise nearly any exception
+        raise ImageError(f"{name} cannot be decoded: {error}") from error
+
+
 def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
     """Raises ImageError if an opened image, of which nothing need be decoded, has no pixels or too many."""
     width, height = image.size
@@ -284,8 +298,8 @@ def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
         raise ImageError(f"{name} has too many pixels: {width} x {height} is over the limit of {max_pixels}")
 
 
-def _single(image: Any) -> Any:
-    """The image in a list of one, an array as a PIL image, anything else as it is."""
+def _read(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[Image.Image | bytes, str]:
+    """A PIL image, or an array as one, or the encoded bytes of anything else; and a name for messages."""
     from PIL import Image
 
     if isinstance(image, (list, tuple)):
@@ -298,19 +312,22 @@ def _single(image: Any) -> Any:
     if isinstance(image, KeyedImage):
         image = image.image
     # numpy's own strings and bytes have __array__ as well
-    if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
-        return image
-    return image_of_array(image)
+    is_array = hasattr(type(image), "__array__") and not isinstance(image, (Image.Image, str, bytes))
+    if is_array:
+        image = image_of_array(image)
+    if isinstance(image, Image.Image):
+        return image, f"PIL image of mode {image.mode}"
+    return encoded_bytes(image, root, max_pixels)
 
 
-def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
-    """Decodes an opened PIL image as 8-bit RGB, upright, with transparency over white."""
+def _rgb(content: Image.Image | bytes, max_pixels: int, name: str) -> Image.Image:
+    """Decodes a PIL image or encoded bytes as 8-bit RGB, upright, with transparency over white."""
     from PIL import Image
 
-    check_size(image, max_pixels, name)
-    if image.mode == "F":
-        raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
-    try:
+    with opened_image(content, name) as image:
+        check_size(image, max_pixels, name)
+        if image.mode == "F":
+            raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
         image.load()
         image = _upright(image)
         if image.mode.startswith("I"):  # 16-bit grey, which Pillow also opens as 32-bit integers
@@ -321,8 +338,6 @@ def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
             page = Image.new("RGBA", coloured.size, "white")
             image = Image.alpha_composite(page, coloured)
         return image if image.mode == "RGB" else image.convert("RGB")
-    except Exception as error:  # broken bytes make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -72,6 +72,9 @@ class ScoreTable:
         """The rows, see `__getitem__`."""
         return (self[row] for row in range(len(self)))
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a ScoreTable has no {name!r}: its numbers are in .scores, table[aspect], .to_pandas()")
+
     def __getitem__(self, key: str | int | slice) -> Any:
         """A column (N,) by its name, `"reward"` included; or a row by its number, or rows.
 

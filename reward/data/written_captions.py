@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FIRST_CHARACTERS = "<[◁\\"  # with which all marks begin; nearly all captions have none
-_MAY_BE_MARK = re.compile(f"[{re.escape(FIRST_CHARACTERS)}]")
+# All marks begin with one of these: a caption without them needs no `caption_in`.
+FIRST_CHARACTERS = frozenset("<[◁\\")
 
 
 class _Marks(NamedTuple):
@@ -44,7 +44,7 @@ def caption_in(text: str) -> str:
         >>> caption_in("I take \\\\boxed{A red star.}"), caption_in("<think>Is it red?"), caption_in(" A red star.")
         ('A red star.', '', ' A red star.')
     """
-    if not _MAY_BE_MARK.search(text):
+    if FIRST_CHARACTERS.isdisjoint(text):
         return text
     caption = without_ends(_answer_in(without_reasoning(text)))
     return text if caption == text else caption.strip()
@@ -90,7 +90,7 @@ def without_ends(text: str) -> str:
         >>> without_ends("A red star.<|im_end|>\\n<|endoftext|>"), without_ends("A red star.\\n")
         ('A red star.', 'A red star.\\n')
     """
-    if not _MAY_BE_MARK.search(text):
+    if FIRST_CHARACTERS.isdisjoint(text):
         return text
     # From behind, in one pass: to cut off one mark after another would copy the text for each.
     ends = _marks().ends_reversed.match(text[::-1])
@@ -125,7 +125,7 @@ def _any_of(marks: Iterable[str]) -> str:
 
 def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
     """Where the text stands that is no reasoning: (start, end) of each piece; none where reasoning is not closed."""
-    if not _MAY_BE_MARK.search(text):
+    if FIRST_CHARACTERS.isdisjoint(text):
         return [(0, len(text))]
     marks = _marks()
     spans: list[tuple[int, int]] = []
