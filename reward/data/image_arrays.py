@@ -1,8 +1,7 @@
-"""Arrays of pixels, of numpy, torch and others, as PIL images; and PIL images scaled to arrays for networks."""
+"""Arrays of pixels, of numpy, torch and others, as PIL images."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
-_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 def image_of_array(array: Any) -> Image.Image:
@@ -67,53 +65,3 @@ def _levels(pixels: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
             "normalisation of pixels, or give levels of 0 to 255 as uint8"
         )
     return levels.astype(np.uint8)
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Scales RGB images to a square.
-
-    Args:
-        size: pixels of a side.
-        crops: False scales both sides to `size`. True scales the shorter side to it and cuts out the middle, as
-            torchvision's `Resize` and `CenterCrop` do.
-        filter: of Pillow, in small letters.
-
-    Example:
-        >>> from PIL import Image
-        >>> Scaling(20)(Image.new("RGB", (40, 30), "white")).shape
-        (3, 20, 20)
-    """
-
-    size: int
-    crops: bool = False
-    filter: str = "bicubic"
-
-    def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Levels (3, size, size), uint8."""
-        from PIL import Image
-
-        width = height = self.size
-        if self.crops:
-            refuse_thin(image)
-            longer = int(self.size * max(image.size) / min(image.size))
-            if image.width <= image.height:
-                height = longer
-            else:
-                width = longer
-        if image.size != (width, height):
-            image = image.resize((width, height), Image.Resampling[self.filter.upper()])
-        if width != height:
-            left = round((width - self.size) / 2)
-            top = round((height - self.size) / 2)
-            image = image.crop((left, top, left + self.size, top + self.size))
-        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
-
-
-def refuse_thin(image: Image.Image) -> None:
-    """Refuses an image that is too long and thin to be scaled by its shorter side."""
-    if max(image.size) / min(image.size) > _MOST_STRETCH:
-        raise ImageError(
-            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
-            f"factor of {_MOST_STRETCH} at most; crop it"
-        )

@@ -25,7 +25,7 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import CaptionSample, load_scorer
-from reward.data.image_arrays import Scaling
+from reward.backbones.clip import Scaling
 from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
