@@ -78,8 +78,8 @@ def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
 def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message of either form as one of `as_prompt`, with its further keys."""
     fields = {key: value for key, value in message.items() if value is not None}
-    role = fields.pop("role" if "role" in fields else "from", None)
-    content = fields.pop("content" if "content" in fields else "value", None)
+    role = fields.pop("role", fields.pop("from", None))
+    content = fields.pop("content", fields.pop("value", None))
     if not isinstance(role, str) or role not in _ROLES:
         raise InvalidSampleError(
             f"a message has the role {role!r}, and roles are {', '.join(_ROLES)}: give messages such as {_FORM}"
@@ -87,19 +87,15 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     role = _ROLES[role]
     if content is None and role in ("user", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
-    blocks: list[Any] = []
-    if is_list(content):
-        blocks = to_list(content, "a content")
-    elif content is not None:
-        blocks = [content]
     parts: list[dict[str, Any]] = []
-    for block in blocks:
-        kind = block.get("type") if isinstance(block, Mapping) else None
-        if kind in _IMAGE_TYPES:
+    for block in _blocks(content):
+        if _is_image(block):
             image = block_image(block)
             parts.append({"type": "image"} if image is None else {"type": "image", "image": image})
             continue
-        text = block["text"] if kind in _TEXT_TYPES and "text" in block else block
+        text = block
+        if isinstance(block, Mapping) and block.get("type") in _TEXT_TYPES:
+            text = block.get("text")
         if not isinstance(text, str):
             raise InvalidSampleError(
                 "a part of a message must be {'type': 'text', 'text': ...} or {'type': 'image'}, "
@@ -107,6 +103,17 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
             )
         parts += _text_parts(text, role)
     return {"role": role, "content": parts, **fields}
+
+
+def _blocks(content: Any) -> list[Any]:
+    """The blocks of a message's content: a text is the only one, and None has none."""
+    if is_list(content):
+        return to_list(content, "a content")
+    return [] if content is None else [content]
+
+
+def _is_image(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") in _IMAGE_TYPES
 
 
 def _text_parts(text: str, role: str) -> list[dict[str, Any]]:
@@ -245,14 +252,10 @@ def prompt_images(prompt: Any) -> list[Any]:
         return []
     images = []
     for message in to_list(prompt, "prompt"):
-        content = message.get("content") if isinstance(message, Mapping) else None
-        blocks = to_list(content, "content") if is_list(content) else []
-        for block in blocks:
-            if not isinstance(block, Mapping) or block.get("type") not in _IMAGE_TYPES:
-                continue
-            image = block_image(block)
-            if image is not None:  # else the block only says where an image stands
-                images.append(image)
+        if not isinstance(message, Mapping):
+            continue
+        shown = [block_image(block) for block in _blocks(message.get("content")) if _is_image(block)]
+        images += [image for image in shown if image is not None]  # else the block only says where an image stands
     return images
 
 

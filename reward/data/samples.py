@@ -305,7 +305,7 @@ def one_image(value: Any) -> Any:
                 f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
                 "column that holds one with image_column="
             )
-        value = images[0] if images else None
+        value = next(iter(images), None)
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and not value.strip():

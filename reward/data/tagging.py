@@ -105,8 +105,7 @@ def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
         pieces += token.before
         if token.word:
             positions[len(pieces)] = token.word
-            stem = token.word[:-2]
-            pieces.append(stem if stem and token.word.endswith(("'s", "’s")) else token.word)
+            pieces.append(token.word.removesuffix("'s").removesuffix("’s") or token.word)
         pieces += token.after
     if not positions:
         return []
