@@ -176,12 +176,9 @@ def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple
     """
     lowest = highest = 0.0
     for weight, (low, high) in zip(weights, ranges, strict=True):
-        if weight > 0:
-            lowest += weight * low
-            highest += weight * high
-        elif weight < 0:
-            lowest += weight * high
-            highest += weight * low
+        if weight != 0:  # 0 times infinity is no number
+            lowest += min(weight * low, weight * high)
+            highest += max(weight * low, weight * high)
     return float(lowest), float(highest)
 
 

@@ -62,7 +62,9 @@ def shuffle_words(text: str, rng: random.Random) -> str | None:
             word = word[:1].title() + word[1:]
         tokens[index] = replace(tokens[index], word=word)
     shuffled = join(tokens)
-    return None if shuffled == text else shuffled
+    if shuffled == text:
+        return None
+    return shuffled
 
 
 def shuffle_sentences(text: str, rng: random.Random) -> str | None:
@@ -96,7 +98,9 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
     for position, index in enumerate(order):
         pieces += [before[position], sentences[index], after[position]]
     shuffled = "".join(pieces)
-    return None if shuffled == text else shuffled
+    if shuffled == text:
+        return None
+    return shuffled
 
 
 def repeat_words(text: str, rng: random.Random, part: str = "noun") -> str | None:
