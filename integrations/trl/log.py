@@ -84,34 +84,41 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
     if any(name.startswith("monitor/") for name in logs):
         figures = {name.removeprefix("monitor/"): value for name, value in logs.items() if name != "epoch"}
         return _wrapped([f"monitor at step {step}: {_listed(figures)}"])
-    if any(name.startswith("eval_") and name.endswith("_runtime") for name in logs):
-        figures = {name.removeprefix("eval_"): value for name, value in logs.items()}
-        return _lines_of(figures, f"evaluation at step {step}")
+    for runtime in logs:
+        if runtime.startswith("eval_") and runtime.endswith("_runtime"):
+            prefix = runtime.removesuffix("runtime")  # eval_, or eval_NAME_ of one of several data sets
+            figures = {name.removeprefix(prefix): value for name, value in logs.items()}
+            data = prefix[len("eval_") : -1]
+            return _lines_of(figures, f"evaluation of {data} at step {step}" if data else f"evaluation at step {step}")
     lines = []
-    own = {name: value for name, value in logs.items() if not name.startswith("train_")}
-    if "reward" in own or len(own) == len(logs):
-        lines += _lines_of(own, f"step {step} of {steps}")
+    step_figures = {name: value for name, value in logs.items() if not name.startswith("train_")}
+    is_end = len(step_figures) < len(logs)  # the last log of a training may hold figures of its last step as well
+    if "reward" in step_figures or not is_end:
+        lines += _lines_of(step_figures, f"step {step} of {steps}")
     if "train_runtime" in logs:
-        loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
         count = step - start
-        which = f" ({start + 1} to {step})" if start and count else ""
-        lines.append(f"done: {count} step{'s' * (count != 1)}{which} in {logs['train_runtime']:.1f} s{loss}")
+        plural = "" if count == 1 else "s"
+        line = f"done: {count} step{plural}"
+        if start and count:
+            line += f" ({start + 1} to {step})"
+        line += f" in {logs['train_runtime']:.1f} s"
+        if "train_loss" in logs:
+            line += f", mean loss {_number(logs['train_loss'])}"
+        lines.append(line)
     return lines
 
 
-def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
+def _lines_of(figures: Mapping[str, Any], head: str) -> list[str]:
+    """The reward, then each reward function with its aspects, then the length of the captions and what is left."""
     left = {name: value for name, value in figures.items() if not name.endswith(_LEFT_OUT_ENDS)}
-    first = {new: left.pop(old) for old, new in (("reward", "reward"), ("reward_std", "std")) if old in left}
-    lines = [_listed(first)] if first else []
-    for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
-        mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
-        parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
-        if mean is None:  # of a monitor's second measure, while the policy trains
-            continue
-        aspects = [key for key in parts if key not in _SHARES]
-        if len(aspects) == 1 and math.isclose(parts[aspects[0]], mean, rel_tol=1e-5):  # the only aspect
-            parts.pop(aspects[0])
-        lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
+    first: dict[str, Any] = {}
+    for name, short in (("reward", "reward"), ("reward_std", "std")):
+        if name in left:
+            first[short] = left.pop(name)
+    lines = [_listed(first)]
+    for key in figures:
+        if key.startswith("rewards/") and key.endswith("/mean"):
+            lines.append(_reward_line(key.split("/")[1], left))
     last = []
     if "completions/mean_length" in left:
         shortest, longest = left["completions/min_length"], left["completions/max_length"]
@@ -121,15 +128,32 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
         )
     last.append(_listed({name: value for name, value in left.items() if not name.startswith(_LEFT_OUT)}))
     lines.append("; ".join(filter(None, last)))
-    return _wrapped([f"{head}: {lines[0]}", *filter(None, lines[1:])])
+    lines = [line for line in lines if line] or [""]
+    return _wrapped([f"{head}: {lines[0]}", *lines[1:]])
+
+
+def _reward_line(name: str, left: dict[str, Any]) -> str:
+    """A reward function's mean and aspects, which are taken out of what is left; empty where it has no mean."""
+    mean = left.pop(f"rewards/{name}/mean")
+    left.pop(f"rewards/{name}/std", None)
+    parts = {}
+    for key in [key for key in left if key.startswith(f"{name}/")]:
+        parts[key.removeprefix(f"{name}/")] = left.pop(key)
+    if mean is None:  # of a monitor's second measure, while the policy trains
+        return ""
+    aspects = [part for part in parts if part not in _SHARES]
+    if len(aspects) == 1 and math.isclose(parts[aspects[0]], mean, rel_tol=1e-5):
+        parts.pop(aspects[0])  # the only aspect says what the mean says
+    listed = _listed(parts)
+    return f"{name} {_number(mean)}: {listed}" if listed else f"{name} {_number(mean)}"
 
 
 def _listed(figures: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{_SHARES.get(name, name)}{_NO_BREAK}{_number(value)}"
-        for name, value in figures.items()
-        if value or name not in _SHARES
-    )
+    texts = []
+    for name, value in figures.items():
+        if value or name not in _SHARES:
+            texts.append(f"{_SHARES.get(name, name)}{_NO_BREAK}{_number(value)}")
+    return ", ".join(texts)
 
 
 def _number(value: Any) -> str:
@@ -141,10 +165,11 @@ def _number(value: Any) -> str:
 
 
 def _wrapped(lines: Iterable[str]) -> list[str]:
-    return [
-        part.replace(_NO_BREAK, " ")
-        for number, line in enumerate(lines)
-        for part in textwrap.wrap(
-            line, _WIDTH, initial_indent="  " * (number > 0), subsequent_indent="    ", break_long_words=False
-        )
-    ]
+    """The lines at a width that terminals have; all but the first are indented, and what goes on a line further."""
+    wrapped = []
+    indent = ""
+    for line in lines:
+        parts = textwrap.wrap(line, _WIDTH, initial_indent=indent, subsequent_indent="    ", break_long_words=False)
+        wrapped += [part.replace(_NO_BREAK, " ") for part in parts]
+        indent = "  "
+    return wrapped

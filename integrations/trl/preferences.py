@@ -58,7 +58,8 @@ def make_preference_dataset(
 
     groups = read_candidates(data, prompt=prompt, **reading)
     preferences = Preferences.choose(groups, rules or PreferenceRules())
-    for what, dropped in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
-        for reason, count in dropped.most_common():
-            logger.warning("%d %s left out: %s", count, what, reason)
+    for reason, count in preferences.images_dropped.most_common():
+        logger.warning("%d images left out: %s", count, reason)
+    for reason, count in preferences.captions_dropped.most_common():
+        logger.warning("%d captions left out: %s", count, reason)
     return Dataset.from_list(with_plain_images(preferences.rows), features=features())

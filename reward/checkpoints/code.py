@@ -60,6 +60,7 @@ def fingerprint_code(*modules: str) -> str:
             continue
         seen.add(module)
         for path in _files_of_module(module):
+            # A metric may compute with code of another, as HarmonicEval does with that of judges.
             files.add(path)
             waiting.extend(name for name in _read(path).imports if name.startswith(_METRICS))
     lines = sorted(f"{path.name} {_read(path).digest}" for path in files)
@@ -92,6 +93,7 @@ def function_tree(function: types.FunctionType) -> ast.AST:
         UntoldError: there is no source, or several functions of that name begin in the same line, as lambdas may.
     """
     code = function.__code__
+    # Notebooks put the source of each cell where tracebacks look for it.
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
     try:
@@ -124,6 +126,7 @@ def _files_of_module(module: str) -> Iterator[Path]:
     if module.partition(".")[0] in _INSTALLED:
         return
     if module.startswith(_METRICS):
+        # By its place: to look a module up would import the packages above it.
         folder = Path(reward.__file__).parent / "metrics" / module.split(".")[2]
         if not folder.is_dir():  # a file that all metrics share
             return
@@ -157,6 +160,7 @@ def _parsed(path: Path, stamp: str) -> _File:
                 imports.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 imports.add(node.module)
+        # Without line numbers, unless it is asked for them.
         data = ast.dump(_without_docstrings(tree)).encode("utf-8", "backslashreplace")
     return _File(hashlib.sha256(data).hexdigest(), frozenset(imports))
 

@@ -169,9 +169,9 @@ def _weights_in_config(config: Any, field: str = "", revision: str | None = None
         for value in config:
             yield from _weights_in_config(value, field, revision)
     elif isinstance(config, str):
-        path = Path(config.removeprefix("local-dir:"))
-        if path.exists():
-            yield _fingerprint_path(path)
+        path = config.removeprefix("local-dir:")
+        if os.path.exists(path):  # Path.exists raises for a text that is too long for a name, such as a prompt
+            yield _fingerprint_path(Path(path))
         elif field in _WEIGHT_FIELDS:
             commit = hub_commit(config, revision)
             if commit is not None:

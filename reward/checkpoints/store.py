@@ -148,6 +148,7 @@ class Store:
         with self._lock:
             try:
                 yield self._open()
+            # A full disk, no right to write, a lock that is not given up: it may work next time.
             except (sqlite3.OperationalError, OSError) as error:
                 raise OutputError(f"{self.path} cannot be used: {error}") from error
             except sqlite3.DatabaseError as error:
@@ -161,6 +162,7 @@ class Store:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
         try:
+            # A new database has version 0 and no tables.
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]
             if version != _VERSION and tables:
@@ -168,6 +170,7 @@ class Store:
             if not self.survives_power_cut:
                 connection.execute("PRAGMA synchronous = OFF")
             if version != _VERSION:
+                # Several processes may do so at once: the second one waits, and finds the tables there.
                 connection.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
         except BaseException:
             connection.close()

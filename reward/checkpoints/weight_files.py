@@ -75,6 +75,7 @@ def _load_pickled(path: Path) -> dict[str, Tensor]:
     import torch
 
     try:
+        # With `weights_only`, PyTorch refuses to call anything but what makes tensors and plain containers.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
@@ -83,6 +84,7 @@ def _load_pickled(path: Path) -> dict[str, Tensor]:
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError) as error:
         raise CheckpointError(f"{str(path)!r} is not a readable PyTorch file: {first_line(error)}") from error
+    # Trainers put the weights beside their own state.
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
@@ -104,6 +106,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
     Raises:
         CheckpointError: the keys do not fit, integers are given for floats, or the module is on the device "meta".
     """
+    # All is checked before anything is loaded.
     state = module.state_dict()
     faults = shape_faults(_shapes(state), _shapes(tensors))
     if faults:
@@ -144,11 +147,13 @@ def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: s
         module: the network.
         where: the source of the tensors, for messages.
     """
+    # Another library may have renamed what stands before the last name.
     last_names = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
     integers: dict[str, str] = {}
     for file in files:
         if file.suffix == ".safetensors":
             types = read_header(file).types
+            # Types there are written F16, BF16, F32, F8_E4M3, I8, U8, BOOL.
             is_float = {key: kind.startswith(("F", "BF")) for key, kind in types.items()}
         else:
             tensors = load_tensors(file)

@@ -20,7 +20,7 @@ from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 
 logger = logging.getLogger(__name__)
 
-_WORDLESS = "..."  # stands for the captions without a word, of which an empty one would be no sample
+_WORDLESS = "..."  # stands for all captions without a word, also for the empty one, which would be no sample
 
 
 def rerank(
@@ -55,10 +55,10 @@ def rerank(
         >>> rerank(["A star.", "A red star."], reward=MetricReward("length"))
         [1, 0]
     """
-    captions = to_list(candidates, "candidates")
     rater = rates_captions(reward)
-    rewards = rate_candidates([captions], [image], [references], rater)
-    to_choose_by = rewards_of_words(shown_captions([captions], rater), rewards)
+    captions = shown_captions(_checked([candidates]), rater)
+    rewards = rate_captions(captions, [image], [references], rater)
+    to_choose_by = rewards_of_words(captions, rewards)
     return soft_rank(to_choose_by[0], temperature, np.random.default_rng(seed))
 
 
@@ -95,43 +95,52 @@ def rate_candidates(
         >>> rate_candidates([["A red star.", "A star.", ""]], [None], [()], MetricReward("length"))
         [[3.0, 2.0, 0.0]]
     """
-    candidates = [to_list(captions, "candidates") for captions in to_list(candidates, "candidates")]
-    images, references = to_list(images, "images"), to_list(references, "references")
+    rater = rates_captions(reward)
+    captions = shown_captions(_checked(to_list(candidates, "candidates")), rater)
+    return rate_captions(captions, to_list(images, "images"), to_list(references, "references"), rater)
+
+
+def rate_captions(
+    candidates: Sequence[Sequence[str]],
+    images: Sequence[ImageLike | None],
+    references: Sequence[Sequence[str] | None],
+    rater: RatesCaptions,
+) -> list[list[float | None]]:
+    """`rate_candidates` for candidates of `shown_captions` and a reward of `rates_captions`."""
     if not len(candidates) == len(images) == len(references):
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    rater = rates_captions(reward)
-    candidates = shown_captions(candidates, rater)
-    samples: list[CaptionSample] = []
-    places: list[dict[str, int]] = []  # of each image, {caption with a word: its sample}
-    wordless: dict[int, int] = {}  # {image: the sample that stands for its captions without a word}
-    for number, (captions, image, known) in enumerate(zip(candidates, images, references, strict=True)):
-        given = {"image": image, "references": () if known is None else known}
-        place: dict[str, int] = {}
-        for caption in captions:
-            if isinstance(caption, str) and is_wordless(caption):
-                if isinstance(rater, (MetricReward, CombinedReward, AsyncReward)) and number not in wordless:
-                    wordless[number] = len(samples)
-                    samples.append(CaptionSample(_WORDLESS, **given))
-            elif not isinstance(caption, str) or caption not in place:
-                samples.append(CaptionSample(caption, **given))
-                place[caption] = len(samples) - 1
-        places.append(place)
     share = distinct_share(candidates)
     if share is not None:
         logger.info("distinct captions among the candidates: %.0f %%", 100 * share)
+    # Only rewards of this library know the lowest of a metric; other objects are never shown a caption without a word.
+    rates_wordless = isinstance(rater, (MetricReward, CombinedReward, AsyncReward))
 
-    rated: list[Any] = rater.rewards(samples) if samples else []
-    if len(rated) != len(samples):
-        raise InvalidSampleError(f"the reward gave {len(rated)} numbers for {len(samples)} captions")
-    for number, place in enumerate(places):
-        if place and all(_descending(rated[index])[0] for index in place.values()):
-            raise InvalidSampleError(_nothing_scored(number, list(place), samples[min(place.values())], rater))
+    samples: list[CaptionSample] = []
+    samples_of_images: list[dict[str, int]] = []  # {caption: its index in samples}, of each image
+    for captions, image, image_references in zip(candidates, images, references, strict=True):
+        indices: dict[str, int] = {}
+        for caption in map(_one_wordless, captions):
+            if caption in indices or (caption == _WORDLESS and not rates_wordless):
+                continue
+            indices[caption] = len(samples)
+            samples.append(
+                CaptionSample(caption, image=image, references=() if image_references is None else image_references)
+            )
+        samples_of_images.append(indices)
+
+    rewards_of_samples: list[float | None] = rater.rewards(samples) if samples else []
+    if len(rewards_of_samples) != len(samples):
+        raise InvalidSampleError(f"the reward gave {len(rewards_of_samples)} numbers for {len(samples)} captions")
     rewards: list[list[float | None]] = []
-    for number, captions in enumerate(candidates):
-        lowest = rated[wordless[number]] if number in wordless else None
-        rewards.append([rated[places[number][text]] if text in places[number] else lowest for text in captions])
+    for number, (captions, indices) in enumerate(zip(candidates, samples_of_images, strict=True)):
+        reward_of_caption = {caption: rewards_of_samples[index] for caption, index in indices.items()}
+        with_word = [caption for caption in indices if caption != _WORDLESS]
+        if with_word and not any(_is_number(reward_of_caption[caption]) for caption in with_word):
+            first = samples[indices[with_word[0]]]
+            raise InvalidSampleError(_nothing_scored(number, len(with_word), first, rater))
+        rewards.append([reward_of_caption.get(_one_wordless(caption)) for caption in captions])
     return rewards
 
 
@@ -148,11 +157,11 @@ def rewards_of_words(
         >>> rewards_of_words([["...", "A star."]], [[0.0, 0.0]])
         [[None, 0.0]]
     """
-    chosen_by: list[list[float | None]] = []
-    for captions, values in zip(candidates, rewards, strict=True):
-        pairs = zip(captions, values, strict=True)
-        chosen_by.append([None if is_wordless(caption) else value for caption, value in pairs])
-    return chosen_by
+    to_choose_by: list[list[float | None]] = []
+    for captions, image_rewards in zip(candidates, rewards, strict=True):
+        pairs = zip(captions, image_rewards, strict=True)
+        to_choose_by.append([None if is_wordless(caption) else reward for caption, reward in pairs])
+    return to_choose_by
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
@@ -164,11 +173,14 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
         >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
         [['A red star.', 'A star.']]
     """
-    written = [list(captions) for captions in candidates]
     if not strips_thinking(reward):
-        return written
-    shown = [[caption_in(each) if isinstance(each, str) else each for each in captions] for captions in written]
-    cut = sum(a != b for old, new in zip(written, shown, strict=True) for a, b in zip(old, new, strict=True))
+        return [list(texts) for texts in candidates]
+    shown = []
+    cut = 0
+    for texts in candidates:
+        captions = [caption_in(text) for text in texts]
+        cut += sum(caption != text for caption, text in zip(captions, texts, strict=True))
+        shown.append(captions)
     if cut:
         logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, shown)))
     return shown
@@ -182,13 +194,34 @@ def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:
         0.75
     """
     several = [captions for captions in candidates if len(captions) > 1]
-    return sum(len(set(captions)) for captions in several) / sum(map(len, several)) if several else None
+    if not several:
+        return None
+    return sum(len(set(captions)) for captions in several) / sum(map(len, several))
 
 
-def _nothing_scored(number: int, captions: list[str], first: CaptionSample, rater: RatesCaptions) -> str:
+def _checked(candidates: Sequence[Any]) -> list[list[str]]:
+    """The candidates of each image as a list of texts."""
+    lists = [to_list(captions, "candidates") for captions in candidates]
+    for captions in lists:
+        for caption in captions:
+            if not isinstance(caption, str):
+                raise InvalidSampleError(f"candidate must be a string, got {type(caption).__name__}: {caption!r:.80}")
+    return lists
+
+
+def _one_wordless(caption: str) -> str:
+    """The caption, or the one that stands for all without a word."""
+    return _WORDLESS if is_wordless(caption) else caption
+
+
+def _is_number(reward: float | None) -> bool:
+    return reward is not None and not math.isnan(reward)
+
+
+def _nothing_scored(number: int, captions: int, first: CaptionSample, rater: RatesCaptions) -> str:
     reason = rater.reason(first) if hasattr(rater, "reason") else None
     return (
-        f"no caption of image {number} (of {len(captions)} different ones) has a reward, so there is nothing to choose "
+        f"no caption of image {number} (of {captions} different ones) has a reward, so there is nothing to choose "
         f"by. The first, {first.candidate!r:.80}: {reason or 'the reward gave None and no reason'}"
     )
 
@@ -231,12 +264,17 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
         raise ConfigError(f"temperature must be at least 0, got {temperature}")
     if temperature == 0:
         return rank(rewards)
-    rng = np.random.default_rng() if rng is None else rng
+    if rng is None:
+        rng = np.random.default_rng()
     noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
-    return rank([None if r is None else r / temperature + g for r, g in zip(rewards, noise, strict=True)])
+    noisy: list[float | None] = []
+    for reward, gumbel in zip(rewards, noise, strict=True):
+        noisy.append(None if reward is None else reward / temperature + gumbel)
+    return rank(noisy)
 
 
 def _descending(reward: float | None) -> tuple[bool, float]:
-    if reward is None or math.isnan(reward):
+    """Sorts rewards, best first, and what has none last."""
+    if reward is None or not _is_number(reward):
         return True, 0.0
     return False, -float(reward)

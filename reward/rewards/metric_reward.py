@@ -368,13 +368,15 @@ class MetricReward:
                 load = partial(load_scorer, self.spec.name, self.source, **self._loading)
                 shared.scorer = load_beside_a_trainer(load, self._device)
             scorer = shared.scorer
-            # A checkpoint may have fewer aspects than its metric, or need no image: only now this is known.
-            if self.spec is not scorer.spec:
-                self.weights = scorer.spec.weigh(self._weights_by_name)
-                self.spec = scorer.spec
-            if shared.reader is None:
+            # A checkpoint may have fewer aspects than its metric, or need no image: only now this is known, and of a
+            # service only once it was asked.
+            spec = scorer.spec
+            if self.spec is not spec:
+                self.weights = spec.weigh(self._weights_by_name)
+                self.spec = spec
+            if shared.reader is None or shared.reader.spec is not spec:
                 shared.reader = RowReader(
-                    scorer.spec,
+                    spec,
                     scorer,
                     image_column=self.image_column,
                     references_column=self.references_column,
