@@ -131,7 +131,8 @@ class FunctionScorer(TakesData):
         try:
             values = self._call(samples)
             if inspect.isawaitable(values):
-                with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
+                # In a thread of its own, since the caller may be in an event loop, which cannot run another.
+                with ThreadPoolExecutor(1) as pool:
                     values = pool.submit(asyncio.run, _awaited(values)).result()
             return values
         except CapRewardError:  # of a judge or a service that the function asks
