@@ -171,7 +171,7 @@ class Replicas:
             try:
                 if deaths == 0:
                     return self._send(replica, "POST", path, body, deadline)
-                # It may have ended a service, with all that was scored there: so it goes by itself, to one that is well.
+                # It may have ended a service, and all that was scored there: it goes by itself, to one that is well.
                 with self._alone:
                     self._send(replica, "GET", "/health", None, deadline)
                     return self._send(replica, "POST", path, body, deadline)
