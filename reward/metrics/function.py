@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprint_objects import fingerprint_object
-from reward.checkpoints.fingerprints import fingerprint_code
 from reward.data.held_data import TakesData
 from reward.data.images import load_image
 from reward.data.samples import CaptionSample
