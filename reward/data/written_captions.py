@@ -90,8 +90,6 @@ def without_ends(text: str) -> str:
         >>> without_ends("A red star.<|im_end|>\\n<|endoftext|>"), without_ends("A red star.\\n")
         ('A red star.', 'A red star.\\n')
     """
-    if FIRST_CHARACTERS.isdisjoint(text):
-        return text
     # From behind, in one pass: to cut off one mark after another would copy the text for each.
     ends = _marks().ends_reversed.match(text[::-1])
     return text if ends is None else text[: len(text) - ends.end()]
@@ -125,8 +123,6 @@ def _any_of(marks: Iterable[str]) -> str:
 
 def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
     """Where the text stands that is no reasoning: (start, end) of each piece; none where reasoning is not closed."""
-    if FIRST_CHARACTERS.isdisjoint(text):
-        return [(0, len(text))]
     marks = _marks()
     spans: list[tuple[int, int]] = []
     start = 0
