@@ -30,7 +30,7 @@ from integrations.hf_generate.private_names import (
 from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
-from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
+from reward.decoding.endings import decode_texts, end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
@@ -275,9 +275,9 @@ class BestOfN:
 
     def _captions(self, written: torch.Tensor, prompts: int, config: GenerationConfig) -> list[list[str]]:
         """The first n captions of each prompt, as they are rated."""
-        # Up to the first end token: what fills up a row behind it may be a word, which skip_special_tokens leaves.
+        # Up to the first end token: what fills up a row behind it may be a word, which decoding leaves.
         rows = [ids for ids, _ in up_to_end(written.tolist(), end_tokens(self.processor, config))]
-        texts = self.processor.batch_decode(rows, skip_special_tokens=True)
+        texts = decode_texts(self.processor, rows)
         texts_of_prompts = []
         for first in range(0, len(texts), len(texts) // prompts):
             texts_of_prompts.append([text.strip() for text in texts[first : first + self.n]])
