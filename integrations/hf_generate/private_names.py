@@ -39,10 +39,9 @@ def expand_inputs(
     model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Inputs with `times` rows for each one, side by side. Changes its arguments, see `copy_inputs`."""
-    expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
+    return model._expand_inputs_for_generation(
         expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
     )
-    return expanded
 
 
 def copy_inputs(value: Any) -> Any:
@@ -101,16 +100,9 @@ class _PrefilledModel:
 
 
 def sample(model: Any, input_ids: torch.Tensor, prompt_outputs: ModelOutput | None = None, **arguments: Any) -> Any:
-    """Runs the decoding loop.
+    """Sequences (rows, longer length): the prompts with what the decoding loop writes after them.
 
-    Args:
-        model: the model.
-        input_ids: (rows, length) the prompts.
-        prompt_outputs: what `prefill` gave for these rows; None sends the prompts through the model.
-        arguments: of the loop: processors, criteria, config and model inputs.
-
-    Returns:
-        (rows, longer length) prompts with what follows them.
+    `prompt_outputs` are what `prefill` gave for these rows; None sends the prompts through the model.
     """
     loop = type(model)._sample
     if prompt_outputs is None:
@@ -120,8 +112,7 @@ def sample(model: Any, input_ids: torch.Tensor, prompt_outputs: ModelOutput | No
 
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
-    token: torch.Tensor | None = config._pad_token_tensor
-    return token
+    return config._pad_token_tensor
 
 
 def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:

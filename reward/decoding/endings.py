@@ -48,8 +48,8 @@ def decode_texts(processor: Any, rows: Sequence[Sequence[int]]) -> list[str]:
         rows: tokens of each text.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
-    left_out = set()
-    marks = set()
+    left_out: set[int] = set()
+    marks: set[int] = set()
     for index, token in getattr(tokenizer, "added_tokens_decoder", {}).items():
         if token.special:
             (marks if has_part_of_mark(token.content) else left_out).add(index)
