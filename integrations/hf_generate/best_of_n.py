@@ -204,6 +204,7 @@ class BestOfN:
             chosen.append(soft_rank(prompt_rewards, self.temperature, np.random.default_rng(seed))[:k])
         self.last = RatedCandidates(captions, rewards, chosen)
 
+        # More than n where k does not divide n; those behind the n-th are not rated.
         rows_per_prompt = len(sequences) // prompts
         rows = []
         for prompt, indices in enumerate(chosen):
@@ -230,6 +231,7 @@ class BestOfN:
         prompt_outputs = None
         copies_of_parts = self._copies_of_parts(config, len(input_ids), math.ceil(self.n / k))
         last = len(copies_of_parts) - 1
+        # With a cache the prompts go through the model once, and each part begins with copies of what that gave.
         if isinstance(model_kwargs.get("past_key_values"), Cache) and model_kwargs.get("use_cache", True):
             prompt_outputs = prefill(model, input_ids, config, model_kwargs)
 
@@ -309,6 +311,7 @@ class BestOfN:
         unsupported = [name for name in names if getattr(config, name, None)]
         if config.return_dict_in_generate and unsupported:
             raise ConfigError(f"BestOfN gives sequences and rewards, but not {', '.join(unsupported)}: leave that out")
+        # `generate` runs encoders before it calls a strategy, too early for the strategy to switch off their dropout.
         if model_kwargs.get("encoder_outputs") or model_kwargs.get("mm_encoder_outputs"):
             decoder = set(model.get_decoder().modules())
             for module in model.modules():
@@ -346,7 +349,7 @@ def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: st
     if values is None:
         return [None] * prompts
     if isinstance(values, Iterator):
-        values = list(islice(values, prompts))
+        values = list(islice(values, prompts))  # the next call gets those that follow
     if len(values) != prompts:
         raise ConfigError(
             f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts: give one per prompt with the call, "

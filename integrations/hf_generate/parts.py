@@ -30,6 +30,7 @@ def fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
     """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
     copies = type(processors)()
     for processor in processors:
+        # A model that guides, say; `deepcopy` takes what the memo holds as its own copy.
         for value in getattr(processor, "__dict__", {}).values():
             if isinstance(value, torch.nn.Module):
                 memo[id(value)] = value

@@ -63,6 +63,7 @@ def copy_inputs(value: Any) -> Any:
 def prefill(model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> Any:
     """The model's outputs for the prompts, with their cache; removes the inputs that later tokens do not need."""
     outputs = model._prefill(input_ids, config, model_kwargs)
+    # The decoding loop would repeat them for all rows, or encode the images again.
     for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
         model_kwargs.pop(name, None)
     return outputs
@@ -142,5 +143,6 @@ def processes_step_together(model: Any) -> bool:
     """Whether all processes must take the same number of steps; `generate` does not tell a strategy."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return False
+    # Parameters in shards are gathered by all processes at each step, also by those whose captions have ended.
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1
