@@ -193,7 +193,7 @@ class RewardMonitor(TrainerCallback):
         check["figures"] = self._figures(verdict, failed_calls)
         has_parted_before = any(earlier["figures"].get("parted") for earlier in self.history[:-1])
         if verdict.parted and not has_parted_before:
-            self._warn(verdict)
+            self._warn(verdict, seconds)
         # Not by the trainer's own `log`, which adds the means of the evaluation, and has done so already.
         Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})
         if self.trainer.is_world_process_zero():
@@ -287,12 +287,11 @@ class RewardMonitor(TrainerCallback):
             figures["failed_calls"] = failed_calls
         return figures
 
-    def _warn(self, verdict: Parting) -> None:
+    def _warn(self, verdict: Parting, seconds: Sequence[Values]) -> None:
         """Says what has parted, with the captions whose second measure changed most."""
         if not self.trainer.is_world_process_zero() or verdict.second is None:
             return
         best, latest = self.history[verdict.best], self.history[-1]
-        seconds = self._values_of_checks("second")
         old, new = seconds[verdict.best], seconds[-1]
         images = sorted(old.keys() & new.keys(), key=lambda image: (-abs(new[image] - old[image]), image))
         lines = []
@@ -300,9 +299,8 @@ class RewardMonitor(TrainerCallback):
             lines.append(f"  image {number}")
             for check in (best, latest):
                 row = check["rows"][image]
-                columns = [column for column in ("reward", "second") if row[column] is not None]
-                numbers = ", ".join(f"{column} {row[column]:.3f}" for column in columns)
-                lines.append(f"    step {check['step']} ({numbers}): {row['caption'].strip()}")
+                numbers = [f"{column} {row[column]:.3f}" for column in ("reward", "second") if row[column] is not None]
+                lines.append(f"    step {check['step']} ({', '.join(numbers)}): {row['caption'].strip()}")
         reward = verdict.reward.value if verdict.reward else "nothing known"
         logger.warning(
             f"step {latest['step']}: the optimised reward ({self.optimised}) and {self.second} have parted. Since step "

@@ -48,7 +48,7 @@ def is_scarce(images: Collection[str], checks: Sequence[Collection[str]]) -> boo
     return not images or len(images) < fewest_images(checks)
 
 
-def change(before: Values, now: Values, fewest: float = FEWEST) -> Change | None:
+def change(before: Values, now: Values, fewest: float) -> Change | None:
     """The change from one check to another; None if fewer than `fewest` images have a value at both.
 
     What an image changed by rounding alone counts as no change.
