@@ -84,11 +84,8 @@ class BestOfN:
         for batch in batches:
             model.generate(**processor(...), custom_generate=best, images=batch["image"])
 
-    A pipeline calls `generate` itself, one batch after the other, and has no place for images of a call. There an
-    iterator gives each call the next ones::
-
-        best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
-        pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
+    Where a pipeline calls `generate`, an iterator gives each call the next ones: `images=iter(images)`, and
+    `pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})`.
 
     Not supported: beam search and assisted decoding, a static or filled cache, scores, attentions and hidden states in
     the output, and `stop_strings`. `generate` keeps a streamer from every strategy, and with

@@ -49,14 +49,13 @@ class RewardMonitor(TrainerCallback):
     judge whose key expires, does not end the training: the first failure is a warning, and `monitor/failed_calls`
     counts all.
 
-    With 50 images and the noise of F1, a fall of .1 is found nearly always, one of .05 in two of five runs; with 200,
-    a fall of .05 is found (docs/RESULTS.md). Captions and rewards of all checks are in `<output_dir>/monitor.jsonl`,
-    with which a resumed training goes on.
+    A fall of .05 is found with 200 images (docs/RESULTS.md). Captions and rewards of all checks are in
+    `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
 
     Args:
         trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes, whose arguments have `eval_strategy` and
-            `eval_on_start=True`. `num_generations_eval=1` is enough; several captions of an image count by their mean.
-            With fewer than 10 images nothing is called parted; 50 or more are better.
+            `eval_on_start=True`. Several captions of an image count by their mean. With fewer than 10 images nothing is
+            called parted.
         second: reward function, or any callable with the same arguments and result. Higher must be better.
         on_parting: `"warn"`, or `"stop"` to end the training as well.
 
@@ -359,8 +358,9 @@ def _parts_of(reward: Any) -> list[Any]:
 
 
 def _is_same(reward: Any, second: Any) -> bool:
+    """Whether two measures are one function, or one metric with the same checkpoint and weights."""
     if getattr(reward, "spec", reward) != getattr(second, "spec", second):
         return False
-    sources = [str(getattr(measure, "source", "")) for measure in (reward, second)]
-    weights = [list(getattr(measure, "weights", ())) for measure in (reward, second)]
-    return sources[0] == sources[1] and weights[0] == weights[1]
+    if str(getattr(reward, "source", "")) != str(getattr(second, "source", "")):
+        return False
+    return list(getattr(reward, "weights", ())) == list(getattr(second, "weights", ()))

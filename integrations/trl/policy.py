@@ -109,8 +109,8 @@ class ResumeWeights(TrainerCallback):
     `Trainer` of transformers 5 expects the names that weights have in memory, but a checkpoint holds the names used on
     the Hub. Where they differ, as in LLaVA and Qwen-VL, `train(resume_from_checkpoint=...)` and
     `load_best_model_at_end` leave these weights out with no more than a logged warning. This callback reads the weights
-    as `from_pretrained` does, and raises where they do not fit. Adapters (LoRA), which Trainer loads correctly, are
-    checked. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
+    as `from_pretrained` does, and raises where they do not fit, also those of adapters (LoRA), which Trainer loads
+    correctly. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
 
     With `sync_ref_model` the reference of the KL term moves, and TRL's checkpoints do not hold it. This callback saves
     it in the checkpoint's folder `reference`, and gives it back to a training that resumes.
