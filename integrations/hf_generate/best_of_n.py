@@ -209,10 +209,9 @@ class BestOfN:
         best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
         if not returns_object:
             return best
-        scores = []
-        for pairs in self.last.best:
-            scores += [math.nan if reward is None else reward for _, reward in pairs]
-        return BestOfNOutput(best, torch.tensor(scores, device=best.device))
+        scores = [reward for pairs in self.last.best for _, reward in pairs]
+        # numpy writes None as NaN, which torch refuses.
+        return BestOfNOutput(best, torch.from_numpy(np.array(scores, np.float32)).to(best.device))
 
     def _sample(
         self,

@@ -134,6 +134,7 @@ def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> Logit
         if isinstance(lengths, torch.Tensor):
             return RepetitionPenaltyLogitsProcessor(processor.penalty, lengths[list(rows)])
     if isinstance(processor, PrefixConstrainedLogitsProcessor):
+        # The new one counts rows, each of one beam; which row of the call it was is looked up.
         allowed_tokens, beams = processor._prefix_allowed_tokens_fn, processor._num_beams
         return PrefixConstrainedLogitsProcessor(lambda row, ids: allowed_tokens(rows[row] // beams, ids), 1)
     return processor

@@ -24,6 +24,7 @@ class NamesOfSets(TrainerCallback):
             if f"eval_{name}_runtime" not in logs:
                 continue
             prefix = f"eval_{name}_"
+            # The one goes to the callbacks that report, the other into checkpoints.
             for figures in (logs, state.log_history[-1]):
                 for key in list(figures):
                     if key.startswith("eval_") and not key.startswith(prefix):

@@ -130,7 +130,7 @@ def _lines_of(figures: Mapping[str, Any], head: str) -> list[str]:
 def _reward_line(name: str, left: dict[str, Any]) -> str:
     """A reward function's mean and aspects, which are taken out of what is left; empty where it has no mean."""
     mean = left.pop(f"rewards/{name}/mean")
-    left.pop(f"rewards/{name}/std", None)
+    left.pop(f"rewards/{name}/std", None)  # that of the sum of all rewards is printed
     parts = {}
     for key in list(left):
         if key.startswith(f"{name}/"):

@@ -90,6 +90,7 @@ class RewardMonitor(TrainerCallback):
         self._scarce: set[str] = set()  # columns of which it has been said that few images have a value
         self._begin_evaluation()
 
+        # The trainer has read its arguments by now, so that its own lists are changed.
         recorded = [self._recorded(column, function) for column, function in enumerate(trainer.reward_funcs)]
         trainer.reward_funcs[:] = [*recorded, self._second]
         trainer.reward_func_names[:] = [*self.names, self.second]
@@ -253,6 +254,7 @@ class RewardMonitor(TrainerCallback):
         for (image, caption), *values in gathered:
             captions.setdefault(image, caption)
             values_of_image.setdefault(image, []).append(values)
+        # Several processes rate some images twice, where their number does not divide the images.
         rows = {}
         for image, values_of_captions in values_of_image.items():
             *rewards, second = [_mean(column) for column in zip(*values_of_captions, strict=True)]

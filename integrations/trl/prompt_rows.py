@@ -60,6 +60,7 @@ class PromptRows:
         prompts = trl_prompts(prompts, counts)
 
         if self.references is not None:
+            # Texts, lists and None are of several types in Arrow, and a column has one.
             captions = [self._read_captions(cell) for cell in dataset[self.references]]
             dataset = dataset.remove_columns(self.references)
             dataset = dataset.add_column(self.references, captions, feature=List(Value("string")))
