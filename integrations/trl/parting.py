@@ -39,12 +39,7 @@ def fewest_images(checks: Sequence[Collection[str]]) -> float:
 
 
 def is_scarce(images: Collection[str], checks: Sequence[Collection[str]]) -> bool:
-    """Whether these images are too few for a check, beside those that had a value at all checks, this one included.
-
-    Example:
-        >>> is_scarce({"a"}, [{"a", "b", "c"}, {"a"}]), is_scarce({"a", "b"}, [{"a", "b", "c"}, {"a", "b"}])
-        (True, False)
-    """
+    """Whether these images are too few for a check, beside those that had a value at all checks, this one included."""
     return not images or len(images) < fewest_images(checks)
 
 

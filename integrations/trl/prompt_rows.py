@@ -94,7 +94,7 @@ class PromptRows:
             dataset = dataset.map(self._with_plain_images, input_columns=self.image, **options)
         return self._cast_images(dataset, decode=True)
 
-    def _cast_images(self, dataset: Dataset, *, decode: bool) -> Dataset:
+    def _cast_images(self, dataset: Any, *, decode: bool) -> Any:
         from datasets import Image, List
 
         feature: Any = Image(decode=decode)
@@ -150,14 +150,11 @@ class PromptRows:
 
     def shape_stream(self, dataset: IterableDataset) -> IterableDataset:
         """Shapes a stream row by row; nothing is known of a row before it is read."""
-        from datasets import Image, List
+        from datasets import Image
 
         feature = (dataset.features or {}).get(self.image)
         if isinstance(getattr(feature, "feature", feature), Image):
-            undecoded: Any = Image(decode=False)  # a broken image must not end the stream
-            if hasattr(feature, "feature"):
-                undecoded = List(undecoded)
-            dataset = dataset.cast_column(self.image, undecoded)
+            dataset = self._cast_images(dataset, decode=False)  # a broken image must not end the stream
         old_names = [old for old, new in self.new_names.items() if old != new]
         return dataset.filter(self._is_readable).map(self._shape_row, remove_columns=old_names or None)
 

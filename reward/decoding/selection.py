@@ -146,13 +146,7 @@ def rewards_of_words(
 ) -> list[list[float | None]]:
     """The rewards to choose by: None for a caption without a word, which loses to every caption with one.
 
-    Args:
-        candidates: the captions of each image, see `shown_captions`.
-        rewards: theirs, as `rate_candidates` gives them.
-
-    Example:
-        >>> rewards_of_words([["...", "A star."]], [[0.0, 0.0]])
-        [[None, 0.0]]
+    `candidates` are the captions of each image, as `shown_captions` gives them, and `rewards` theirs.
     """
     to_choose_by: list[list[float | None]] = []
     for captions, image_rewards in zip(candidates, rewards, strict=True):
@@ -165,10 +159,6 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
     """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
-
-    Example:
-        >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
-        [['A red star.', 'A star.']]
     """
     if not strips_thinking(reward):
         return [list(texts) for texts in candidates]
@@ -184,12 +174,7 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
 
 
 def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:
-    """The share of candidates that are no repetition of another of their image; None where no image has several.
-
-    Example:
-        >>> distinct_share([["A star.", "A star.", "A dog.", "A cat."], ["A red star."]])
-        0.75
-    """
+    """The share of candidates that are no repetition of another of their image; None where no image has several."""
     several = [captions for captions in candidates if len(captions) > 1]
     if not several:
         return None
@@ -232,7 +217,7 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
     """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
 
     The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
-    Candidates without a reward come last. Rewards on different scales need different temperatures.
+    Candidates without a reward come last.
 
     Args:
         rewards: N numbers, or None where there is none.
