@@ -57,8 +57,8 @@ def has_part_of_mark(token: str) -> bool:
         >>> has_part_of_mark("[THINK]"), has_part_of_mark("<|message|>"), has_part_of_mark("<|im_end|>")
         (True, True, False)
     """
-    pairs = (_marks().reasoning | _marks().answers).items()
-    return any(token in mark for pair in pairs for mark in pair)
+    pairs = _marks().reasoning | _marks().answers
+    return any(token in mark for mark in [*pairs, *pairs.values()])
 
 
 def without_reasoning(text: str) -> str:
