@@ -22,11 +22,11 @@ if TYPE_CHECKING:
         BeitScoreReward,
         FleurReward,
         HarmonicReward,
+        RemoteReward,
         VelaReward,
         beitscore_reward,
         vela_reward,
     )
-    from reward.rewards.remote_reward import RemoteReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
 
@@ -42,7 +42,7 @@ _HOMES = {
     "HarmonicReward": "reward.rewards.named_rewards",
     "LengthReward": "reward.rewards.text_rewards",
     "MetricReward": "reward.rewards.metric_reward",
-    "RemoteReward": "reward.rewards.remote_reward",
+    "RemoteReward": "reward.rewards.named_rewards",
     "RepetitionReward": "reward.rewards.text_rewards",
     "ScoreTable": "reward.data.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FIRST_CHARACTERS = "<[◁\\"  # with which all marks begin
+# All marks begin with one of these: a caption without them needs no `caption_in`.
+FIRST_CHARACTERS = frozenset("<[◁\\")
 
 
 class _Marks(NamedTuple):
@@ -46,8 +47,6 @@ def caption_in(text: str) -> str:
         >>> caption_in("I take \\\\boxed{A red star.}"), caption_in("<think>Is it red?"), caption_in(" A red star.")
         ('A red star.', '', ' A red star.')
     """
-    if not _may_have_marks(text):
-        return text
     caption = without_ends(_answer_in(without_reasoning(text)))
     return text if caption == text else caption.strip()
 
@@ -92,8 +91,6 @@ def without_ends(text: str) -> str:
         >>> without_ends("A red star.<|im_end|>\\n<|endoftext|>"), without_ends("A red star.\\n")
         ('A red star.', 'A red star.\\n')
     """
-    if not _may_have_marks(text):
-        return text
     has_end = False
     length = _length_without_space(text, len(text))  # a number, not a shorter text: cutting n marks would copy n texts
     while text.endswith(_marks().ends, 0, length):
@@ -109,14 +106,9 @@ def _length_without_space(text: str, length: int) -> int:
     return length
 
 
-def _may_have_marks(text: str) -> bool:
-    """Whether a text has a character with which marks begin; nearly all captions have none."""
-    return any(character in text for character in FIRST_CHARACTERS)
-
-
 @cache
 def _marks() -> _Marks:
-    import yaml  # type: ignore[import-untyped]  # on use: few captions have marks; its stubs are a package of their own
+    import yaml  # type: ignore[import-untyped]  # on use; its stubs are a package of their own
 
     table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     reasoning = dict(table["reasoning"])
@@ -142,8 +134,6 @@ def _pattern(marks: Iterable[str]) -> re.Pattern[str]:
 
 def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
     """Where the text stands that is no reasoning: (start, end) of each piece; none where reasoning is not closed."""
-    if not _may_have_marks(text):
-        return [(0, len(text))]
     marks = _marks()
     spans: list[tuple[int, int]] = []
     start = 0

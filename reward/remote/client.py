@@ -71,10 +71,6 @@ def checked_key(key: Any, name: str) -> str:
 
     Raises:
         ConfigError: it is no text that can stand in a header.
-
-    Example:
-        >>> checked_key("a-long-secret", "api_key=")
-        'a-long-secret'
     """
     is_text = isinstance(key, str) and key.isascii() and key.isprintable() and key.strip() == key != ""
     if not is_text:

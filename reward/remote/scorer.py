@@ -135,7 +135,10 @@ class RemoteScorer(CaptionScorer):
         """
         with self._lock:
             if not hasattr(self, "_replicas"):
-                self._replicas = Replicas(self.urls, self._key(), timeout=self._timeout, patience=self._patience)
+                key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
+                if key:
+                    key = checked_key(key, "CAPREWARD_TOKEN")
+                self._replicas = Replicas(self.urls, key or None, timeout=self._timeout, patience=self._patience)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
             if not self._facts:
                 try:
@@ -144,11 +147,6 @@ class RemoteScorer(CaptionScorer):
                     raise ServiceError(f"no reward service at {', '.join(self.urls)}: {error}") from None
                 for url, reply in replies.items():
                     self._facts = self._read_info(url, reply)
-
-    def _key(self) -> str | None:
-        """The key that is sent; None where there is none."""
-        key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
-        return checked_key(key, "CAPREWARD_TOKEN") if key else None
 
     def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
         """The facts of the metric that a service says of itself."""

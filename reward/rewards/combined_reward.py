@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,9 +15,8 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.logs import check_name, different_names, log_rows
-from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
-from reward.rewards.trainers import check_one_name, warn_of_sums
+from reward.rewards.logs import check_name, check_one_name, different_names, log_rows, warn_of_sums
+from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, load_reward, rates_captions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -196,20 +194,16 @@ class CombinedReward:
         combined = np.full(len(table), math.nan)
         with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             if callable(self.how):
-                combined[rows] = self._by_function(numbers)
+                values = np.asarray(self.how(numbers), dtype=np.float64)
             else:
-                combined[rows] = _WAYS[self.how](numbers, self.weights[used])
-        return [float(value) if math.isfinite(value) else None for value in combined]
-
-    def _by_function(self, numbers: np.ndarray) -> np.ndarray:
-        """What the user's function makes of the parts' numbers (N, parts)."""
-        combined = np.asarray(self.how(numbers), dtype=np.float64)  # type: ignore[operator]
-        if combined.shape != (len(numbers),):
+                values = _WAYS[self.how](numbers, self.weights[used])
+        if values.shape != (len(numbers),):
             raise InvalidSampleError(
                 f"{self.__name__}: how must give one number for each of {len(numbers)} rows, an array of shape "
-                f"({len(numbers)},), and gave one of shape {combined.shape}: take the mean over the parts with axis=1"
+                f"({len(numbers)},), and gave one of shape {values.shape}: take the mean over the parts with axis=1"
             )
-        return combined
+        combined[rows] = values
+        return [float(value) if math.isfinite(value) else None for value in combined]
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
@@ -220,10 +214,7 @@ def _reward_function(part: Any, position: int) -> Any:
     """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
     if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
         return rates_captions(part)
-    # Without torch loaded there is no network to tell apart, and importing it would take seconds.
-    torch = sys.modules.get("torch")
-    is_network = torch is not None and isinstance(part, torch.nn.Module)
-    if not callable(part) or isinstance(part, type) or is_network:
+    if not is_plain_callable(part):
         raise TypeError(
             f"parts[{position}] must be a reward function, got {part!r:.80}; give networks and their names to the "
             "trainer"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from reward.data.cells import missing_to_none, to_list
@@ -19,7 +20,7 @@ from reward.data.samples import (
     one_image,
     read_references,
 )
-from reward.data.written_captions import caption_in
+from reward.data.written_captions import FIRST_CHARACTERS, caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 
@@ -125,13 +126,7 @@ class RowReader:
         rows = []
         for sample in samples:
             values = {**sample.columns, "image": sample.image, "references": sample.references or None}
-            caption = sample.candidate
-            if self.strip_thinking:
-                caption = caption_in(caption)
-            refusal = self._refusal(caption, values)
-            if refusal is None and caption != sample.candidate:
-                sample = replace(sample, candidate=caption)
-            rows.append(refusal or self._fitting(sample))
+            rows.append(self._make_row(sample.candidate, values, lambda role: "the sample has none", sample))
         return rows
 
     def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
@@ -148,38 +143,45 @@ class RowReader:
             return Reason("no image", str(error))
         except InvalidSampleError as error:
             return Reason(fault, str(error))
-        if self.strip_thinking:
-            caption = caption_in(caption)
-        refusal = self._refusal(caption, values, cells, index)
-        if refusal is not None:
-            return refusal
-        image, references = values.pop("image"), values.pop("references")
-        try:
-            sample = CaptionSample(caption, image, references or (), columns=values)
-        except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
-            return Reason("no caption", str(error), by_policy=True)
-        return self._fitting(sample) if values else sample
+        return self._make_row(caption, values, partial(cells.why_none, index))
 
-    def _refusal(
-        self, caption: str, values: Mapping[str, Any], cells: _Cells | None = None, index: int = 0
-    ) -> Reason | None:
-        """Why a row is not scored, by the rule of `reward.data.score_table.rewards_of_rows`; None if it can be."""
+    def _make_row(
+        self,
+        caption: str,
+        values: Mapping[str, Any],
+        why_none: Callable[[str], str],
+        sample: CaptionSample | None = None,
+    ) -> Row:
+        """A sample, or why it is not scored by the rule of `reward.data.score_table.rewards_of_rows`.
+
+        Args:
+            caption: as the policy wrote it.
+            values: {role: value}, None where there is none.
+            why_none: says of a role why it has no value.
+            sample: becomes the row if it is given; without, one is made.
+        """
+        # Nearly all captions are written without marks, and stay as they are.
+        if self.strip_thinking and not FIRST_CHARACTERS.isdisjoint(caption):
+            caption = caption_in(caption)
         for role in self._needs:
             if values.get(role) is None:
-                lack = "the sample has none" if cells is None else cells.why_none(role, index)
-                return Reason(f"no {role}", f"metric {self.spec.name!r} needs {_described(role)}, but {lack}")
-        if not is_wordless(caption):
-            return None
-        # The metric, which would open the image, does not get to see this row.
-        if "image" in self._needs:
-            try:
-                load_image(values["image"])
-            except ImageError as error:
-                return Reason("no image", str(error))
-        return WORDLESS
-
-    def _fitting(self, sample: CaptionSample) -> Row:
-        """The sample, or why its scorer refuses the columns that it needs."""
+                needed = {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")
+                return Reason(f"no {role}", f"metric {self.spec.name!r} needs {needed}, but {why_none(role)}")
+        try:
+            if is_wordless(caption):
+                # The metric, which would open the image, does not get to see this row.
+                if self.spec.needs_image:
+                    load_image(values["image"])
+                return WORDLESS
+            if sample is None:
+                columns = {name: values[name] for name in self.spec.columns}
+                sample = CaptionSample(caption, values["image"], values["references"] or (), columns=columns)
+            elif caption != sample.candidate:
+                sample = replace(sample, candidate=caption)
+        except ImageError as error:
+            return Reason("no image", str(error))
+        except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
+            return Reason("no caption", str(error), by_policy=True)
         if self.spec.columns and hasattr(self.scorer, "context"):
             try:
                 self.scorer.context(sample)
@@ -254,7 +256,7 @@ class _Cells:
                 return value
         return None
 
-    def why_none(self, role: str, index: int) -> str:
+    def why_none(self, index: int, role: str) -> str:
         """Says where a value was looked for, and how the user names its column."""
         phrases = []
         for column in self.lookups[role].columns:
@@ -270,7 +272,3 @@ class _Cells:
 
 def _as_list(values: Any, name: str) -> list[Any]:
     return values if type(values) is list else to_list(values, name)  # trainers give lists
-
-
-def _described(role: str) -> str:
-    return {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")

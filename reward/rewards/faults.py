@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from reward.data.images import load_image
-from reward.data.samples import CaptionSample
 from reward.errors import ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.rewards.completions import Reason, Row
@@ -54,8 +53,6 @@ def check_first_call(
     their images can be read.
 
     Args:
-        name: of the reward, for the message.
-        spec: facts of the metric.
         rows: of a call, at least one.
         errors: {row: why it has no score}.
         goes_on: whether such data are warned of only.
@@ -65,10 +62,19 @@ def check_first_call(
     """
     faults = []
     for index, row in enumerate(rows):
-        fault = _fault_of_data(row, looks_at_image=index in errors and spec.needs_image)
-        if fault is None:
+        if isinstance(row, Reason):
+            if row.by_policy:
+                return
+            faults.append(row.message)
+        elif index in errors and spec.needs_image:
+            # Of a row that the metric was given, only the image can be at fault.
+            try:
+                load_image(row.image)
+                return
+            except ImageError as error:
+                faults.append(str(error))
+        else:
             return
-        faults.append(fault)
     message = (
         f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
         f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
@@ -76,14 +82,3 @@ def check_first_call(
     if not goes_on:
         raise InvalidSampleError(message)
     logger.warning("%s", message)
-
-
-def _fault_of_data(row: Row, *, looks_at_image: bool) -> str | None:
-    if not isinstance(row, CaptionSample):
-        return None if row.by_policy else row.message
-    if looks_at_image and row.image is not None:
-        try:
-            load_image(row.image)
-        except ImageError as error:
-            return str(error)
-    return None

@@ -25,8 +25,7 @@ from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
 from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import check_name, default_name, log_scores
-from reward.rewards.trainers import check_one_name, warn_of_sums
+from reward.rewards.logs import check_name, check_one_name, default_name, log_scores, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -219,12 +218,7 @@ class MetricReward:
         return self._rewards(self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
-        """Why a valid sample has no reward; None if it has one.
-
-        Example:
-            >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
-            True
-        """
+        """Why a valid sample has no reward; None if it has one."""
         return self._rate_samples([sample]).table.errors.get(0)
 
     def aspects(self) -> list[Self]:
@@ -232,10 +226,6 @@ class MetricReward:
 
         They share this reward's model and `failures`, and one forward pass serves all of them when they are called in
         turn with the same lists, as trainers do.
-
-        Example:
-            >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
-            ['words_length']
         """
         return [self.aspect(aspect) for aspect in self.spec.aspects]
 
@@ -263,12 +253,7 @@ class MetricReward:
         return weighted_range(self.weights, [self.spec.range] * len(self.weights))
 
     def load(self) -> Self:
-        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy.
-
-        Example:
-            >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy."""
         scorer, _ = self._load()
         if self.offload:
             with self._turn(scorer), away_between_calls(scorer):
@@ -311,14 +296,9 @@ class MetricReward:
         return call
 
     def _treat(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
-        """Reports rows without a score, and puts the lowest scores into those whose captions have no word.
+        """Reports rows without a score, and gives {row: what is wrong with it}.
 
-        Args:
-            reasons: {row: why it was not scored}.
-            scores: (N, A) of all rows; changed.
-
-        Returns:
-            {row: what is wrong with it}.
+        The `scores` (N, A) of captions without a word become the lowest.
         """
         reasons = dict(sorted(reasons.items()))
         with self._shared.lock:  # calls of several threads may go on beside each other, and count together
