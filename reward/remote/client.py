@@ -216,7 +216,9 @@ class Replicas:
 
     def _exchange(self, url: str, method: str, body: bytes | None, deadline: float) -> Any:
         """The answer to one request, or the exception that says whether another try may help."""
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        headers = {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
         try:
             with self._client.stream(method, url, content=body, headers=headers, timeout=seconds) as response:

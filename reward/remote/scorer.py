@@ -134,6 +134,7 @@ class RemoteScorer(CaptionScorer):
             ServiceError: no replica answers, the metric is not there, or they do not all serve the same.
         """
         with self._lock:
+            # Connections and threads belong to this process: a pickle leaves them out, and they are made again.
             if not hasattr(self, "_replicas"):
                 key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
                 if key:
@@ -179,8 +180,10 @@ class RemoteScorer(CaptionScorer):
 
     def context(self, sample: CaptionSample) -> str | None:
         """The cells that the metric needs, as JSON."""
+        if not self._spec.columns:
+            return None
         cells = {role: sample.columns.get(role) for role in self._spec.columns}
-        return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
+        return json.dumps(cells, default=lambda value: value.tolist())
 
     def score_samples(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
         self.connect()  # only the service knows what the metric reads

@@ -92,6 +92,7 @@ class CombinedReward:
         self.weights = self._weigh(weights)
         self.__name__ = name or "_".join([function_name(how) if callable(how) else how, *self.part_names])
         for part, part_name in zip(self.parts, self.part_names, strict=True):
+            # Of a function nothing is known until it is called: `_combine` looks at its numbers.
             low, high = getattr(part, "range", (0.0, 0.0))
             if how in _WITHOUT_NEGATIVES and -math.inf < low < 0:
                 raise ConfigError(
@@ -120,12 +121,7 @@ class CombinedReward:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards of the completions, one each, in order.
-
-        Args:
-            prompts, completions, completion_ids, columns: as the trainer gives them; each part gets them all.
-            log_extra, log_metric: a trainer's loggers, which each part gets as well.
-        """
+        """Rewards of the completions, one each, in order; each part gets all arguments."""
         trainer_state = columns.get("trainer_state")
         check_one_name(self, trainer_state)
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}

@@ -29,15 +29,12 @@ from reward.metrics.base import MetricSpec
 class Reason:
     """Why a row is not scored.
 
-    Args:
-        kind: what is counted.
-        message: tells about this row.
-        by_policy: whether it is what the policy wrote; all others are faults of the data or of the set-up.
-        is_wordless: whether it is a caption without a word (no letter and no number) in a row that is complete.
+    `by_policy` says whether it is what the policy wrote, and no fault of the data or of the set-up; `is_wordless`,
+    whether it is a caption without a word in a row that is complete.
     """
 
-    kind: str
-    message: str
+    kind: str  # is counted
+    message: str  # about this row
     by_policy: bool = False
     is_wordless: bool = False
 
@@ -87,8 +84,7 @@ class RowReader:
         """One row for each completion, in order; the arguments are not changed.
 
         Args:
-            prompts: N prompts, plain or conversational.
-            completions: N completions, see `reward.data.chats.completion_text`.
+            prompts, completions: N each, plain or conversational, see `reward.data.chats.completion_text`.
             columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
 
         Raises:
@@ -131,6 +127,7 @@ class RowReader:
 
     def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
         values = {}
+        # `fault` is what it means if reading goes wrong here, so that one handler serves all that is read.
         fault = "several images"
         try:
             values["image"] = cells.find("image", index)
@@ -196,9 +193,10 @@ class RowReader:
             try:
                 find_column(role, names, column, option=f"{role}_column=")
             except DataError as error:
-                # perhaps the trainer removed it, if it is not misspelt
-                hint = " Leave remove_unused_columns=False in the trainer's arguments"
-                raise InvalidSampleError(f"{error}{'' if 'Did you mean' in str(error) else hint}") from None
+                message = str(error)
+                if "Did you mean" not in message:  # it is not misspelt, so the trainer may have removed it
+                    message += " Leave remove_unused_columns=False in the trainer's arguments"
+                raise InvalidSampleError(message) from None
             return _Lookup([column])
         absent = ""
         try:
@@ -211,7 +209,8 @@ class RowReader:
         columns = [] if column is None else [column]
         if role != "image":
             return _Lookup(columns, absent)
-        policy_columns = [name for name in COLUMN_NAMES["image"][0] if name in names]  # the trainer shows them to it
+        # The images that the trainer shows the policy go before those of the prompt, and these before all others.
+        policy_columns = [name for name in COLUMN_NAMES["image"].first if name in names]
         if policy_columns:
             return _Lookup([*policy_columns, None])
         return _Lookup([None, *columns], absent)

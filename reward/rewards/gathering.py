@@ -31,8 +31,7 @@ class RowReward:
     def filled(self, missing: float | None) -> RowReward:
         """With numbers only, for a framework that cannot leave a row out.
 
-        Args:
-            missing: takes the place of a reward, and of scores, that are not there; None raises.
+        `missing` takes the place of a reward, and of scores, that are not there.
 
         Raises:
             InvalidSampleError: there is no reward, and `missing` is None.
@@ -182,6 +181,7 @@ def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
         >>> configured_reward(metric="length") is configured_reward(metric="length")
         True
     """
+    # What JSON does not have, such as a device or a configuration's own kind of mapping, its repr tells apart.
     key = json.dumps([wait, settings], sort_keys=True, default=repr)
     with _configuring:
         if key not in _configured:

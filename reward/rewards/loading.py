@@ -38,9 +38,6 @@ class ChosenMetric:
 def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
 
-    Args:
-        metric, source, revision, options: see there.
-
     Raises:
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
         UnknownMetricError, CheckpointError: there is no such metric, or no such source.
@@ -77,11 +74,11 @@ def read_metric(metric: Any, source: Any, revision: str | None, options: dict[st
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
-    """Calls `load(device=...)` on the process's own device, without sharding, and with the random state untouched.
+    """Calls `load(device=...)` without sharding, and with the random state untouched.
 
     Args:
         load: loads a model.
-        device: for it; None is `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+        device: for it; None is the process's own, `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -92,7 +89,7 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     from reward.checkpoints.folders import unsharded_loading
 
     if device is None and torch.cuda.is_available():
-        index = int(os.environ.get("LOCAL_RANK", -1))
+        index = int(os.environ.get("LOCAL_RANK", "-1"))
         if not 0 <= index < torch.cuda.device_count():  # the launcher shows each process only its own GPU
             index = torch.cuda.current_device()
         device = f"cuda:{index}"

@@ -23,9 +23,16 @@ from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
-from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import check_name, check_one_name, default_name, log_scores, warn_of_sums
+from reward.rewards.logs import (
+    check_first_call,
+    check_name,
+    check_one_name,
+    default_name,
+    log_scores,
+    report_reasons,
+    warn_of_sums,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -282,13 +289,16 @@ class MetricReward:
         truncated = np.zeros(len(rows), dtype=bool)
         if samples:
             table = self._score(scorer, samples)
+            # A user's scorer may give infinity, or NaN without a reason.
             is_finite = np.isfinite(table.scores)
             scores[indices] = np.where(is_finite, table.scores, np.nan)
             truncated[indices] = table.truncated
             for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
                 reasons[indices[position]] = Reason("not scored by the metric", message)
-        errors = self._treat(reasons, scores) if reasons else {}
+        errors: dict[int, str] = {}
+        if reasons:
+            errors = self._treat(reasons, scores)
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:

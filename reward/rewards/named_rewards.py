@@ -39,6 +39,7 @@ def _from_environment(name: str) -> MetricReward:
     return VelaReward(source, parse_weights(weights) if weights else None)
 
 
+# TRL gets the object as an attribute of the module: it is made when it is asked for, so that an import loads nothing.
 def __getattr__(name: str) -> MetricReward:
     if name in ("beitscore_reward", "vela_reward"):
         return _from_environment(name)

@@ -106,6 +106,7 @@ class _Tournament(CaptionScorer):
         pairs_of: list[list[tuple[int, int]]] = []  # two positions in a group's captions
         questions = []
         for group, captions in zip(groups, captions_of, strict=True):
+            # The draw depends on image and captions, not on where in a call the group stands.
             seed = f"{self.seed}/{group.image_key}/{captions!r}"
             pairs = draw_pairs(len(captions), self.max_comparisons, seed)
             pairs_of.append(pairs)
