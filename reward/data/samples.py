@@ -194,6 +194,8 @@ def is_wordless(text: str) -> bool:
         >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
         (True, True, False, False)
     """
+    if text[:1].isascii() and text[:1].isalnum():  # nearly all captions begin so
+        return False
     return all(unicodedata.category(character)[0] not in "LN" for character in _INVISIBLE.sub("", text))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.data.samples import CaptionSample
 from reward.metrics.function_forms import looks_at_images
-from reward.rewards.rating import is_asynchronous, load_reward, rates_captions
+from reward.rewards.rating import is_asynchronous, rates_captions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,7 +55,8 @@ class AsyncReward:
 
     def load(self) -> Self:
         """Loads the reward's model now, see `MetricReward.load`."""
-        load_reward(self.reward)
+        if hasattr(self.reward, "load"):
+            self.reward.load()
         return self
 
     # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.

@@ -16,7 +16,7 @@ from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.logs import check_name, check_one_name, different_names, log_rows, warn_of_sums
-from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, load_reward, rates_captions
+from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, rates_captions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,10 +106,10 @@ class CombinedReward:
             return sum_to_one([1.0] * len(self.parts))
         if self.how not in _MEANS:
             raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={self.how!r}")
-        if isinstance(weights, Mapping):
-            raise ConfigError("weights are a list here, one for each part in order, such as weights=[0.7, 0.3]")
-        if len(weights) != len(self.parts):
-            raise ConfigError(f"got {len(weights)} weights for {len(self.parts)} parts")
+        if isinstance(weights, Mapping) or len(weights) != len(self.parts):
+            raise ConfigError(
+                f"weights must be a list of one number for each of {len(self.parts)} parts, got {weights!r:.80}"
+            )
         return sum_to_one([checked_weight(weight, f"weights[{index}]") for index, weight in enumerate(weights)])
 
     def __call__(
@@ -142,7 +142,8 @@ class CombinedReward:
     def load(self) -> Self:
         """Loads the models of all parts now, see `MetricReward.load`."""
         for part in self.parts:
-            load_reward(part)
+            if hasattr(part, "load"):
+                part.load()
         return self
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:

@@ -91,7 +91,11 @@ class RowReader:
             InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that
                 is looked at are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
         """
-        prompts, completions = _as_list(prompts, "prompts"), _as_list(completions, "completions")
+        # Trainers give lists, which are taken as they are.
+        if type(prompts) is not list:
+            prompts = to_list(prompts, "prompts")
+        if type(completions) is not list:
+            completions = to_list(completions, "completions")
         if len(prompts) != len(completions):
             raise InvalidSampleError(
                 f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both"
@@ -99,7 +103,9 @@ class RowReader:
         data = {}
         for name, values in columns.items():
             if name in self._names and values is not None:
-                data[name] = _as_list(values, f"column {name!r}")
+                if type(values) is not list:
+                    values = to_list(values, f"column {name!r}")
+                data[name] = values
             elif hasattr(values, "__iter__"):
                 data[name] = values  # is not looked at, but messages name it
         names = tuple(data)
@@ -267,7 +273,3 @@ class _Cells:
             phrases.append(self.lookups[role].absent)
         option = f"{role}_column=" if role in ("image", "references") else "column="
         return f"{' and '.join(phrases)}. Name the column with {option}"
-
-
-def _as_list(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else to_list(values, name)  # trainers give lists

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reward.errors import ConfigError
@@ -25,18 +25,13 @@ T = TypeVar("T")
 _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()  # that networks were loaded to
 
 
-@dataclass(frozen=True)
-class ChosenMetric:
-    """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
-
-    spec: MetricSpec
-    source: Any
-    options: dict[str, Any]
-    scorer: Scorer | None = None
-
-
-def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
+def read_metric(
+    metric: Any, source: Any, revision: str | None, options: dict[str, Any]
+) -> tuple[Scorer | None, MetricSpec, Any, dict[str, Any]]:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
+
+    Returns:
+        (a scorer that is loaded already, or None; facts of the metric; its source; options with which it is loaded).
 
     Raises:
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
@@ -70,7 +65,7 @@ def read_metric(metric: Any, source: Any, revision: str | None, options: dict[st
             "other captions of its batch. Fit it on the references of the training data, "
             f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
         )
-    return ChosenMetric(spec, source, {**options, "revision": revision}, scorer)
+    return scorer, spec, source, {**options, "revision": revision}
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:

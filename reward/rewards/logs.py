@@ -158,7 +158,7 @@ def check_first_call(
             if row.by_policy:
                 return
             faults.append(row.message)
-        elif index in errors and spec.needs_image:
+        elif index in errors and spec.needs_image and row.image is not None:
             # Of a row that the metric was given, only the image can be at fault.
             try:
                 load_image(row.image)

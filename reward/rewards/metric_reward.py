@@ -149,9 +149,8 @@ class MetricReward:
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
         check_name(name)
         check_batch_size(batch_size)
-        choice = read_metric(metric, source, revision, options)
-        self.spec, self.source, self._loaded_scorer = choice.spec, choice.source, choice.scorer
-        self._loading = {**choice.options, "dtype": dtype}
+        self._loaded_scorer, self.spec, self.source, loading = read_metric(metric, source, revision, options)
+        self._loading = {**loading, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
         self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
@@ -328,7 +327,7 @@ class MetricReward:
         with home, torch.inference_mode():  # trainers call rewards with gradients on
             score = getattr(scorer, "score_samples", scorer.score)  # a user's scorer may have `score` alone
             table = score(samples, batch_size=self.batch_size)
-        if len(table) != len(samples):
+        if len(table.scores) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
         return table
 

@@ -79,12 +79,6 @@ def is_plain_callable(function: Any) -> bool:
     return callable(function) and not isinstance(function, type) and not is_network
 
 
-def load_reward(reward: Any) -> None:
-    """Loads the model of a reward, if it has one."""
-    if callable(getattr(reward, "load", None)):
-        reward.load()
-
-
 def is_asynchronous(function: Callable[..., Any]) -> bool:
     """Whether a call gives a coroutine, also that of a `functools.partial` or of an object."""
     function = _inner(function)
