@@ -267,7 +267,7 @@ def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
     if isinstance(caption, (list, tuple)):
         raise InvalidSampleError(
             f"captions[0] holds {len(caption)} captions of one image: call score(image, captions) for each image, or "
-            "repeat the image for each of them"
+            "repeat the image for each of them; references are given by name, references=[[...], [...]]"
         )
     if images is not None and _is_image(caption) and not _is_image(image):
         raise InvalidSampleError(

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprint_objects import fingerprint_object
-from reward.checkpoints.fingerprints import fingerprint_code
 from reward.data.held_data import TakesData
 from reward.data.images import load_image
 from reward.data.samples import CaptionSample
@@ -131,7 +131,8 @@ class FunctionScorer(TakesData):
         try:
             values = self._call(samples)
             if inspect.isawaitable(values):
-                with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
+                # In a thread of its own, since the caller may be in an event loop, which cannot run another.
+                with ThreadPoolExecutor(1) as pool:
                     values = pool.submit(asyncio.run, _awaited(values)).result()
             return values
         except CapRewardError:  # of a judge or a service that the function asks

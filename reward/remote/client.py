@@ -167,6 +167,7 @@ class Replicas:
             try:
                 if deaths == 0:
                     return self._send(replica, "POST", path, body, deadline)
+                # It may have ended a service, and all that was scored there: it goes by itself, to one that is well.
                 with self._alone:
                     self._send(replica, "GET", "/health", None, deadline)
                     return self._send(replica, "POST", path, body, deadline)
@@ -188,6 +189,7 @@ class Replicas:
             is_down = self._down_since is not None and now - self._down_since > self._patience
             if now >= deadline or ended.is_set() or (is_down and tries >= len(order)):
                 raise Unreachable(f"no answer in {tries} tries, last: {problem}")
+            # A replica that failed is tried by one request at a time, so threads choose in turn.
             with self._choosing:
                 for replica in order:
                     if replica.is_open:

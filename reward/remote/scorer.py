@@ -196,6 +196,7 @@ class RemoteScorer(CaptionScorer):
             ServiceError: the service serves something else than at first, or refuses the token.
         """
         ended = threading.Event()
+        # A service takes so many candidates in a request; a group with more becomes several requests.
         parts = []
         for group in groups:
             for window in windows([group], self._most_candidates):

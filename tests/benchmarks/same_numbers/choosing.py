@@ -18,6 +18,8 @@ def overlap(samples):
 def redness(samples):
     return [sum(sample.image.resize((4, 4)).getpixel((1, 2))) / len(sample.caption) for sample in samples]
 
+redness.needs_image = True
+
 def polite(prompts, completions, **columns):
     return [text.count("a") / 3 for text in completions]
 

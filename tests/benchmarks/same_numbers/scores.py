@@ -63,7 +63,7 @@ def forms(book: Book) -> None:
         if scorer.spec.needs_image:
             given["triples"] = (list(zip(images, captions, references, strict=True)),)
         else:
-            given["texts"] = (captions, references) if scorer.spec.needs_references else (captions,)
+            given["texts"] = (None, captions, references) if scorer.spec.needs_references else (captions,)
         for form, values in given.items():
             book.table(f"{metric}, {form}", scorer.score(*values))
         for size in (1, 3, 1000):

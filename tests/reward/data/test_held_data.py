@@ -109,6 +109,9 @@ def test_metrics_of_words_take_texts():
         scorer.score(predictions=["A star.", "A dog."], references=["A star.", "Night."]),
     ):
         assert table.scores[:, 0].tolist() == [1.0, 0.0]
+    for captions, references in ((["A star."], ["A star."]), (["A star."], [["A star."]])):
+        with pytest.raises(InvalidSampleError, match=r"references=[\[.]"):
+            scorer.score(captions, references)
     assert load_scorer("length_avg").score("A red star.").mean() == 3
     assert MetricReward("length").score(captions=["A red star."]).mean() == 3
 
