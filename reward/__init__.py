@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from reward.data.score_table import ScoreTable
     from reward.decoding.selection import rerank
     from reward.registry import list_metrics, load_scorer, metric_spec
-    from reward.rewards.async_reward import AsyncReward
-    from reward.rewards.combined_reward import CombinedReward
+    from reward.rewards.combined_reward import AsyncReward, CombinedReward
     from reward.rewards.metric_reward import MetricReward
     from reward.rewards.named_rewards import (
         BeitScoreReward,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _HOMES = {
-    "AsyncReward": "reward.rewards.async_reward",
+    "AsyncReward": "reward.rewards.combined_reward",
     "BeitScoreReward": "reward.rewards.named_rewards",
     "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
     "CaptionSample": "reward.data.samples",

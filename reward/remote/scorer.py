@@ -56,6 +56,7 @@ class RemoteScorer(CaptionScorer):
     decodes_images = False
     window_size = sys.maxsize  # all requests wait at the service, which joins them
     takes_calls_together = True  # of several threads
+    reads_images = reads_references = True  # as the service's metric does, once it was asked
     _replicas: Replicas
     _threads: ThreadPoolExecutor
     _spec: MetricSpec
@@ -97,14 +98,6 @@ class RemoteScorer(CaptionScorer):
         """Names the metric of the service; a resumed run continues only with the same."""
         self.connect()
         return f"remote {self.metric} {self.identity}"
-
-    @property
-    def reads_images(self) -> bool:
-        return bool(self._facts["reads_images"])
-
-    @property
-    def reads_references(self) -> bool:
-        return bool(self._facts["reads_references"])
 
     @classmethod
     def from_pretrained(
@@ -168,7 +161,9 @@ class RemoteScorer(CaptionScorer):
         self._check(identities[self.metric], url)
         self.identity = identities[self.metric]
         self._spec = specs[self.metric]
-        return dict(reply["metrics"][self.metric])
+        facts: dict[str, Any] = reply["metrics"][self.metric]
+        self.reads_images, self.reads_references = facts["reads_images"], facts["reads_references"]
+        return facts
 
     def _check(self, identity: Any, where: str) -> None:
         if self.identity is not None and identity != self.identity:
