@@ -16,8 +16,9 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.logs import check_name, check_one_name, different_names, log_rows, warn_of_sums
+from reward.rewards.logs import check_name, different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, rates_captions
+from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -27,12 +27,11 @@ from reward.rewards.loading import away_between_calls, load_beside_a_trainer, re
 from reward.rewards.logs import (
     check_first_call,
     check_name,
-    check_one_name,
     default_name,
     log_scores,
     report_reasons,
-    warn_of_sums,
 )
+from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
     from typing_extensions import Self

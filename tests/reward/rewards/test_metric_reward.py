@@ -97,7 +97,7 @@ def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
             call(reward, completions, image=[*[RED] * 5, *[None] * 5])
     counted = {"no image": 125, "empty caption": 25, "no caption": 25, "not scored by the metric": 50}
     assert reward.failures == counted
-    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [5, 10, 100]
+    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [1, 10, 100]
     assert "caption: 1 row so far: no caption" in caplog.text
     assert "the caption says fail" in caplog.text
 
@@ -221,7 +221,7 @@ def words(**options):
 def test_a_trainer_that_sums_several_rewards_is_warned_of_once(rewards, names, logs, caplog):
     trainer = Trainer(*rewards())
     options = {"log_extra": trainer.log_extra} if logs else {}
-    with caplog.at_level(logging.WARNING, "reward.rewards.logs"):
+    with caplog.at_level(logging.WARNING, "reward.rewards.trainers"):
         trainer.step(["red", "a star"], **options)
         assert caplog.text.count("several rewards") == 0
         for _ in range(2):
