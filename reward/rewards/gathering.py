@@ -176,10 +176,6 @@ def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
     Args:
         wait: seconds that a first request waits for others, see `GatheredReward`.
         settings: see `make_reward`, `missing` among them.
-
-    Example:
-        >>> configured_reward(metric="length") is configured_reward(metric="length")
-        True
     """
     # What JSON does not have, such as a device or a configuration's own kind of mapping, its repr tells apart.
     key = json.dumps([wait, settings], sort_keys=True, default=repr)

@@ -218,12 +218,7 @@ class MetricReward:
         return data.spread(replace(table, default_weights=weights))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Rewards of valid samples, in order, as a trainer's call would give them.
-
-        Example:
-            >>> MetricReward("length").rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Rewards of valid samples, in order, as a trainer's call would give them."""
         return self._rewards(self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
@@ -239,12 +234,7 @@ class MetricReward:
         return [self.aspect(aspect) for aspect in self.spec.aspects]
 
     def aspect(self, name: str) -> Self:
-        """The reward function of one aspect, by its name or short name; see `aspects`.
-
-        Example:
-            >>> MetricReward("vela").aspect("flu").__name__
-            'vela_fluency'
-        """
+        """The reward function of one aspect, by its name or short name, such as `vela_fluency` for `flu`."""
         aspect = self.spec.aliases.get(name, name)
         if aspect not in self.spec.aspects:
             names = list_names(self.spec.aspects, self.spec.aliases)

@@ -60,12 +60,7 @@ def rates_captions(reward: Any) -> RatesCaptions:
 
 
 def strips_thinking(reward: Any) -> bool:
-    """Whether captions are rated without their reasoning: by every reward, unless it or a part of it says otherwise.
-
-    Example:
-        >>> strips_thinking(MetricReward("length")), strips_thinking(MetricReward("length", strip_thinking=False))
-        (True, False)
-    """
+    """Whether captions are rated without their reasoning: by every reward, unless it or a part of it says otherwise."""
     if not getattr(reward, "strip_thinking", True):
         return False
     return all(strips_thinking(part) for part in getattr(reward, "parts", ()))
