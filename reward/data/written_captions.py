@@ -108,7 +108,7 @@ def without_ends(text: str) -> str:
 
 @cache
 def _marks() -> _Marks:
-    import yaml  # type: ignore[import-untyped]  # on use: few captions have marks; its stubs are a package of their own
+    import yaml  # type: ignore[import-untyped]  # on use; its stubs are a package of their own
 
     table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     reasoning = dict(table["reasoning"])
