@@ -44,8 +44,6 @@ def caption_in(text: str) -> str:
         >>> caption_in("I take \\\\boxed{A red star.}"), caption_in("<think>Is it red?"), caption_in(" A red star.")
         ('A red star.', '', ' A red star.')
     """
-    if FIRST_CHARACTERS.isdisjoint(text):
-        return text
     caption = without_ends(_answer_in(without_reasoning(text)))
     return text if caption == text else caption.strip()
 
