@@ -47,7 +47,7 @@ class _RatedCall:
     aspects: set[str]  # that have taken it
 
     def take(self, lists: tuple[Any, ...], aspect: str) -> bool:
-        """Takes it for an aspect; False if the lists are others, or the aspect took it: they may hold new rows by then."""
+        """Takes it for an aspect, once: lists that come again may hold new rows. False if it is of other lists."""
         is_same = len(lists) == len(self.lists) and all(a is b for a, b in zip(lists, self.lists, strict=True))
         if not is_same or aspect in self.aspects:
             return False
