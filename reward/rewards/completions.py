@@ -140,7 +140,7 @@ class RowReader:
             fault = "no caption"
             caption = completion if isinstance(completion, str) else completion_text(completion)
             fault = "bad references"
-            for role in self._roles[1:]:
+            for role in ("references", *self.spec.columns):
                 values[role] = cells.find(role, index)
         except ImageError as error:
             return Reason("no image", str(error))

@@ -44,14 +44,15 @@ class _RatedCall:
     lists: tuple[Any, ...]
     rows: list[Row]
     table: ScoreTable
-    served: set[str]  # the aspects that have it
+    aspects: set[str]  # that have taken it
 
-    def serves(self, lists: tuple[Any, ...], aspect: str) -> bool:
-        """Whether an aspect may have it: once, since lists that come again may hold other rows by then."""
+    def take(self, lists: tuple[Any, ...], aspect: str) -> bool:
+        """Takes it for an aspect, once: lists that come again may hold new rows. False if it is of other lists."""
         is_same = len(lists) == len(self.lists) and all(a is b for a, b in zip(lists, self.lists, strict=True))
-        serves = is_same and aspect not in self.served
-        self.served.add(aspect)
-        return serves
+        if not is_same or aspect in self.aspects:
+            return False
+        self.aspects.add(aspect)
+        return True
 
 
 class _Shared:
@@ -185,10 +186,10 @@ class MetricReward:
         if trainer_state is not None:
             check_one_name(self, trainer_state)
         scorer, reader = self._load()
-        lists = (completions, *columns.values())
+        lists = (completions, *columns.values())  # tell one call from another, since a trainer makes completions anew
         with self._turn(scorer):
             call = self._shared.last_call
-            if call is None or not call.serves(lists, self._aspect):
+            if call is None or not call.take(lists, self._aspect):
                 call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
         if call.rows and self._shared.is_first_call:
             check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
@@ -263,7 +264,7 @@ class MetricReward:
         scorer, reader = self._load()
         with self._turn(scorer):
             call = self._shared.last_call
-            if call is None or not call.serves((samples,), self._aspect):
+            if call is None or not call.take((samples,), self._aspect):
                 call = self._rate(scorer, reader.read_samples(samples), (samples,))
             return call
 
@@ -290,17 +291,17 @@ class MetricReward:
                 reasons[indices[position]] = Reason("not scored by the metric", message)
         errors: dict[int, str] = {}
         if reasons:
-            errors = self._treat(reasons, scores)
+            errors = self._report(reasons, scores)
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:
             self._shared.last_call = call
         return call
 
-    def _treat(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
+    def _report(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
         """Reports rows without a score, and gives {row: what is wrong with it}.
 
-        The `scores` (N, A) of captions without a word become the lowest.
+        The `scores` (N, A) of captions without a word become the lowest, so that they are logged as what they get.
         """
         reasons = dict(sorted(reasons.items()))
         with self._shared.lock:  # calls of several threads may go on beside each other, and count together
@@ -330,8 +331,9 @@ class MetricReward:
         is_wordless = np.zeros(len(call.rows), dtype=bool)
         is_complete = np.ones(len(call.rows), dtype=bool)
         for index, row in enumerate(call.rows):
-            if isinstance(row, Reason):
-                is_wordless[index] = is_complete[index] = row.is_wordless
+            if isinstance(row, Reason):  # the row lacks something, unless it is its caption that has no word
+                is_wordless[index] = row.is_wordless
+                is_complete[index] = row.is_wordless
         if self.on_error == "lowest":
             # As if they were captions without a word, in rows that lack nothing.
             unscored = ~np.isfinite(weighted_mean(scores, weights))
