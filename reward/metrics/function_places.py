@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from reward.data.image_files import file_stamp
 from reward.errors import ConfigError, did_you_mean
 from reward.metrics.base import Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
@@ -90,9 +91,6 @@ class PlacedFunction(FunctionScorer):
     def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
         return functools.partial(load_function, **self._options), (self.place, self.spec.name)
 
-    def __repr__(self) -> str:
-        return f"FunctionScorer({self.place})"
-
 
 def _functions_of(module: types.ModuleType) -> list[str]:
     """Names of the functions and classes that a module defines."""
@@ -109,12 +107,11 @@ def _run_file(home: str) -> types.ModuleType:
     if not path.is_file():
         files = [file.name for file in path.parent.glob("*.py")]
         raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, files)}")
-    stat = path.stat()
-    return _run(path, stat.st_mtime_ns, stat.st_size)
+    return _run(path, file_stamp(path.stat()))
 
 
 @functools.lru_cache(maxsize=32)
-def _run(path: Path, *stamp: int) -> types.ModuleType:
+def _run(path: Path, stamp: str) -> types.ModuleType:
     name = f"capreward_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
