@@ -72,7 +72,7 @@ def resolve_checkpoint(
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         warn_embedded()
         return assets
-    folder = local_folder(source, metric=metric, revision=revision)
+    folder = local_folder(source, metric=metric)
     if folder is not None:
         return folder
     if subfolders:
@@ -80,12 +80,11 @@ def resolve_checkpoint(
     return hub_folder(text, metric, revision)
 
 
-def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
+def local_folder(source: str | os.PathLike[str], *, metric: str) -> Path | None:
     """The folder that a source names; None if it may be a Hub id."""
     text = os.fspath(source)
     folder = Path(text)
     if folder.is_dir():
-        check_revision(source, revision)
         return folder
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
@@ -104,7 +103,8 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
 
 def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
-    folder = local_folder(source, metric="the", revision=revision)
+    check_revision(source, revision)
+    folder = local_folder(source, metric="the")
     if folder is not None:
         return folder
     return hub_folder(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG))
@@ -196,9 +196,10 @@ def hub_folder(
     if revision is not None:
         repository += f" at revision {revision}"
     where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
-    patterns: dict[str, Any] = {"allow_patterns": list(files), "ignore_patterns": list(without)}
     try:
-        return Path(snapshot_download(repo_id, revision=revision, **patterns))
+        return Path(
+            snapshot_download(repo_id, revision=revision, allow_patterns=list(files), ignore_patterns=list(without))
+        )
     except HFValidationError as error:
         raise CheckpointError(f"{where} it is no valid Hub id: {first_line(error)}") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
@@ -209,8 +210,8 @@ def hub_folder(
             ) from error
         raise CheckpointError(
             f"{where} as a Hub id {repository} is not in the local cache and the Hub cannot be reached "
-            f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
-            f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
+            f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or download it elsewhere with "
+            f"`hf download {repo_id} --local-dir FOLDER` and give the folder"
         ) from error
 
 

@@ -104,7 +104,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
         where: the source of the tensors, for messages.
 
     Raises:
-        CheckpointError: the keys do not fit, integers are given for floats, or the module is on the device "meta".
+        CheckpointError: the keys do not fit, or integers are given for floats.
     """
     # All is checked before anything is loaded.
     state = module.state_dict()
@@ -112,10 +112,6 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
     if faults:
         raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
     refuse_integers({key: tensors[key] for key, value in state.items() if value.is_floating_point()}, where=where)
-    on_meta = [name for name, parameter in module.named_parameters() if parameter.is_meta]
-    if on_meta:
-        faults = _list_keys("the network has no memory for", on_meta)
-        raise CheckpointError(f"{where}: {faults}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
 
 

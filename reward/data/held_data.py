@@ -53,19 +53,12 @@ class HeldData:
         errors = dict(self.errors)
         for sample, message in table.errors.items():
             errors[rows[sample]] = message
+        errors = dict(sorted(errors.items()))
         texts: dict[str, list[str | None]] = {}
         for name, column in table.texts.items():
-            texts[name] = [None] * count
-            for row, text in zip(rows, column, strict=True):
-                texts[name][row] = text
-        return replace(
-            table,
-            scores=scores,
-            truncated=truncated,
-            errors=dict(sorted(errors.items())),
-            texts=texts,
-            index=self.index,
-        )
+            by_row = dict(zip(rows, column, strict=True))
+            texts[name] = [by_row.get(row) for row in range(count)]
+        return replace(table, scores=scores, truncated=truncated, errors=errors, texts=texts, index=self.index)
 
 
 class TakesData(ABC):
@@ -167,7 +160,10 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     for role in [role for role, value in values.items() if isinstance(value, str)]:
         names[role] = values.pop(role)
     if values:
-        rows = _with_values(rows, values)
+        if any(isinstance(row, CaptionSample) for row in rows):
+            raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
+        additions = _rows_of_values(values, len(rows))
+        rows = [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
         names |= {role: role for role in values}
     return _made(rows, names, spec, data.index if _is_pandas(data) else None)
 
@@ -331,14 +327,6 @@ def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> lis
     return items
 
 
-def _with_values(rows: list[Any], values: Mapping[str, Any]) -> list[Any]:
-    """Rows with the values beside them, which are of equal number."""
-    if any(isinstance(row, CaptionSample) for row in rows):
-        raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
-    additions = _rows_of_values(values, len(rows))
-    return [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
-
-
 def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, index: Any = None) -> HeldData:
     """The samples of rows, which are samples, dicts or None; `names` of columns are those that the user gave."""
     keys = dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row)
@@ -347,9 +335,7 @@ def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, in
     errors: dict[int, str] = {}
     for number, row in enumerate(rows):
         try:
-            if not isinstance(row, CaptionSample):
-                row = _sample(row, columns)
-            samples.append(row)
+            samples.append(_sample(row, columns))
         except InvalidSampleError as error:
             errors[number] = str(error)
     if errors and not samples:
@@ -362,15 +348,15 @@ def _find_columns(
 ) -> dict[str, str]:
     """{role: name of its column}; what the metric needs must be there, but for roles whose values are `beside` them."""
     roles = ["candidate", "image", "references", *names]
-    required: list[str] = []
+    required = [] if spec is None else ["candidate", *spec.needs]
     if spec is None or spec.reads_questions:
         roles.append("question")
-    if spec is not None:
-        roles += spec.columns
-        required = ["candidate", *["image"] * spec.needs_image, *["references"] * spec.needs_references, *spec.columns]
+    roles += required
     by_role: dict[str, str] = {}
     for role in dict.fromkeys(roles):
-        metric = f"metric {spec.name!r}" if spec is not None and role in required and role not in beside else None
+        metric = None
+        if spec is not None and role in required and role not in beside:
+            metric = f"metric {spec.name!r}"
         try:
             name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
         except DataError as error:
@@ -382,8 +368,10 @@ def _find_columns(
     return by_role
 
 
-def _sample(row: Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:
+def _sample(row: CaptionSample | Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:
     """The sample of a row, by the columns of its roles."""
+    if isinstance(row, CaptionSample):
+        return row
     if row is None:
         raise InvalidSampleError("the row is None")
     cells = {role: missing_to_none(row.get(name)) for role, name in columns.items()}
