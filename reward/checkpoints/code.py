@@ -32,11 +32,10 @@ class UntoldError(Exception):
 def fingerprint_code(*modules: str) -> str:
     """Hash of the code that takes part in a metric's scores.
 
-    That is: each module with the files beside it, folders of other metrics that these import, and what all metrics
-    share. Python files count by their syntax trees without docstrings, JSON and YAML by their content.
-
     Args:
-        modules: names such as `"reward.metrics.vela.scorer"`; those of the standard library count nothing.
+        modules: names such as `"reward.metrics.vela.scorer"`, which count with the files beside them, the folders of
+            other metrics that these import, and what all metrics share; the standard library counts nothing. Python
+            files count by their syntax trees without docstrings, JSON and YAML by their content.
 
     Returns:
         16 hexadecimal digits.

@@ -31,7 +31,6 @@ CARD_FILE = "README.md"
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 SourceKind = Literal["checkpoint", "clip", "judge", "model"]
 
-_STAGED = ".saving"
 # An old one of these beside the new tokenizer would be read with it.
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -59,7 +58,7 @@ def resolve_checkpoint(
         subfolders: whether files below a repository's own folder are fetched, too: JSON and weights in safetensors.
 
     Returns:
-        A local folder. `read_config` and `load_strict` check its files.
+        A local folder, whose files are not checked.
 
     Raises:
         CheckpointError: there is no such checkpoint, the Hub cannot be reached, or see `check_revision`.
@@ -253,10 +252,9 @@ def save_checkpoint(
 ) -> None:
     """Writes `config.json`, `model.safetensors`, `README.md` and a tokenizer; other files of the folder stay.
 
-    All is first written into a folder of its own. A new checkpoint is that folder, renamed. In a folder that is there,
-    the old config is removed, then a tokenizer that a new one replaces, and the files are moved into place, the new
-    config last. So a crash leaves the old checkpoint, the new one, or a folder without config, which `read_config`
-    refuses, but never a mixture.
+    All is first written into a folder in the folder. Then the old config is removed and a tokenizer that a new one
+    replaces, and the files are moved into place, the new config last. So a crash leaves the old checkpoint, the new
+    one, or a folder without config, which `read_config` refuses, but never a mixture.
 
     Args:
         folder: made if absent.
@@ -271,10 +269,7 @@ def save_checkpoint(
         raise CheckpointError("a checkpoint's config must name its metric under the key 'metric'")
     config_text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     folder = Path(folder)
-    if folder.is_dir():  # what lies beside it may be another disk, or not be ours to write
-        staged = folder / _STAGED
-    else:
-        staged = folder.with_name(f".{folder.name}{_STAGED}")
+    staged = folder / ".saving"
     try:
         shutil.rmtree(staged, ignore_errors=True)  # of a save that was killed
         staged.mkdir(parents=True)
@@ -290,9 +285,6 @@ def save_checkpoint(
         for path in staged.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-        if not folder.exists():
-            staged.replace(folder)
-            return
         (folder / CONFIG_FILE).unlink(missing_ok=True)
         if any((staged / name).exists() for name in _TOKENIZER_FILES):
             for name in _TOKENIZER_FILES:
@@ -307,11 +299,10 @@ def save_checkpoint(
 
 @contextmanager
 def unsharded_loading() -> Iterator[None]:
-    """Context in which models are loaded whole, even if a distributed trainer is alive.
+    """Context in which models are loaded whole, by one thread at a time, even if a distributed trainer is alive.
 
     With DeepSpeed ZeRO-3, transformers partitions every model that is loaded. With FSDP's RAM-efficient loading, ranks
-    above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off here and
-    restored afterwards. Only one thread at a time can be inside.
+    above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off meanwhile.
 
     Example:
         >>> with unsharded_loading():
