@@ -290,8 +290,8 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     """Rows of values by role: a list has one for each of `count` rows, and any other value is that of every row."""
     columns: dict[str, list[Any]] = {}
     for role, value in values.items():
-        is_batch = getattr(value, "ndim", 1) == 4  # of images
-        if role != "references" and is_list(value) and (is_batch or getattr(value, "ndim", 1) == 1):
+        # An array of four dimensions is a batch of images.
+        if role != "references" and is_list(value) and getattr(value, "ndim", 1) in (1, 4):
             columns[role] = to_list(value, f"{role}s")
     counts = {role: len(column) for role, column in columns.items()}
     if count is not None:
@@ -303,16 +303,15 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     if "references" in values:
         has_one_image = "image" in values and "image" not in columns
         columns["references"] = _reference_column(values["references"], count, are_shared=has_one_image)
-    size = 1 if count is None else count
     for role, value in values.items():
-        columns.setdefault(role, [value] * size)
+        columns.setdefault(role, [value] * (1 if count is None else count))
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
 def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> list[Any]:
-    """The references of each of `count` captions; None is a single caption beside a single image.
+    """The references of each of `count` captions; None is a single caption.
 
-    One text, or a list of texts beside one image, is of all captions. Else there is a list or a text for each.
+    One text, or a list of texts that `are_shared`, is of all captions. Else there is a list or a text for each.
     """
     items = [value] if isinstance(value, str) else to_list(value, "references")
     is_nested = any(is_list(item) for item in items)
