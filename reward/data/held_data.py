@@ -115,8 +115,7 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     Args:
         data: images, one or several, if captions are given. Else one of these:
 
-            - a list of `CaptionSample`, of dicts, or of tuples (image, caption) or (image, caption, references), or
-              one of them;
+            - a list of `CaptionSample`, dicts, or tuples (image, caption) or (image, caption, references), or one;
             - a DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, or a dict of columns;
             - a list of captions, or one, for a metric that looks at no image.
         captions, columns: values, see `TakesData.score`, under a name of `reward.data.samples.COLUMN_NAMES`. Beside
@@ -147,24 +146,28 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     # A tuple is one row, (image, caption), unless it holds the images of captions that are given beside it.
     if isinstance(data, CaptionSample) or (isinstance(data, tuple) and "candidate" not in values):
         data = [data]
-    if isinstance(data, Mapping) and not _is_encoded_image(data):
-        data, values = _read_dict(data, values, names, spec)
     rows = _rows(data)
+    is_dict = isinstance(data, Mapping) and not _is_encoded_image(data)
+    if is_dict or rows is not None:
+        # Beside columns, a text is the name of one, and a list has a value for each row.
+        for role in list(values):
+            if isinstance(values[role], str):
+                names[role] = values.pop(role)
+    if is_dict:
+        rows, values = _read_dict(data, values, names, spec)
+        data = None
     if rows is None:
         # Images, if captions stand beside them; else the captions themselves.
         if data is not None:
             values = {"image" if "candidate" in values else "candidate": data, **values}
         _check_values(values, spec)
         return _made(_rows_of_values(values), {}, spec)
-    # Beside rows, a text is the name of a column, and a list has a value for each row.
-    for role in [role for role, value in values.items() if isinstance(value, str)]:
-        names[role] = values.pop(role)
     if values:
         if any(isinstance(row, CaptionSample) for row in rows):
             raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
         additions = _rows_of_values(values, len(rows))
         rows = [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
-        names |= {role: role for role in values}
+        names |= zip(values, values, strict=True)
     return _made(rows, names, spec, data.index if _is_pandas(data) else None)
 
 
@@ -185,7 +188,9 @@ def _role(keyword: str) -> str:
 
 def _readable_twice(value: Any) -> Any:
     """The value itself; the list of what a generator gives."""
-    return list(value) if is_list(value) and not hasattr(value, "__len__") else value
+    if is_list(value) and not hasattr(value, "__len__"):
+        return list(value)
+    return value
 
 
 def _rows(data: Any) -> list[Any] | None:
@@ -223,7 +228,9 @@ def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
 
 
 def _first(values: Any) -> Any:
-    """The first of several values that is there; None if there is none."""
+    """The first of several values that is there, None if there is none; one value itself."""
+    if not is_list(values):
+        return values
     return next((value for value in to_list(values, "values") if missing_to_none(value) is not None), None)
 
 
@@ -242,19 +249,16 @@ def _read_dict(
     """The rows and the values of a dict: one row if its caption is a text, else its columns by their roles."""
     if any(hasattr(value, "column_names") for value in data.values()):
         raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
-    texts = {role: value for role, value in values.items() if isinstance(value, str)}  # names of columns
-    columns = _find_columns(list(data), {**names, **texts}, spec, beside=values)
+    columns = _find_columns(list(data), names, spec, beside=values)
     if "candidate" in columns and isinstance(data[columns["candidate"]], str):
         return [data], values
-    by_role = {role: data[name] for role, name in columns.items()}
-    return None, by_role | {role: value for role, value in values.items() if role not in texts}
+    return None, {role: data[name] for role, name in columns.items()} | values
 
 
 def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
     """Refuses captions and images that are none, or in each other's place."""
     captions, images = values.get("candidate"), values.get("image")
-    caption = _first(captions) if is_list(captions) else captions
-    image = _first(images) if is_list(images) else images
+    caption, image = _first(captions), _first(images)
     if isinstance(captions, str) and images is None and os.path.exists(captions):
         raise InvalidSampleError(
             f"{captions!r} is a file or folder: a data file is scored by reward.scoring.score_dataset or "
@@ -328,8 +332,13 @@ def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> lis
 
 def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, index: Any = None) -> HeldData:
     """The samples of rows, which are samples, dicts or None; `names` of columns are those that the user gave."""
-    keys = dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row)
-    columns = _find_columns(list(keys), names, spec) if keys else {}
+    keys: dict[str, None] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            keys.update(dict.fromkeys(row))
+    columns: dict[str, str] = {}
+    if keys:
+        columns = _find_columns(list(keys), names, spec)
     samples: list[CaptionSample] = []
     errors: dict[int, str] = {}
     for number, row in enumerate(rows):
@@ -359,9 +368,10 @@ def _find_columns(
         try:
             name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
         except DataError as error:
-            lists = next((name for name in column_names("candidates") if name in columns), None)
-            hint = "" if lists is None else f" For each row with several {lists}, call score(image, {lists})."
-            raise InvalidSampleError(str(error) + hint) from None
+            message = str(error)
+            for lists in set(column_names("candidates")) & set(columns):
+                message += f" For each row with several {lists}, call score(image, {lists})."
+            raise InvalidSampleError(message) from None
         if name is not None:
             by_role[role] = name
     return by_role
