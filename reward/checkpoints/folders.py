@@ -140,12 +140,12 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
     """
     if source == "embedded":
         return
-    if kind == "clip" and isinstance(source, str):
-        source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
-        if ":" in source:  # an architecture of open_clip and a tag
+    if kind == "clip":
+        if isinstance(source, str):
+            source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+        # An architecture of open_clip and a tag, or a file of weights.
+        if ":" in os.fspath(source) or os.path.isfile(source):
             return
-    if kind == "clip" and Path(source).is_file():
-        return
     folder = local_folder(source, metric=metric)
     if folder is None:
         _check_hub_id(os.fspath(source), metric, kind)

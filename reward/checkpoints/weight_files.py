@@ -37,8 +37,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def _opened(path: str | os.PathLike[str], framework: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     try:
         with safe_open(path, framework) as file:
             yield file
@@ -58,11 +56,11 @@ def load_tensors(path: str | os.PathLike[str], *, begin: str | tuple[str, ...] =
         CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
     """
     path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     if path.suffix == ".safetensors":
         with _opened(path, "pt") as file:
             return {key: file.get_tensor(key) for key in file.keys() if key.startswith(begin)}  # noqa: SIM118
-    if not path.is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     if path.suffix in (".pt", ".pth", ".bin"):
         return {key: value for key, value in _load_pickled(path).items() if key.startswith(begin)}
     raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")
@@ -129,16 +127,9 @@ def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
 
 
 def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: str) -> None:
-    """The same for files that another library has loaded into a network, where the names may differ.
-
-    Integers are right where they are no weights, such as `position_ids`: those whose last name is no float's.
-
-    Args:
-        files: `.safetensors` or PyTorch files. Of the former, the header is read only.
-        module: the network.
-        where: the source of the tensors, for messages.
-    """
-    # Another library may have renamed what stands before the last name.
+    """The same for `.safetensors` and PyTorch files that another library has loaded into a network."""
+    # The library may have renamed what stands before the last name. Integers whose last name is no float's, such as
+    # `position_ids`, are no weights.
     last_names = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
     integers: dict[str, str] = {}
     for file in files:

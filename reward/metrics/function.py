@@ -32,9 +32,8 @@ _OUTPUT_COLUMNS = ("error", "rank", "reward", "truncated")  # which scores are w
 class FunctionScorer(TakesData):
     """A metric that is a function.
 
-    A function with a parameter `image` or `images` needs a picture for each caption, and gets it as a PIL image of mode
-    RGB. For other functions no picture is opened: `sample.image` is what the data hold, perhaps a path, see
-    `reward.data.images.load_image`. The attribute `needs_image` of a function, True or False, overrules its parameters.
+    A function with a parameter `image` or `images` gets a PIL image of mode RGB for each caption; its attribute
+    `needs_image`, True or False, overrules that. Else no picture is opened: `sample.image` is what the data hold.
 
     Args:
         function: gives a list (or array) of N finite numbers, None where a caption has none; larger is better. The
@@ -141,9 +140,9 @@ class FunctionScorer(TakesData):
         """An exception of the user's code, with the last line of the traceback that is in the user's file."""
         frames = traceback.extract_tb(error.__traceback__)
         file = getattr(getattr(innermost(self.function), "__code__", None), "co_filename", None)
-        frame = ([frame for frame in frames if frame.filename == file] or frames)[-1]
-        where = f"{frame.filename}, line {frame.lineno}"
-        return ConfigError(f"{self.spec.name} raised {type(error).__name__}: {error} ({where}){hint}")
+        last = ([frame for frame in frames if frame.filename == file] or frames)[-1]
+        kind = type(error).__name__
+        return ConfigError(f"{self.spec.name} raised {kind}: {error} ({last.filename}, line {last.lineno}){hint}")
 
     def _number(self, value: Any) -> float | None:
         """What the function gave for a caption as a number; None stays."""
