@@ -175,7 +175,9 @@ def metric_spec(name: str) -> MetricSpec:
         UnknownMetricError: no such metric; the message names the nearest.
     """
     spec, is_mean = _find(name)
-    return sentence_mean_spec(spec) if is_mean else spec
+    if is_mean:
+        return sentence_mean_spec(spec)
+    return spec
 
 
 def _find(name: str) -> tuple[MetricSpec, bool]:

@@ -307,8 +307,10 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     if "references" in values:
         has_one_image = "image" in values and "image" not in columns
         columns["references"] = _reference_column(values["references"], count, are_shared=has_one_image)
+    if count is None:
+        count = 1
     for role, value in values.items():
-        columns.setdefault(role, [value] * (1 if count is None else count))
+        columns.setdefault(role, [value] * count)
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
@@ -317,11 +319,14 @@ def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> lis
 
     One text, or a list of texts that `are_shared`, is of all captions. Else there is a list or a text for each.
     """
-    items = [value] if isinstance(value, str) else to_list(value, "references")
+    if isinstance(value, str):
+        value, are_shared = [value], True
+    items = to_list(value, "references")
     is_nested = any(is_list(item) for item in items)
     if count is None:
-        return items if is_nested and len(items) == 1 else [items]
-    if isinstance(value, str) or (are_shared and not is_nested):
+        has_list_for_caption = is_nested and len(items) == 1
+        return items if has_list_for_caption else [items]
+    if are_shared and not is_nested:
         return [items] * count
     if len(items) != count:
         raise InvalidSampleError(
