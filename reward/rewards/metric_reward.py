@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,9 +23,14 @@ from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
-from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import check_name, default_name, log_scores
+from reward.rewards.logs import (
+    check_first_call,
+    check_name,
+    default_name,
+    log_scores,
+    report_reasons,
+)
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -143,9 +148,8 @@ class MetricReward:
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
         check_name(name)
         check_batch_size(batch_size)
-        choice = read_metric(metric, source, revision, options)
-        self.spec, self.source, self._loaded_scorer = choice.spec, choice.source, choice.scorer
-        self._loading = {**choice.options, "dtype": dtype}
+        self._loaded_scorer, self.spec, self.source, loading = read_metric(metric, source, revision, options)
+        self._loading = {**loading, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
         self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
@@ -200,6 +204,8 @@ class MetricReward:
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
 
+        The table's `reward` is the mean by this reward's weights.
+
         Args:
             samples, captions, references, columns: as in `score(images, captions)`, see
                 `reward.data.held_data.as_samples`.
@@ -207,24 +213,16 @@ class MetricReward:
         scorer, _ = self._load()
         data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         with self._turn(scorer):
-            return data.spread(self._score(scorer, data.samples))
+            table = self._score(scorer, data.samples)
+        weights = dict(zip(self.spec.aspects, self.weights.tolist(), strict=True))
+        return data.spread(replace(table, default_weights=weights))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Rewards of valid samples, in order, as a trainer's call would give them.
-
-        Example:
-            >>> MetricReward("length").rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Rewards of valid samples, in order, as a trainer's call would give them."""
         return self._rewards(self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
-        """Why a valid sample has no reward; None if it has one.
-
-        Example:
-            >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
-            True
-        """
+        """Why a valid sample has no reward; None if it has one."""
         return self._rate_samples([sample]).table.errors.get(0)
 
     def aspects(self) -> list[Self]:
@@ -232,20 +230,11 @@ class MetricReward:
 
         They share this reward's model and `failures`, and one forward pass serves all of them when they are called in
         turn with the same lists, as trainers do.
-
-        Example:
-            >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
-            ['words_length']
         """
         return [self.aspect(aspect) for aspect in self.spec.aspects]
 
     def aspect(self, name: str) -> Self:
-        """The reward function of one aspect, by its name or short name; see `aspects`.
-
-        Example:
-            >>> MetricReward("vela").aspect("flu").__name__
-            'vela_fluency'
-        """
+        """The reward function of one aspect, by its name or short name, such as `vela_fluency` for `flu`."""
         aspect = self.spec.aliases.get(name, name)
         if aspect not in self.spec.aspects:
             names = list_names(self.spec.aspects, self.spec.aliases)
@@ -263,12 +252,7 @@ class MetricReward:
         return weighted_range(self.weights, [self.spec.range] * len(self.weights))
 
     def load(self) -> Self:
-        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy.
-
-        Example:
-            >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy."""
         scorer, _ = self._load()
         if self.offload:
             with self._turn(scorer), away_between_calls(scorer):
@@ -297,13 +281,16 @@ class MetricReward:
         truncated = np.zeros(len(rows), dtype=bool)
         if samples:
             table = self._score(scorer, samples)
+            # A user's scorer may give infinity, or NaN without a reason.
             is_finite = np.isfinite(table.scores)
             scores[indices] = np.where(is_finite, table.scores, np.nan)
             truncated[indices] = table.truncated
             for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
                 reasons[indices[position]] = Reason("not scored by the metric", message)
-        errors = self._treat(reasons, scores) if reasons else {}
+        errors: dict[int, str] = {}
+        if reasons:
+            errors = self._treat(reasons, scores)
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:
@@ -311,14 +298,9 @@ class MetricReward:
         return call
 
     def _treat(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
-        """Reports rows without a score, and puts the lowest scores into those whose captions have no word.
+        """Reports rows without a score, and gives {row: what is wrong with it}.
 
-        Args:
-            reasons: {row: why it was not scored}.
-            scores: (N, A) of all rows; changed.
-
-        Returns:
-            {row: what is wrong with it}.
+        The `scores` (N, A) of captions without a word become the lowest.
         """
         reasons = dict(sorted(reasons.items()))
         with self._shared.lock:  # calls of several threads may go on beside each other, and count together
@@ -338,7 +320,7 @@ class MetricReward:
         with home, torch.inference_mode():  # trainers call rewards with gradients on
             score = getattr(scorer, "score_samples", scorer.score)  # a user's scorer may have `score` alone
             table = score(samples, batch_size=self.batch_size)
-        if len(table) != len(samples):
+        if len(table.scores) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
         return table
 

@@ -15,7 +15,7 @@ from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
-from reward.rewards.async_reward import AsyncReward, rates_captions
+from reward.rewards.combined_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
 from tests.toys.pictures import png
