@@ -48,10 +48,10 @@ def is_told(fingerprint: str) -> bool:
 def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     """Names an object by its class, the code of that class, its settings, and the weights of its networks.
 
-    Equal objects have equal names in every process. A function counts by its source, its defaults and the arguments of
-    a `partial`; the file of a function counts as a whole, since it may call what stands beside it. Lists and dicts in
-    a function's closure may be filled by each call, and an object of a user's class may hold anything: what holds one,
-    or an open connection, has a new name each time, which `is_told` tells. An attribute `fingerprint` stands for all.
+    Equal objects have equal names in every process. A function counts by its source, its defaults, the arguments of a
+    `partial`, and its file, since it may call what stands beside it. What holds an object of a user's class, an open
+    connection, or a list or dict in a closure, which calls may fill, has a new name each time, which `is_told` tells.
+    An attribute `fingerprint` stands for all.
 
     Args:
         value: a scorer, or any other.

@@ -102,10 +102,9 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
 def fingerprint_source(source: Any, revision: str | None = None) -> str:
     """Names the weights that a scorer's `source` stands for now.
 
-    A file counts by its content. Of a folder its data files count, and what its config.json names: files and folders
-    on this disk by their content, models on the Hub by the commit. A Hub id counts by the commit that its revision
-    stands for, and by what its config.json names; if the Hub cannot be reached, by the commit that was last
-    downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
+    A file counts by its content; a folder by its data files and what its config.json names. A Hub id counts by the
+    commit that its revision stands for, or was last downloaded if the Hub cannot be reached, and by what the
+    config.json names. Any other source, such as `"embedded"`, is its own fingerprint.
     """
     parts = []
     for text in split_sources(str(source)):
@@ -188,13 +187,10 @@ def hub_commit(source: str, revision: str | None) -> str | None:
 
 
 def fingerprint_network(network: nn.Module, *facts: Any) -> str:
-    """Hash of what a network computes with: name, type, shape and all values of each tensor.
-
-    It names the weights that are loaded, wherever they came from: a Hub revision that moved, or adapters, change it.
-    Equal weights have equal hashes on every device.
+    """Hash of what a network computes with: name, type, shape and all values of each tensor, on every device alike.
 
     Args:
-        network: on any device.
+        network: with its adapters.
         facts: whatever else its outputs depend on, such as a configuration; hashed as text.
 
     Returns:

@@ -79,8 +79,7 @@ class TakesData(ABC):
         """Scores captions: `score(images, captions)`, `score(rows)`, `score(captions, references=...)`.
 
         Args:
-            samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
-                `datasets.Dataset`, or one row. See `reward.data.held_data.as_samples`.
+            samples: images, or rows: see `data` of `reward.data.held_data.as_samples`.
             captions: one for each image, or several for one image.
             batch_size: most captions or images of one forward pass; None leaves it to the metric.
             progress: whether to show a progress bar.
@@ -88,8 +87,8 @@ class TakesData(ABC):
             columns: what columns of the data are called, as in `image_column="shot"`.
 
         Returns:
-            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
+            Scores (N, A) in `spec.range`, in the order of the samples; NaN and an entry in `errors` for a sample that
+            cannot be scored. Texts that do not fit the model are cut, and flagged in `truncated`.
 
         Raises:
             InvalidSampleError: data of another kind, or not one row of them is a sample.
@@ -146,8 +145,8 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     # A tuple is one row, (image, caption), unless it holds the images of captions that are given beside it.
     if isinstance(data, CaptionSample) or (isinstance(data, tuple) and "candidate" not in values):
         data = [data]
-    rows = _rows(data)
     is_dict = isinstance(data, Mapping) and not _is_encoded_image(data)
+    rows = None if is_dict else _rows(data)
     if is_dict or rows is not None:
         # Beside columns, a text is the name of one, and a list has a value for each row.
         for role in list(values):
@@ -217,7 +216,7 @@ def _rows(data: Any) -> list[Any] | None:
 
 
 def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
-    """A row of a list: a sample, a dict, or a tuple as a dict; None stays, and becomes an error of its row."""
+    """A row of a list: a sample, a dict, a tuple as a dict, or None."""
     if row is None or isinstance(row, (CaptionSample, Mapping)):
         return row
     if not isinstance(row, tuple) or len(row) not in (2, 3):
