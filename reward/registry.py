@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
 from reward.checkpoints.fingerprints import split_sources
-from reward.checkpoints.folders import (
-    CONFIG_FILE,
-    OPEN_CLIP_CONFIG,
-    SENTENCE_TRANSFORMERS_CONFIG,
-    check_revision,
-    check_source,
-    config_folder,
-    named_metric,
-)
-from reward.data.json_files import read_json
-from reward.errors import CheckpointError, ConfigError, DataError, UnknownMetricError, did_you_mean, nearest
+from reward.checkpoints.folders import SourceKind, check_revision, check_source
+from reward.errors import ConfigError, UnknownMetricError, nearest
 from reward.judges.base import Judge, Usage
-from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec, Scorer, installed_specs
+from reward.metrics.checkpoint_metric import metric_of_checkpoint
 from reward.metrics.function import FunctionScorer
 from reward.metrics.function_places import load_function, names_function
-from reward.metrics.options import check_options, split_options
+from reward.metrics.options import check_options, dry_scorer
 from reward.metrics.sentence_mean import SUFFIX, SentenceMean, sentence_mean_spec
 from reward.remote import REMOTE
 
@@ -71,13 +60,16 @@ class MetricSource:
             raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {text!r:.80}")
         text = os.fspath(text)
         if text.startswith(COLUMN):
-            return cls(text[len(COLUMN) :], is_column=True)
+            return cls(text.removeprefix(COLUMN), is_column=True)
+        # A path may hold an equals sign, and a Hub id a slash. So functions come first, then what must be a checkpoint,
+        # since it has a slash or is a folder here whose name is no metric's, and last what must be a name.
         name, equals, source = text.partition("=")
         if name.isidentifier() and (names_function(source) or is_address(source)):
             return cls.of(name, source)
         if names_function(text) or names_function(name):
             return cls(load_function(text).spec.name, text)
-        if "/" in name or (not equals and _known(name) is None and os.path.exists(name)):
+        is_checkpoint = "/" in name or (not equals and _installed(name) is None and os.path.exists(name))
+        if is_checkpoint:
             source, revision = _split_revision(text)
             return cls(metric_of(source, revision), source, revision)
         if not name or (equals and not source):
@@ -92,22 +84,27 @@ class MetricSource:
         """What `load_scorer` is given: all in one text, see `parse`, or a name with its source beside it."""
         if names_function(source):
             return cls(os.fspath(metric), source)
-        if is_address(source) and _known(str(metric)) is None:  # only the service knows it
+        if is_address(source) and _installed(str(metric)) is None:  # only the service knows it
             return cls("remote", f"{source}#{metric}")
         if source != "embedded":
             return cls(metric_spec(metric).name, source, revision)  # type: ignore[arg-type]
-        one = cls.parse(metric)
-        return one if revision is None else replace(one, revision=revision)
+        parsed = cls.parse(metric)
+        return parsed if revision is None else replace(parsed, revision=revision)
 
     @property
     def label(self) -> str:
         """As on the command line."""
         if self.is_column:
             return COLUMN + self.name
-        told = f" ({', '.join(f'{name}={value}' for name, value in self.options)})" if self.options else ""
-        if self.source == "embedded" or self.checkpoint.endswith(f":{self.name}"):
-            return (self.name if self.source == "embedded" else self.checkpoint) + told
-        return f"{self.name}={self.checkpoint}{told}"
+        if self.source == "embedded":
+            label = self.name
+        elif self.checkpoint.endswith(f":{self.name}"):  # a function of that name
+            label = self.checkpoint
+        else:
+            label = f"{self.name}={self.checkpoint}"
+        if self.options:
+            label += f" ({', '.join(f'{name}={value}' for name, value in self.options)})"
+        return label
 
     @property
     def checkpoint(self) -> str:
@@ -122,10 +119,9 @@ class MetricSource:
     @property
     def loads(self) -> MetricSpec:
         """Facts of the scorer that `load` gives: of a metric behind a reward service those of `remote`."""
-        served = is_address(self.source) and not _asks_there(self.spec, self.source)
-        return REMOTE if served else self.spec
+        return REMOTE if _is_served(self.spec, self.source) else self.spec
 
-    @property
+    @cached_property
     def spec(self) -> MetricSpec:
         """Facts about the metric, as far as they are known without loading it."""
         if names_function(self.source):
@@ -136,9 +132,11 @@ class MetricSource:
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
-        own = {"revision": self.revision} if self.revision else {}
-        scorer = load_scorer(self.name, self.source, **options | own | dict(self.options))
-        self.usages.extend(each.usage for each in getattr(getattr(scorer, "scorer", scorer), "judges", ()))
+        if self.revision is not None:
+            options["revision"] = self.revision
+        scorer = load_scorer(self.name, self.source, **options | dict(self.options))
+        judges = getattr(getattr(scorer, "scorer", scorer), "judges", ())
+        self.usages.extend(judge.usage for judge in judges)
         return scorer
 
 
@@ -150,46 +148,10 @@ def _split_revision(source: str) -> tuple[str, str | None]:
 
 
 def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
-    """Name of the metric that a checkpoint is of, as its files say.
-
-    Args:
-        source: a folder or Hub id whose config.json names the metric, as `save_pretrained` writes it, or has a type
-            that a metric reads (`MetricSpec.model_types`); or with an open_clip_config.json, for `clipscore`; or the
-            address of a reward service that serves one metric.
-        revision: of a Hub id.
-    """
-    text = os.fspath(source)
-    if is_address(text):
+    """Name of the metric of a checkpoint, see `metric_of_checkpoint`; of a service with one metric `"remote"`."""
+    if is_address(source):
         return "remote"
-    folder = config_folder(source, revision)
-    name = named_metric(folder)
-    if name is not None:
-        return metric_spec(name).name
-    types = _types(folder)
-    for kind in types:
-        found = [s.name for s in installed_specs().values() if any(fnmatchcase(kind, each) for each in s.model_types)]
-        if len(found) > 1:
-            lines = " or ".join(f"{name}={text}" for name in found)
-            raise CheckpointError(f"{text!r} ({kind}) can be scored with by several metrics: write {lines}")
-        if found:
-            return found[0]
-    if (folder / OPEN_CLIP_CONFIG).is_file():
-        return "clipscore"
-    told = f"its type is {types[-1]}" if types else f"it has no {CONFIG_FILE} that names one"
-    raise CheckpointError(
-        f"{text!r} does not say which metric it is for ({told}): write NAME={text}; `capreward metrics` lists the names"
-    )
-
-
-def _types(folder: Path) -> list[str]:
-    """The type of sentence-transformers, then the architectures and the type that a config.json names."""
-    told: list[Any] = []
-    for file in (SENTENCE_TRANSFORMERS_CONFIG, CONFIG_FILE):
-        with suppress(DataError):
-            config = read_json(folder / file)
-            if isinstance(config, dict):
-                told += [*(config.get("architectures") or []), config.get("model_type")]
-    return [each for each in told if isinstance(each, str)]
+    return metric_spec(metric_of_checkpoint(source, revision)).name
 
 
 def list_metrics() -> list[str]:
@@ -213,38 +175,42 @@ def metric_spec(name: str) -> MetricSpec:
         UnknownMetricError: no such metric; the message names the nearest.
     """
     spec, is_mean = _find(name)
-    return sentence_mean_spec(spec) if is_mean else spec
+    if is_mean:
+        return sentence_mean_spec(spec)
+    return spec
 
 
 def _find(name: str) -> tuple[MetricSpec, bool]:
-    """The metric of a name, and whether the name asks for the mean over sentences."""
+    """The metric of a name, and whether the name means the mean over sentences."""
     if not isinstance(name, str):
         raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {name!r:.80}")
-    found = _known(name)
-    if found is None:
-        close = ", ".join(nearest(_plain(name), installed_specs()))
+    metric = _installed(name)
+    if metric is None:
+        close = ", ".join(nearest(_letters(name), installed_specs()))
+        hint = "a checkpoint is written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
         if "," in name:
             hint = f"of several write -m {name.replace(',', ' -m ')}"
-        else:
-            hint = "a checkpoint is written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
-            hint += ", a weight --weights NAME=0.5 (weights={NAME: 0.5})" * (":" in name)
-        folder = did_you_mean(name, [path.name for path in Path().iterdir() if path.is_dir()])
         raise UnknownMetricError(
-            f"no metric is named {name!r}.{folder} Nearest: {close}; {hint}. `capreward metrics` lists all"
+            f"no metric is named {name!r}. Nearest: {close}; {hint}. `capreward metrics` lists all"
         )
-    return found
+    return metric
 
 
-def _known(name: str) -> tuple[MetricSpec, bool] | None:
-    known = {_plain(each): spec for each, spec in installed_specs().items()} | {REMOTE.name: REMOTE}
-    plain = _plain(name)
-    if plain in known:
-        return known[plain], False
-    stem = plain.removesuffix(_plain(SUFFIX))
-    return (known[stem], True) if stem != plain and stem in known else None
+def _installed(name: str) -> tuple[MetricSpec, bool] | None:
+    """The metric of a name, and whether the name means the mean over sentences; None if none is installed."""
+    letters = _letters(name)
+    stem = letters.removesuffix(_letters(SUFFIX))
+    mean = None
+    for spec in (*installed_specs().values(), REMOTE):
+        if _letters(spec.name) == letters:
+            return spec, False
+        if _letters(spec.name) == stem:
+            mean = spec, True
+    return mean
 
 
-def _plain(name: str) -> str:
+def _letters(name: str) -> str:
+    """A name without what people write differently: capitals, blanks, dashes and underscores."""
     return re.sub(r"[\s_-]", "", name.lower())
 
 
@@ -272,27 +238,28 @@ def load_scorer(
         >>> load_scorer("length", device="cpu").spec.aspects
         ('length',)
     """
-    own = {key: value for key, value in options.items() if key not in ("revision", "device", "dtype")}
-    if callable(name) and not hasattr(name, "spec"):
-        return FunctionScorer(name, **own)
+    # A function is loaded from no checkpoint to no device.
+    settings = {name: value for name, value in options.items() if name not in ("revision", "device", "dtype")}
+    if is_function(name):
+        return FunctionScorer(name, **settings)
     source = as_source(source)
-    if isinstance(source, list):
+    if isinstance(source, list):  # judges that are loaded
         spec, is_mean = _find(name)  # type: ignore[arg-type]
         scorer = spec.scorer_class()(source, **options)
         return SentenceMean(scorer) if is_mean else scorer
-    given = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
-    source = given.source
+    metric = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
+    source = metric.source
     if names_function(source):
-        return load_function(given.checkpoint, given.name, **own)
-    if given.revision is not None:
-        options["revision"] = given.revision
-    spec, is_mean = _find(given.name)
-    check_loading(source, metric=given.name)
+        return load_function(metric.checkpoint, metric.name, **settings)
+    if metric.revision is not None:
+        options["revision"] = metric.revision
+    spec, is_mean = _find(metric.name)
+    check_loading(source, metric=metric.name)
     check_revision(source, options.get("revision"))
-    if is_address(source) and spec is not REMOTE and not _asks_there(spec, source):
-        address, _, named = os.fspath(source).partition("#")
-        if named not in ("", spec.name):
-            raise ConfigError(f"source {source!r} names the metric {named!r}, but {spec.name!r} was asked for")
+    if spec is not REMOTE and _is_served(spec, source):
+        address, _, served = os.fspath(source).partition("#")
+        if served not in ("", spec.name):
+            raise ConfigError(f"source {source!r} names the metric {served!r}, but {spec.name!r} was asked for")
         spec, source = REMOTE, f"{address}#{spec.name}"
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)
@@ -306,31 +273,21 @@ def as_source(source: Any) -> Any:
         >>> as_source(["name/one", "name/two"])
         'name/one,name/two'
     """
-    several = list(source) if isinstance(source, (list, tuple)) else [source]
-    if several and all(isinstance(each, Judge) for each in several):
-        return several
-    are_texts = isinstance(source, (list, tuple)) and all(isinstance(each, (str, os.PathLike)) for each in several)
-    return ",".join(map(os.fspath, several)) if are_texts else source
+    if isinstance(source, Judge):
+        return [source]
+    if not isinstance(source, (list, tuple)):
+        return source
+    if source and all(isinstance(part, Judge) for part in source):
+        return list(source)
+    if all(isinstance(part, (str, os.PathLike)) for part in source):
+        return ",".join(map(os.fspath, source))
+    return source
 
 
-def _asks_there(spec: MetricSpec, source: Any) -> bool:
-    """Whether a source is the server of a judge, and no reward service."""
-    return spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(source)) is not None
-
-
-def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
-    """The scorer of a metric that asks a judge, with one that answers nothing: it refuses options that cannot be.
-
-    None for any other metric.
-
-    Example:
-        >>> dry_scorer(metric_spec("judge"), {"scale": "1:7"}).prompt.scale
-        (1.0, 7.0)
-    """
-    if spec.sources != "judge":
-        return None
-    own, _ = split_options(spec.scorer_class(), options)
-    return spec.scorer_class()(ScriptedJudge(), **own)
+def _is_served(spec: MetricSpec, source: Any) -> bool:
+    """Whether a source is the address of a reward service, and not that of the server of a judge."""
+    asks_a_judge = spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(source)) is not None
+    return is_address(source) and not asks_a_judge
 
 
 def is_address(source: str | os.PathLike[str]) -> bool:
@@ -345,20 +302,13 @@ def as_scorer(metric: Any) -> Any:
         >>> as_scorer(lambda samples: [1.0] * len(samples)).spec.name, as_scorer("length")
         ('function', 'length')
     """
-    return FunctionScorer(metric) if callable(metric) and not hasattr(metric, "spec") else metric
+    return FunctionScorer(metric) if is_function(metric) else metric
 
 
-def loaded_if_remote(metric: Any, source: str | os.PathLike[str], **options: Any) -> str | Scorer:
-    """The scorer of a function, or of a metric behind a service, which alone know their facts; else what was given.
-
-    Example:
-        >>> loaded_if_remote("length", "embedded")
-        'length'
-    """
-    if not isinstance(metric, str):
-        return as_scorer(metric)
-    is_known = any(map(names_function, (metric, source))) or is_address(source)
-    return load_scorer(metric, source, **options) if is_known else metric
+def is_function(metric: Any) -> bool:
+    """Whether a metric is a function of the user's, or an object that scores, and neither a name nor a scorer."""
+    scores = callable(metric) or hasattr(metric, "rewards") or hasattr(metric, "score")
+    return scores and not hasattr(metric, "spec")
 
 
 def check_loading(source: Any, *, metric: str | None = None) -> None:
@@ -369,15 +319,21 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
         metric: name of the metric; None is a judge without a metric.
     """
     if not isinstance(source, (str, os.PathLike)):
-        is_judge = metric is not None and _find(metric)[0].sources == "judge"
-        first, last = ("an address", "a judge of reward.judges") if is_judge else ('"embedded"', "a Hub id")
-        raise ConfigError(f"source must be {first}, a folder or {last}, got {source!r:.80}")
+        forms = '"embedded", a folder or a Hub id'
+        if metric is not None and _find(metric)[0].sources == "judge":
+            forms = "an address, a folder or a judge of reward.judges"
+        raise ConfigError(f"source must be {forms}, got {source!r:.80}")
     if names_function(source):
         return
-    spec = None if metric is None else _find(metric)[0]
-    kind = "judge" if spec is None else spec.sources
-    if spec is not None and kind and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
-        spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
-    for each in split_sources(source) if kind == "judge" else [source] if kind is not None else []:
-        if not is_address(each):
-            check_source(each, metric="judge" if spec is None else spec.name, kind=kind)  # type: ignore[arg-type]
+    kind: SourceKind | None = "judge"
+    if metric is not None:
+        spec, _ = _find(metric)
+        metric, kind = spec.name, spec.sources
+        if kind is not None and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
+            spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
+    if kind is None:
+        return
+    parts = split_sources(source) if kind == "judge" else [source]
+    for part in parts:
+        if not is_address(part):
+            check_source(part, metric=metric or "judge", kind=kind)

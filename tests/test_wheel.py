@@ -46,7 +46,7 @@ wrong: str = rerank(["A dog.", "A cat."], image="dog.png", reward=VelaReward())
 @pytest.mark.parametrize("build", [build_editable, build_wheel])
 def test_mypy_reads_the_types_of_an_installed_package(build, tmp_path):
     # The libraries that ours imports are left out, because mypy would read them for a minute.
-    venv.create(tmp_path / "venv")
+    venv.create(tmp_path / "venv", symlinks=True)
     (site_packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     with zipfile.ZipFile(build(tmp_path)) as wheel:
         wheel.extractall(site_packages)

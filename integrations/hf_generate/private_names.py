@@ -29,95 +29,121 @@ import torch
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.cache_utils import Cache
 from transformers.generation import utils as generation_utils
-from transformers.generation.logits_process import (
-    PrefixConstrainedLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SynthIDTextWatermarkLogitsProcessor,
-    UnbatchedClassifierFreeGuidanceLogitsProcessor,
-)
+from transformers.generation.logits_process import PrefixConstrainedLogitsProcessor, RepetitionPenaltyLogitsProcessor
 from transformers.utils import ModelOutput
 
+_WARPERS = ("temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
 
-def expanded_inputs(
+
+def expand_inputs(
     model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Inputs with `times` rows for each one, side by side. What is given is changed; see `copied`."""
-    expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
+    """Inputs with `times` rows for each one, side by side. Changes its arguments, see `copy_inputs`."""
+    return model._expand_inputs_for_generation(
         expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
     )
-    return expanded
 
 
-def copied(value: Any) -> Any:
-    """The same tensors of inputs or outputs in new containers, and a cache anew: expanding and sampling change both."""
+def copy_inputs(value: Any) -> Any:
+    """A model's inputs or outputs with the same tensors in new containers, and with a new cache.
+
+    Expanding and sampling change containers and cache, so that every part of the decoding but the last needs its own.
+    """
     if isinstance(value, Cache):
-        stream = getattr(value, "prefetch_stream", None)  # of an offloaded cache: it has no copy, and needs none
+        # The CUDA stream of an offloaded cache cannot be copied, and can be shared.
+        stream = getattr(value, "prefetch_stream", None)
         return copy.deepcopy(value, {id(stream): stream})
     if isinstance(value, ModelOutput):
-        return type(value)(**{name: copied(item) for name, item in value.items()})
-    return {name: copied(item) for name, item in value.items()} if isinstance(value, dict) else value
+        return type(value)(**{name: copy_inputs(item) for name, item in value.items()})
+    if isinstance(value, dict):
+        return {name: copy_inputs(item) for name, item in value.items()}
+    return value
 
 
-def prefilled(model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> Any:
-    """What the model gives for the prompts, with their cache; takes out of the inputs what later tokens do not need."""
+def prefill(model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> Any:
+    """The model's outputs for the prompts, with their cache; removes the inputs that later tokens do not need."""
     outputs = model._prefill(input_ids, config, model_kwargs)
+    # The decoding loop would repeat them for all rows, or encode the images again.
     for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
         model_kwargs.pop(name, None)
     return outputs
 
 
-def rows_of_prompts(outputs: ModelOutput, places: torch.Tensor) -> ModelOutput:
-    """What the decoding loop reads of the model's outputs, with the rows of these prompts; the cache is changed."""
+def select_rows(outputs: ModelOutput, rows: torch.Tensor) -> ModelOutput:
+    """The outputs that the decoding loop reads, for these rows of them. Reorders the cache itself."""
     cache = outputs["past_key_values"]
-    cache.reorder_cache(places)
+    cache.reorder_cache(rows)
     logits = outputs["logits"][:, -1:]
-    return type(outputs)(logits=logits.index_select(0, places.to(logits.device)), past_key_values=cache)
+    return type(outputs)(logits=logits.index_select(0, rows.to(logits.device)), past_key_values=cache)
 
 
-def sample(model: Any, input_ids: torch.Tensor, prompts: Any = None, **arguments: Any) -> Any:
-    """The decoding loop: the sequences.
+class _PrefilledModel:
+    """A model whose forward pass of the prompts has been made, as the decoding loop sees it.
 
-    `prompts` is what the model gave for these rows, so that the loop need not send them through the model.
+    The loop takes a filled cache, but not the logits that came with it: it would send the last token through the model
+    again, or the whole prompt where a cache cannot be cropped. It gets the logits from `self._prefill`, so that it is
+    run with this object as its `self`, which answers this one call and hands all others to the model. The model itself
+    is not changed: other threads may use it.
     """
-    if prompts is not None:
-        model, known = object.__new__(type(model)), vars(model)  # the same parts; other threads' model stays as it is
-        vars(model).update(known, _prefill=lambda *_, **__: prompts)
-    return model._sample(input_ids, **arguments)
+
+    def __init__(self, model: Any, outputs: ModelOutput) -> None:
+        self.model = model
+        self.outputs = outputs
+
+    def _prefill(self, *args: Any, **kwargs: Any) -> ModelOutput:
+        return self.outputs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
+def sample(model: Any, input_ids: torch.Tensor, prompt_outputs: ModelOutput | None = None, **arguments: Any) -> Any:
+    """Sequences (rows, longer length): the prompts with what the decoding loop writes after them.
+
+    `prompt_outputs` are what `prefill` gave for these rows; None sends the prompts through the model.
+    """
+    loop = type(model)._sample
+    if prompt_outputs is None:
+        return loop(model, input_ids, **arguments)
+    return loop(_PrefilledModel(model, prompt_outputs), input_ids, **arguments)
 
 
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
-    token: torch.Tensor | None = config._pad_token_tensor
-    return token
+    return config._pad_token_tensor
 
 
 def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
     """Temperature, top_k, top_p and the like, which `generate` leaves out when do_sample is off."""
-    names = ("temperature", "top_h", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
-    only_sampling = GenerationConfig(do_sample=True, **{name: getattr(config, name, None) for name in names})
-    only_sampling._eos_token_tensor = config._eos_token_tensor
-    return model._get_logits_processor(generation_config=only_sampling, input_ids_seq_length=1, device=model.device)
+    settings = {name: getattr(config, name, None) for name in _WARPERS}
+    sampling_config = GenerationConfig(do_sample=True, **settings)
+    sampling_config._eos_token_tensor = config._eos_token_tensor
+    return model._get_logits_processor(generation_config=sampling_config, input_ids_seq_length=1, device=model.device)
 
 
 def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> LogitsProcessor:
-    """The processor for rows made of these rows of the call, where it knows its rows; as new, where it remembers."""
-    if isinstance(processor, RepetitionPenaltyLogitsProcessor) and isinstance(
-        processor.prompt_ignore_length, torch.Tensor
-    ):
-        return RepetitionPenaltyLogitsProcessor(processor.penalty, processor.prompt_ignore_length[list(rows)])
+    """A processor for a batch made of these rows of the call, where it knows what stands in which row.
+
+    Two of transformers' processors do: one has the lengths of the prompts, the other gives a function the row's number.
+    """
+    if isinstance(processor, RepetitionPenaltyLogitsProcessor):
+        lengths = processor.prompt_ignore_length
+        if isinstance(lengths, torch.Tensor):
+            return RepetitionPenaltyLogitsProcessor(processor.penalty, lengths[list(rows)])
     if isinstance(processor, PrefixConstrainedLogitsProcessor):
-        allowed, beams = processor._prefix_allowed_tokens_fn, processor._num_beams
-        return PrefixConstrainedLogitsProcessor(lambda row, ids: allowed(rows[row] // beams, ids), 1)
-    if isinstance(processor, UnbatchedClassifierFreeGuidanceLogitsProcessor):
-        return copy.deepcopy(processor, {id(processor.model): processor.model})
-    if isinstance(processor, SynthIDTextWatermarkLogitsProcessor):
-        return copy.deepcopy(processor)
+        # The new one counts rows, each of one beam; which row of the call it was is looked up.
+        allowed_tokens, beams = processor._prefix_allowed_tokens_fn, processor._num_beams
+        return PrefixConstrainedLogitsProcessor(lambda row, ids: allowed_tokens(rows[row] // beams, ids), 1)
     return processor
 
 
 def processes_step_together(model: Any) -> bool:
-    """Whether all processes must take the same number of steps; `generate` keeps its own finding from callables."""
+    """Whether all processes must take the same number of steps; `generate` does not tell a strategy."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return False
+    # Parameters in shards are gathered by all processes at each step, also by those whose captions have ended.
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1

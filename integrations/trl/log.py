@@ -12,6 +12,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCall
 
 _WIDTH = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
+_FIRST = {"reward": "reward", "reward_std": "std"}
 # Worth a word only where there are some.
 _SHARES = {
     "unscored": "not scored",
@@ -27,11 +28,9 @@ _LEFT_OUT_ENDS = ("runtime", "_per_second")
 def readable_log(trainer: Trainer) -> None:
     """Makes a trainer print a few lines at each log, in place of a dict of thirty figures.
 
-    First come the reward and its deviation, each reward's mean with its aspects, and the length of the captions, then
-    loss, KL, entropy and what else is logged, but for clip ratios and the like. Shares of rows, such as those that were
-    not scored, are printed where they are not 0. `trainer.state.log_history` and reports to wandb keep all figures.
-
-    transformers' callback that prints is taken out, its progress bar stays. From this call on, the process shows no
+    They have the rewards with their aspects, the length of the captions, and loss, KL, entropy and the like, but no
+    clip ratios; shares of rows, such as those not scored, where they are not 0. transformers' progress bar stays, and
+    `trainer.state.log_history` and reports to wandb keep all figures. From this call on, the process shows no
     FutureWarning about `gradient_checkpointing`, which TRL 1.16 causes.
 
     Args:
@@ -73,7 +72,7 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
 
     Args:
         logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
-            of the whole training (`train_`). None stands for a figure that no row has.
+            of the whole training (`train_`).
         step, steps: the step, and how many there will be.
         start: the step after which the training went on; 0 for one from its beginning.
 
@@ -84,34 +83,37 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
     if any(name.startswith("monitor/") for name in logs):
         figures = {name.removeprefix("monitor/"): value for name, value in logs.items() if name != "epoch"}
         return _wrapped([f"monitor at step {step}: {_listed(figures)}"])
-    if any(name.startswith("eval_") and name.endswith("_runtime") for name in logs):
-        figures = {name.removeprefix("eval_"): value for name, value in logs.items()}
-        return _lines_of(figures, f"evaluation at step {step}")
+    for runtime in logs:
+        if runtime.startswith("eval_") and runtime.endswith("_runtime"):
+            prefix = runtime.removesuffix("runtime")  # eval_, or eval_NAME_ of one of several data sets
+            figures = {name.removeprefix(prefix): value for name, value in logs.items()}
+            data = prefix[len("eval_") : -1]
+            return _lines_of(figures, f"evaluation of {data} at step {step}" if data else f"evaluation at step {step}")
     lines = []
-    own = {name: value for name, value in logs.items() if not name.startswith("train_")}
-    if "reward" in own or len(own) == len(logs):
-        lines += _lines_of(own, f"step {step} of {steps}")
+    step_figures = {name: value for name, value in logs.items() if not name.startswith("train_")}
+    is_end = len(step_figures) < len(logs)  # the last log of a training may hold figures of its last step as well
+    if "reward" in step_figures or not is_end:
+        lines += _lines_of(step_figures, f"step {step} of {steps}")
     if "train_runtime" in logs:
-        loss = f", mean loss {_number(logs['train_loss'])}" if "train_loss" in logs else ""
         count = step - start
-        which = f" ({start + 1} to {step})" if start and count else ""
-        lines.append(f"done: {count} step{'s' * (count != 1)}{which} in {logs['train_runtime']:.1f} s{loss}")
+        steps_done = "1 step" if count == 1 else f"{count} steps"
+        if start and count:
+            steps_done += f" ({start + 1} to {step})"
+        line = f"done: {steps_done} in {logs['train_runtime']:.1f} s"
+        if "train_loss" in logs:
+            line += f", mean loss {_number(logs['train_loss'])}"
+        lines.append(line)
     return lines
 
 
-def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
+def _lines_of(figures: Mapping[str, Any], head: str) -> list[str]:
+    """The reward, then each reward function with its aspects, then the length of the captions and what is left."""
     left = {name: value for name, value in figures.items() if not name.endswith(_LEFT_OUT_ENDS)}
-    first = {new: left.pop(old) for old, new in (("reward", "reward"), ("reward_std", "std")) if old in left}
-    lines = [_listed(first)] if first else []
-    for name in [key.split("/")[1] for key in figures if key.startswith("rewards/") and key.endswith("/mean")]:
-        mean, _ = left.pop(f"rewards/{name}/mean"), left.pop(f"rewards/{name}/std", None)
-        parts = {key.removeprefix(f"{name}/"): left.pop(key) for key in figures if key.startswith(f"{name}/")}
-        if mean is None:  # of a monitor's second measure, while the policy trains
-            continue
-        aspects = [key for key in parts if key not in _SHARES]
-        if len(aspects) == 1 and math.isclose(parts[aspects[0]], mean, rel_tol=1e-5):  # the only aspect
-            parts.pop(aspects[0])
-        lines.append(": ".join(filter(None, [f"{name} {_number(mean)}", _listed(parts)])))
+    first = {short: left.pop(name) for name, short in _FIRST.items() if name in left}
+    lines = [_listed(first)]
+    for key in figures:
+        if key.startswith("rewards/") and key.endswith("/mean"):
+            lines.append(_reward_line(key.split("/")[1], left))
     last = []
     if "completions/mean_length" in left:
         shortest, longest = left["completions/min_length"], left["completions/max_length"]
@@ -121,15 +123,33 @@ def _lines_of(figures: dict[str, Any], head: str) -> list[str]:
         )
     last.append(_listed({name: value for name, value in left.items() if not name.startswith(_LEFT_OUT)}))
     lines.append("; ".join(filter(None, last)))
-    return _wrapped([f"{head}: {lines[0]}", *filter(None, lines[1:])])
+    lines = [line for line in lines if line] or [""]
+    return _wrapped([f"{head}: {lines[0]}", *lines[1:]])
+
+
+def _reward_line(name: str, left: dict[str, Any]) -> str:
+    """A reward function's mean and aspects, which are taken out of what is left; empty where it has no mean."""
+    mean = left.pop(f"rewards/{name}/mean")
+    left.pop(f"rewards/{name}/std", None)  # that of the sum of all rewards is printed
+    parts = {}
+    for key in list(left):
+        if key.startswith(f"{name}/"):
+            parts[key.removeprefix(f"{name}/")] = left.pop(key)
+    if mean is None:  # of a monitor's second measure, while the policy trains
+        return ""
+    aspects = [part for part in parts if part not in _SHARES]
+    if len(aspects) == 1 and math.isclose(parts[aspects[0]], mean, rel_tol=1e-5):
+        parts.pop(aspects[0])  # the only aspect says what the mean says
+    listed = _listed(parts)
+    return f"{name} {_number(mean)}: {listed}" if listed else f"{name} {_number(mean)}"
 
 
 def _listed(figures: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{_SHARES.get(name, name)}{_NO_BREAK}{_number(value)}"
-        for name, value in figures.items()
-        if value or name not in _SHARES
-    )
+    texts = []
+    for name, value in figures.items():
+        if value or name not in _SHARES:
+            texts.append(f"{_SHARES.get(name, name)}{_NO_BREAK}{_number(value)}")
+    return ", ".join(texts)
 
 
 def _number(value: Any) -> str:
@@ -141,10 +161,11 @@ def _number(value: Any) -> str:
 
 
 def _wrapped(lines: Iterable[str]) -> list[str]:
-    return [
-        part.replace(_NO_BREAK, " ")
-        for number, line in enumerate(lines)
-        for part in textwrap.wrap(
-            line, _WIDTH, initial_indent="  " * (number > 0), subsequent_indent="    ", break_long_words=False
-        )
-    ]
+    """The lines at a width that terminals have; all but the first are indented, and what goes on a line further."""
+    wrapped = []
+    indent = ""
+    for line in lines:
+        parts = textwrap.wrap(line, _WIDTH, initial_indent=indent, subsequent_indent="    ", break_long_words=False)
+        wrapped += [part.replace(_NO_BREAK, " ") for part in parts]
+        indent = "  "
+    return wrapped

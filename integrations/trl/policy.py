@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_unfit
 from reward.checkpoints.folders import CONFIG_FILE, resolve_checkpoint
 from reward.checkpoints.weight_files import refuse_stored_integers
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
 
 _ADAPTER_FILE = "adapter_config.json"
+_REFERENCE_FOLDER = "reference"  # in a checkpoint
 
 
 def load_policy(
@@ -62,18 +64,15 @@ def load_policy(
     elif base is not None:
         raise CheckpointError(f"policy {str(folder)!r} has no {_ADAPTER_FILE}, so it needs no base")
     elif (folder / CONFIG_FILE).is_file():
-        model = _network(folder, options)
+        model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     else:
-        within = sorted(path.name for path in folder.glob("checkpoint-*"))
-        hint = f"; it holds {', '.join(within)}" if within else ""
-        raise CheckpointError(f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}{hint}")
+        checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
+        raise CheckpointError(
+            f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}; it holds {checkpoints}"
+        )
     with foreign_errors(f"policy {str(folder)!r}: its processor (tokenizer*.json, *processor*.json)"):
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=bool(options.get("trust_remote_code")))
     return model.eval(), processor
-
-
-def _network(folder: Path, options: dict[str, Any]) -> Any:
-    return load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
 
 
 def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None, options: dict[str, Any]) -> Any:
@@ -85,7 +84,8 @@ def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None
         if not base:
             raise CheckpointError(f"adapter {str(folder)!r} does not name what it was trained on: give base=")
     if not isinstance(base, PreTrainedModel):
-        base = _network(resolve_checkpoint(base, metric="policy"), options)
+        base_folder = resolve_checkpoint(base, metric="policy")
+        base = load_network(base_folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     with foreign_errors(f"adapter {str(folder)!r}"):
         model = PeftModel.from_pretrained(base, folder, is_trainable=True)
     _load_adapter(model, folder)
@@ -95,81 +95,125 @@ def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None
 def _load_adapter(model: Any, folder: Path) -> None:
     """Loads the active adapter strictly; PEFT itself only warns of missing weights and ignores those left over."""
     name = model.active_adapters[0]
-    own = folder / name  # PEFT saves adapters other than "default" in folders of their own
-    place = own if own.is_dir() else folder
-    keys = model.load_adapter(place, name, is_trainable=True)
-    refuse_stored_integers(place.glob("adapter_model.*"), model, where=f"adapter {str(folder)!r}")
+    adapter_folder = folder / name  # where PEFT saves adapters other than "default"
+    if not adapter_folder.is_dir():
+        adapter_folder = folder
+    keys = model.load_adapter(adapter_folder, name, is_trainable=True)
+    refuse_stored_integers(adapter_folder.glob("adapter_model.*"), model, where=f"adapter {str(folder)!r}")
     refuse_unfit(f"adapter {str(folder)!r}", missing=keys.missing_keys, left=keys.unexpected_keys)
 
 
 class ResumeWeights(TrainerCallback):
-    """Gives a trainer that resumes the weights of its checkpoint, and raises where they do not fit.
+    """Gives a trainer the weights of the checkpoint that it resumes from, and at the end those of its best one.
 
-    `Trainer.train(resume_from_checkpoint=...)` of transformers 5 expects the names that weights have in memory, but a
-    checkpoint holds the names used on the Hub. Where they differ, as in LLaVA and Qwen-VL, Trainer leaves these weights
-    out with no more than a logged warning, and a full fine-tune goes on with those it was started with. This callback
-    reads the weights as `from_pretrained` does. Adapters (LoRA), which Trainer loads correctly, are checked.
+    `Trainer` of transformers 5 expects the names that weights have in memory, but a checkpoint holds the names used on
+    the Hub. Where they differ, as in LLaVA and Qwen-VL, `train(resume_from_checkpoint=...)` and
+    `load_best_model_at_end` leave these weights out with no more than a logged warning. This callback reads the weights
+    as `from_pretrained` does, and raises where they do not fit, also those of adapters (LoRA), which Trainer loads
+    correctly. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
+
+    With `sync_ref_model` the reference of the KL term moves, and TRL's checkpoints do not hold it. This callback saves
+    it in the checkpoint's folder `reference`, and gives it back to a training that resumes.
 
     Within an epoch, the steps that follow are those of a training that never stopped. The order of rows in later epochs
     is TRL's matter, and differs.
 
-    DeepSpeed and FSDP save and load the weights by themselves; nothing is done there. With `sync_ref_model`, TRL's
-    checkpoints do not hold the reference that had moved: the KL term starts from the first one.
-
     Args:
         checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
+        reference: the trainer's `ref_model`; needed with `sync_ref_model`.
 
     Raises:
-        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, or the reference
-            of the KL term would be the checkpoint itself.
+        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, holds no
+            reference although that moves, or would itself be the reference of the KL term.
+        ConfigError: when training begins, if the reference moves and was not given.
 
     Example:
         >>> callback = ResumeWeights()  # GRPOTrainer(..., callbacks=[callback]).train(resume_from_checkpoint=True)
     """
 
-    def __init__(self, checkpoint: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, checkpoint: str | os.PathLike[str] | None = None, *, reference: Any = None) -> None:
         self.checkpoint = checkpoint
+        self.reference = reference
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if _is_sharded():
+            return
+        if _reference_moves(args) and self.reference is None:
+            raise ConfigError(
+                "with sync_ref_model, checkpoints must hold the reference policy: once the trainer is made, call "
+                "trainer.add_callback(ResumeWeights(reference=trainer.ref_model)), or set sync_ref_model=False"
+            )
         if state.global_step == 0:
             return  # a training from its beginning
-        if AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP):
-            return
-        folder = Path(self.checkpoint or Path(args.output_dir) / f"checkpoint-{state.global_step}")
-        _check_resumed_from(folder, state)
-        adapters = getattr(model, "peft_config", None)
-        if getattr(args, "beta", 0.0):
-            _check_reference(folder, model, adapters)
-        if adapters:
-            _load_adapter(model, folder)
-        else:
-            # In float32 where the parameters have several dtypes: nothing is rounded on the way.
-            dtypes = {parameter.dtype for parameter in model.parameters()}
-            dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
-            saved = load_network(folder, type(model), "policy", dtype=dtype, strict=True)
-            model.load_state_dict(saved.state_dict())
-            logger.warning(
-                "all weights are now loaded from %s; ignore Trainer's warnings about missing and unexpected keys",
-                folder,
+
+        folder = Path(self.checkpoint or _checkpoint_folder(args, state))
+        file = folder / "trainer_state.json"
+        if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
+            raise CheckpointError(
+                f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that "
+                "it resumes from as ResumeWeights(checkpoint)"
             )
+        if getattr(args, "beta", 0.0):
+            _check_reference(folder, model)
+        if _reference_moves(args):
+            if not (folder / _REFERENCE_FOLDER).is_dir():
+                raise CheckpointError(
+                    f"{str(folder)!r} holds no reference policy, which sync_ref_model had moved: resume from a "
+                    "checkpoint that ResumeWeights(reference=trainer.ref_model) has saved, or set sync_ref_model=False"
+                )
+            _load_weights(self.reference, folder / _REFERENCE_FOLDER)
+        _load_weights(model, folder)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not _reference_moves(args) or not args.should_save or _is_sharded():
+            return
+        folder = _checkpoint_folder(args, state) / _REFERENCE_FOLDER
+        draft = folder.with_suffix(".new")  # renamed once it is whole, so that a kill leaves no cut reference
+        self.reference.save_pretrained(draft)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(draft, folder)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None and not _is_sharded():
+            _load_weights(model, Path(state.best_model_checkpoint))
 
 
-def _check_resumed_from(folder: Path, state: Any) -> None:
-    file = folder / "trainer_state.json"
-    if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
-        raise CheckpointError(
-            f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that it "
-            "resumes from as ResumeWeights(checkpoint)"
-        )
+def _is_sharded() -> bool:
+    return AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP)
 
 
-def _check_reference(folder: Path, model: Any, adapters: Any) -> None:
+def _reference_moves(args: Any) -> bool:
+    return bool(getattr(args, "beta", 0.0) and getattr(args, "sync_ref_model", False))
+
+
+def _checkpoint_folder(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
+
+
+def _load_weights(model: Any, folder: Path) -> None:
+    if getattr(model, "peft_config", None):
+        _load_adapter(model, folder)
+        return
+    dtypes = {parameter.dtype for parameter in model.parameters()}
+    # Float32 where the parameters have several dtypes: nothing is rounded on the way.
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    saved = load_network(folder, type(model), "policy", dtype=dtype, strict=True)
+    model.load_state_dict(saved.state_dict())
+    logger.warning(
+        "all weights are now loaded from %s; ignore Trainer's warnings about missing and unexpected keys", folder
+    )
+
+
+def _check_reference(folder: Path, model: Any) -> None:
     """Raises if TRL has taken the checkpoint for the policy before training."""
+    # TRL takes its reference from the model's `name_or_path`; that of an adapter is a second adapter, `ref`, a copy of
+    # the first.
+    adapters = getattr(model, "peft_config", None)
     if adapters:
-        taken = "ref" in adapters and not (folder / "ref").is_dir()
+        is_reference = "ref" in adapters and not (folder / "ref").is_dir()
     else:
-        taken = bool(model.name_or_path) and folder.resolve() == Path(model.name_or_path).resolve()
-    if taken:
+        is_reference = bool(model.name_or_path) and folder.resolve() == Path(model.name_or_path).resolve()
+    if is_reference:
         raise CheckpointError(
             f"the policy was loaded from {str(folder)!r} before the trainer was made, so that the reference of the KL "
             "term (beta above 0) is that checkpoint: make the trainer with the policy of the first run instead"

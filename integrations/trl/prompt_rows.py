@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reward.data.chats import trl_prompts
-from reward.data.drawn_images import plain_image
-from reward.data.images import load_image
+from reward.data.images import load_image, plain_image
 from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
 
@@ -20,132 +20,171 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NO_IMAGE = "no image"
-_AT_ONCE = 64  # images that are held undecoded
+_CELLS_AT_ONCE = 64  # that are held in memory, with encoded images
 
 
 @dataclass
 class PromptRows:
-    """How rows are shaped.
+    """How the rows of a data set become a trainer's.
 
     Args:
-        names: {column: its new name}.
-        image, references: the columns of images and of references.
-        messages: of a row, which has the columns `reads`.
-        check: whether images are decoded to find broken ones.
+        new_names: {column: its new name}.
+        image, references: the columns of images and of references; the latter may be None.
+        read_prompt: gives the messages of a row that has the columns `prompt_needs`.
+        prompt_needs: names of columns.
+        check_images: whether images are decoded to find broken ones.
     """
 
-    names: dict[str, str]
+    new_names: dict[str, str]
     image: str
     references: str | None
-    messages: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
-    reads: list[str]
-    check: bool
-    warned: set[str] = field(default_factory=set)
+    read_prompt: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
+    prompt_needs: list[str]
+    check_images: bool
+    _warned: set[str] = field(default_factory=set)
 
-    def stored(self, dataset: Dataset) -> Dataset:
-        """Column by column, so that images stay encoded as they are."""
+    def shape_stored(self, dataset: Dataset) -> Dataset:
+        """Shapes a stored data set column by column, so that images stay encoded as they are."""
         from datasets import List, Value
 
-        dataset = self._with_images(dataset)
-        if self.reads:
-            prompts = [self.messages(row) for row in dataset.select_columns(self.reads)]
+        dataset = self._with_readable_images(dataset)
+        # Only columns that prompts need are read; without any, all rows have the same prompt.
+        if self.prompt_needs:
+            prompts = [self.read_prompt(row) for row in dataset.select_columns(self.prompt_needs)]
         else:
-            prompts = [self.messages({})] * len(dataset)
-        counts = [len(_several(cell)) for cells in _undecoded(dataset, self.image) for cell in cells]
+            prompts = [self.read_prompt({})] * len(dataset)
+        counts: list[int] = []
+        for cells in _undecoded_cells(dataset, self.image):
+            counts += [len(_images_of(cell)) for cell in cells]
         prompts = trl_prompts(prompts, counts)
+
         if self.references is not None:
-            captions = [self._captions(cell) for cell in dataset[self.references]]
+            # Texts, lists and None are of several types in Arrow, and a column has one.
+            captions = [self._read_captions(cell) for cell in dataset[self.references]]
             dataset = dataset.remove_columns(self.references)
             dataset = dataset.add_column(self.references, captions, feature=List(Value("string")))
-        if "prompt" in self.names.values():
-            dataset = dataset.remove_columns([old for old, new in self.names.items() if new == "prompt"])
-        kept = {old: new for old, new in self.names.items() if new not in ("prompt", old)}
-        return dataset.rename_columns(kept).add_column("prompt", prompts)
+        for old, new in self.new_names.items():
+            if new == "prompt":
+                dataset = dataset.remove_columns(old)
+            elif new != old:
+                dataset = dataset.rename_column(old, new)
+        return dataset.add_column("prompt", prompts)
 
-    def _with_images(self, dataset: Dataset) -> Dataset:
+    def _with_readable_images(self, dataset: Dataset) -> Dataset:
         """The rows whose images can be read, the pictures in them being what the rewards see."""
-        from datasets import Image, List
         from datasets.utils import tqdm
 
-        name, feature = self.image, dataset.features[self.image]
+        dataset = self._cast_images(dataset, decode=False)
+        faults: list[str | None] = []
+        any_looks_different = False
+        with ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
+            total = math.ceil(len(dataset) / _CELLS_AT_ONCE)
+            for cells in tqdm(_undecoded_cells(dataset, self.image), total=total, desc="Checking images"):
+                for cell, fault in zip(cells, threads.map(self._fault, cells), strict=True):
+                    faults.append(fault)
+                    if fault is None and not any_looks_different:
+                        any_looks_different = any(plain_image(image) is not image for image in _images_of(cell))
+        self._report(faults)
+        if any(faults):
+            dataset = dataset.select([row for row, fault in enumerate(faults) if fault is None])
+        # Writing the column anew takes long, and stored images mostly are as processors read them.
+        if any_looks_different:
+            options = {"features": dataset.features, "load_from_cache_file": False}
+            dataset = dataset.map(self._with_plain_images, input_columns=self.image, **options)
+        return self._cast_images(dataset, decode=True)
 
-        def cast(dataset: Dataset, decode: bool) -> Dataset:
-            image = Image(decode=decode)
-            return dataset.cast_column(name, List(image) if self.names[name] == "images" else image)
+    def _cast_images(self, dataset: Any, *, decode: bool) -> Any:
+        from datasets import Image, List
 
+        feature: Any = Image(decode=decode)
+        if self.new_names[self.image] == "images":
+            feature = List(feature)
         try:
-            dataset = cast(dataset, decode=False)
+            return dataset.cast_column(self.image, feature)
         except (TypeError, ValueError, NotImplementedError) as error:
             raise InvalidSampleError(
-                f"column {name!r} must hold images or paths, or lists of them, got {feature}"
+                f"column {self.image!r} must hold images or paths, or lists of them, got {dataset.features[self.image]}"
             ) from error
-        looked_at: list[tuple[str | None, bool]] = []
-        with ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
-            for cells in tqdm(_undecoded(dataset, name), total=-(-len(dataset) // _AT_ONCE), desc="Checking images"):
-                looked_at += threads.map(self._looked_at, cells)
-        faults, odd = [fault for fault, _ in looked_at], any(is_odd for _, is_odd in looked_at)
-        kept = [index for index, fault in enumerate(faults) if fault is None]
-        lost = [fault for fault in faults if fault not in (None, _NO_IMAGE)]
-        if faults and not kept:
-            why = f"that can be read. The first: {lost[0]}" if lost else "in any row"
-            raise InvalidSampleError(f"column {name!r} holds no image {why}")
-        for count, what in (
-            (faults.count(_NO_IMAGE), f"{_NO_IMAGE} in column {name!r}: left out"),
-            (len(lost), f"a broken image in column {name!r}: left out. The first: {[*lost, None][0]}"),
-        ):
-            if count:
-                logger.warning("%d of %d rows have %s", count, len(faults), what)
-        dataset = dataset if len(kept) == len(faults) else dataset.select(kept)
-        if odd:
-            dataset = dataset.map(
-                lambda cell: {
-                    name: [plain_image(one) for one in cell] if isinstance(cell, list) else plain_image(cell)
-                },
-                input_columns=name,
-                features=dataset.features,
-                load_from_cache_file=False,
-            )
-        return cast(dataset, decode=True)
 
-    def _looked_at(self, cell: Any) -> tuple[str | None, bool]:
-        """Why a row is left out, and whether an image in it looks different to a policy's processor."""
-        fault = self._fault(cell)
-        return fault, fault is None and any(plain_image(image) is not image for image in _several(cell))
+    def _with_plain_images(self, cell: Any) -> dict[str, Any]:
+        if isinstance(cell, list):
+            return {self.image: [plain_image(image) for image in cell]}
+        return {self.image: plain_image(cell)}
+
+    def _report(self, faults: list[str | None]) -> None:
+        """Says how many rows are left out and why; raises if none is left."""
+        missing = faults.count(_NO_IMAGE)
+        broken = [fault for fault in faults if fault not in (None, _NO_IMAGE)]
+        if faults and missing + len(broken) == len(faults):
+            why = f"that can be read. The first: {broken[0]}" if broken else "in any row"
+            raise InvalidSampleError(f"column {self.image!r} holds no image {why}")
+        counted = f"of {len(faults)} rows have"
+        if missing:
+            logger.warning(f"{missing} {counted} no image in column {self.image!r}: left out")
+        if broken:
+            logger.warning(
+                f"{len(broken)} {counted} a broken image in column {self.image!r}: left out. The first: {broken[0]}"
+            )
 
     def _fault(self, cell: Any) -> str | None:
+        """Why a row with this cell is left out; None if its images can be read."""
         from PIL import Image
 
-        images = _several(cell)
+        images = _images_of(cell)
         if not images or any(map(_is_missing, images)):
             return _NO_IMAGE
-        for image in images if self.check else ():
+        if not self.check_images:
+            return None
+        for image in images:
+            if not isinstance(image, (str, bytes, dict, Image.Image)):
+                continue  # a number, say, which is no broken image: it is refused
             try:
-                if isinstance(image, (str, bytes, dict, Image.Image)):  # a number is no broken image: it is refused
-                    load_image(image)
+                load_image(image)
             except ImageError as error:
-                path = image.get("path") if isinstance(image, Mapping) else None
-                return str(error) if path is None or path in str(error) else f"{path}: {error}"
+                path = image.get("path") if isinstance(image, dict) else None
+                if path is None or path in str(error):
+                    return str(error)
+                return f"{path}: {error}"
         return None
 
-    def keeps(self, row: Mapping[str, Any]) -> bool:
+    def shape_stream(self, dataset: IterableDataset) -> IterableDataset:
+        """Shapes a stream row by row; nothing is known of a row before it is read."""
+        from datasets import Image
+
+        feature = (dataset.features or {}).get(self.image)
+        if isinstance(getattr(feature, "feature", feature), Image):
+            dataset = self._cast_images(dataset, decode=False)  # a broken image must not end the stream
+        old_names = [old for old, new in self.new_names.items() if old != new]
+        return dataset.filter(self._is_readable).map(self._shape_row, remove_columns=old_names or None)
+
+    def _is_readable(self, row: Mapping[str, Any]) -> bool:
         """Whether the row has images that can be read; says once what is left out."""
         fault = self._fault(row[self.image])
-        what = _NO_IMAGE if fault == _NO_IMAGE else "a broken image"
-        if fault is not None and what not in self.warned:
-            self.warned.add(what)
-            first = "" if fault == _NO_IMAGE else f". The first: {fault}"
-            logger.warning("a row has %s in column %r: such rows are left out%s", what, self.image, first)
-        return fault is None
+        if fault is None:
+            return True
+        kind = "no image"
+        first = ""
+        if fault != _NO_IMAGE:
+            kind = "a broken image"
+            first = f". The first: {fault}"
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("a row has %s in column %r: such rows are left out%s", kind, self.image, first)
+        return False
 
-    def shaped(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _shape_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The new columns of a row."""
         cell = row[self.image]
-        images = [load_image(image) for image in _several(cell)]
-        new: dict[str, Any] = {self.names[self.image]: images if isinstance(cell, (list, tuple)) else images[0]}
-        new["prompt"] = trl_prompts([self.messages(row)], [len(images)])[0]
-        return new if self.references is None else {**new, "references": self._captions(row[self.references])}
+        images = [load_image(image) for image in _images_of(cell)]
+        columns: dict[str, Any] = {
+            self.new_names[self.image]: images if isinstance(cell, (list, tuple)) else images[0],
+            "prompt": trl_prompts([self.read_prompt(row)], [len(images)])[0],
+        }
+        if self.references is not None:
+            columns["references"] = self._read_captions(row[self.references])
+        return columns
 
-    def _captions(self, cell: Any) -> list[str] | None:
+    def _read_captions(self, cell: Any) -> list[str] | None:
         try:
             return list(read_references(cell)) or None
         except InvalidSampleError as error:
@@ -153,25 +192,14 @@ class PromptRows:
                 f"column {self.references!r} must hold a list of captions or one caption, got {cell!r:.200} ({error})"
             ) from None
 
-    def streamed(self, dataset: IterableDataset) -> IterableDataset:
-        """Row by row; nothing is known of a row before it is read."""
-        from datasets import Image, List
 
-        feature = (dataset.features or {}).get(self.image)
-        if isinstance(getattr(feature, "feature", feature), Image):  # a broken one must not end the stream
-            undecoded = Image(decode=False)
-            dataset = dataset.cast_column(self.image, List(undecoded) if hasattr(feature, "feature") else undecoded)
-        gone = [old for old, new in self.names.items() if old != new]
-        return dataset.filter(self.keeps).map(self.shaped, remove_columns=gone or None)
-
-
-def _undecoded(dataset: Dataset, name: str) -> Iterator[list[Any]]:
+def _undecoded_cells(dataset: Dataset, name: str) -> Iterator[list[Any]]:
     """The cells of a column of images as Arrow holds them, dicts of bytes and path or lists of these, in parts."""
-    for table in dataset.select_columns(name).with_format("arrow").iter(_AT_ONCE):
+    for table in dataset.select_columns(name).with_format("arrow").iter(_CELLS_AT_ONCE):
         yield table[name].to_pylist()
 
 
-def _several(cell: Any) -> list[Any]:
+def _images_of(cell: Any) -> list[Any]:
     return list(cell) if isinstance(cell, (list, tuple)) else [cell]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from integrations.trl.prompt_rows import PromptRows
 from reward.data.cells import missing_to_none
-from reward.data.chats import PROMPT, as_prompt
+from reward.data.chats import PROMPT, as_prompt, prompt_images
 from reward.data.samples import column_names, find_column
 from reward.errors import DataError, InvalidSampleError
 
@@ -32,30 +32,28 @@ def make_prompt_dataset(
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
     The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
-    message, or where `<image>` stands in a user's text. A prompt ends with the user's last turn. Rows that lack an
-    image are left out, with a warning that counts them: TRL cannot mix them with others. So are rows with a broken
-    image, on which the policy's processor would stop the training. Each image is decoded once to find them.
+    message, or where `<image>` stands in a user's text. A prompt ends with the user's last turn. Rows without an image,
+    which TRL cannot mix with others, and rows with a broken one, on which the policy's processor would stop the
+    training, are left out, with a warning that counts them.
 
     The policy sees the picture that the rewards see: images that its processor would show otherwise (16-bit grey,
     transparency) become PNGs of what `reward.data.images.load_image` gives.
 
-    Columns may have any names. Those that are not named by an option are found under the names that the rewards and
-    `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
-    `references` or `refs`. A prompt's column is used only if it is named.
+    Columns that are not named by an option are found under the names that the rewards and `capreward score` know: the
+    image under `images`, `image`, `file_name`, `image_path` or `img`, the references under `references` or `refs`. A
+    prompt's column is used only if it is named.
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
-            directory; nothing is downloaded). Streaming data sets and dicts of splits are taken, too, and so are a list
-            of dicts and a DataFrame.
+            directory; nothing is downloaded). Streams, dicts of splits, lists of dicts and DataFrames are taken, too.
         prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
             returns the text. None without `prompt_column`: "Describe the image in detail."
         system: system message, or None for none.
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
-        prompt_column: holds the text that the policy is asked, or whole messages in TRL's or LLaVA's form; becomes
-            `prompt`, see `reward.data.chats.as_prompt`. Without an image column, the images are those in its
-            messages.
-        check_images: whether to look for broken images. False saves the time, where all are known to be good.
+        prompt_column: holds the text that the policy is asked, or messages as for `reward.data.chats.as_prompt`;
+            becomes `prompt`. Without an image column, the images are those in its messages.
+        check_images: False saves the time in which each image is decoded to find broken ones.
 
     Returns:
         The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
@@ -63,9 +61,8 @@ def make_prompt_dataset(
 
     Raises:
         DataError: a column is not there, or several could be meant.
-        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt is neither text nor
-            messages, holds a placeholder of a chat template or shows more images than its row has, or no row has an
-            image that can be read. A streaming data set raises it when the row is read.
+        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt cannot be read or shows
+            more images than its row has, or no row has an image that can be read. A stream raises it when it is read.
 
     Example:
         >>> from datasets import Dataset
@@ -83,84 +80,95 @@ def make_prompt_dataset(
     if isinstance(dataset, dict):
         options: dict[str, Any] = {"image_column": image_column, "references_column": references_column}
         options |= {"system": system, "prompt_column": prompt_column, "check_images": check_images}
-        parts = {split: make_prompt_dataset(part, prompt, **options) for split, part in dataset.items()}
-        return type(dataset)(parts)
+        splits = {split: make_prompt_dataset(part, prompt, **options) for split, part in dataset.items()}
+        return type(dataset)(splits)
     if not isinstance(dataset, (Dataset, IterableDataset)):
-        dataset = _table_of(dataset, prompt_column)
+        dataset = _make_table(dataset, prompt_column)
     if isinstance(dataset, Dataset):
         if dataset.format["type"] == "custom":
             raise DataError("the data set has a transform: store what it gives with map, then with_format(None)")
         dataset = dataset.with_format(None)
+
     columns = _list_columns(dataset)
     if prompt_column is not None:
         find_column("prompt", columns, prompt_column, option="prompt_column=")
         if find_column("image", columns, image_column, option="image_column=") is None:
             dataset = _with_images_of_prompts(dataset, prompt_column)
-            columns |= {"images": True}
+            columns["images"] = True
     image = find_column("image", columns, image_column, option="image_column=", needed_by="make_prompt_dataset")
     assert image is not None  # it is needed
     references = find_column("references", columns, references_column, option="references_column=")
-    names = {image: "images" if columns[image] else "image"}
-    names |= {old: new for old, new in ((references, "references"), (prompt_column, "prompt")) if old is not None}
-    _check_free(names, columns)
+    new_names = {image: "images" if columns[image] else "image"}
+    if references is not None:
+        new_names[references] = "references"
+    if prompt_column is not None:
+        new_names[prompt_column] = "prompt"
+    _check_free(new_names, columns)
 
-    asked = PROMPT if prompt is None else prompt
-
-    def messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def read_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        content: Any = PROMPT if prompt is None else prompt
         if prompt_column is not None:
-            return as_prompt(row[prompt_column], system)
-        if isinstance(asked, str):
-            return as_prompt(asked, system)
-        return as_prompt(asked({name: value for name, value in row.items() if name != image}), system)
+            content = row[prompt_column]
+        elif callable(prompt):
+            content = prompt({name: cell for name, cell in row.items() if name != image})
+        return as_prompt(content, system)
 
-    reads = [name for name in columns if name != image] if callable(asked) else []
-    reads = reads if prompt_column is None else [prompt_column]
-    rows = PromptRows(names, image, references, messages, reads, check_images)
-    return rows.streamed(dataset) if isinstance(dataset, IterableDataset) else rows.stored(dataset)
+    prompt_needs: list[str] = []
+    if prompt_column is not None:
+        prompt_needs = [prompt_column]
+    elif callable(prompt):
+        prompt_needs = [name for name in columns if name != image]
+    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs, check_images)
+    if isinstance(dataset, IterableDataset):
+        return rows.shape_stream(dataset)
+    return rows.shape_stored(dataset)
 
 
-def _table_of(rows: Any, prompt_column: str | None) -> Dataset:
+def _make_table(rows: Any, prompt_column: str | None) -> Dataset:
     """A list of dicts, or a DataFrame, as a data set; a row may lack a column."""
     from datasets import Dataset
 
-    if hasattr(rows, "columns"):  # of pandas or polars
-        rows = rows.to_dict("records") if hasattr(rows, "iloc") else rows.to_dicts()
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a DataFrame of pandas
+        rows = rows.to_dict("records")
+    elif hasattr(rows, "columns"):  # of polars
+        rows = rows.to_dicts()
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise DataError(
             f"make_prompt_dataset takes a data set of `datasets`, a list of dicts or a DataFrame, got {rows!r:.200}"
         )
-    names = dict.fromkeys(str(name) for row in rows for name in row)
-    columns = {name: [missing_to_none(row.get(name)) for row in rows] for name in names}
-    columns = {
-        name: [os.fspath(cell) if isinstance(cell, os.PathLike) else cell for cell in cells]
-        for name, cells in columns.items()
-    }
-    if prompt_column in columns:  # Arrow takes neither pictures in messages nor texts beside lists of parts
+    columns: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[str(name)] = [_arrow_cell(row.get(name)) for row in rows]
+    if prompt_column in columns:
+        # Arrow takes neither pictures in messages nor texts beside lists of parts.
         chats = [as_prompt(cell) for cell in columns[prompt_column]]
-        if not any(name in columns for name in column_names("image")):
-            columns["images"] = [_images_of(chat) for chat in chats]
-        for message in (message for chat in chats for message in chat):
-            message["content"] = [{**part, "image": None} for part in message["content"]]
+        if columns.keys().isdisjoint(column_names("image")):
+            columns["images"] = [prompt_images(chat) for chat in chats]
+        for chat in chats:
+            for message in chat:
+                message["content"] = [{**part, "image": None} for part in message["content"]]
         columns[prompt_column] = chats
     return Dataset.from_dict(columns)
 
 
-def _images_of(asked: Any) -> list[Any]:
-    return [part["image"] for message in as_prompt(asked) for part in message["content"] if "image" in part]
+def _arrow_cell(cell: Any) -> Any:
+    if isinstance(cell, os.PathLike):
+        return os.fspath(cell)
+    return missing_to_none(cell)
 
 
 def _with_images_of_prompts(dataset: Any, name: str) -> Any:
     """The data set with a column `images` of the images in its messages."""
     from datasets import Dataset, Image, List
 
-    def found(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"images": _images_of(row[name])}
+    def images_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"images": prompt_images(as_prompt(row[name]))}
 
     if not isinstance(dataset, Dataset):
-        return dataset.map(found)
+        return dataset.map(images_of_row)
     features = dataset.features.copy()
     features["images"] = List(Image())
-    return dataset.map(found, features=features, load_from_cache_file=False)
+    return dataset.map(images_of_row, features=features, load_from_cache_file=False)
 
 
 def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
@@ -169,15 +177,18 @@ def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
 
     if dataset.features is not None:
         return {name: isinstance(feature, (List, LargeList)) for name, feature in dataset.features.items()}
-    return {name: isinstance(cell, (list, tuple)) for name, cell in next(iter(dataset), {}).items()}
+    # Of a stream without types, such as that of a generator, the first row tells.
+    first_row: dict[str, Any] = next(iter(dataset), {})
+    return {name: isinstance(cell, (list, tuple)) for name, cell in first_row.items()}
 
 
-def _check_free(names: Mapping[str, str], columns: Mapping[str, bool]) -> None:
-    if "prompt" in columns and "prompt" not in names.values():
+def _check_free(new_names: Mapping[str, str], columns: Mapping[str, bool]) -> None:
+    """Refuses columns that would hide the new ones, or be hidden by them."""
+    if "prompt" in columns and "prompt" not in new_names.values():
         raise InvalidSampleError(
             "the data set has a column 'prompt' already: use it with prompt_column='prompt', or remove it first"
         )
-    for old, new in names.items():
+    for old, new in new_names.items():
         if new != old and new in columns:
             raise InvalidSampleError(
                 f"column {old!r} should become {new!r}, but there is such a column already: remove it first"

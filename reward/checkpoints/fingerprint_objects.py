@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import inspect
 import re
 import sys
 import types
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from reward.checkpoints.code import UntoldError, file_code, file_of_module, fingerprint_code, function_tree
@@ -49,10 +48,10 @@ def is_told(fingerprint: str) -> bool:
 def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     """Names an object by its class, the code of that class, its settings, and the weights of its networks.
 
-    Equal objects have equal names in every process. A function counts by its source, its defaults and the arguments of
-    a `partial`; the file of a function counts as a whole, since it may call what stands beside it. Lists and dicts in
-    a function's closure may be filled by each call, and an object of a user's class may hold anything: what holds one,
-    or an open connection, has a new name each time, which `is_told` tells. An attribute `fingerprint` stands for all.
+    Equal objects have equal names in every process. A function counts by its source, its defaults, the arguments of a
+    `partial`, and its file, since it may call what stands beside it. What holds an object of a user's class, an open
+    connection, or a list or dict in a closure, which calls may fill, has a new name each time, which `is_told` tells.
+    An attribute `fingerprint` stands for all.
 
     Args:
         value: a scorer, or any other.
@@ -68,7 +67,7 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
         if _is_library(kind.__module__) or isinstance(value, (Mapping, list, tuple, Set)):
             facts = _facts(value)
         else:
-            attributes = {name: held for name, held in vars(value).items() if name not in leave_out}
+            attributes = {name: attribute for name, attribute in vars(value).items() if name not in leave_out}
             facts = [_class_facts(kind), _facts(attributes, (id(value),))]
     except Exception as error:  # whatever an object raises when it is looked into
         return f"{kind.__qualname__}{_UNTOLD}{error}) {uuid.uuid4().hex}"
@@ -76,26 +75,12 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     return f"{kind.__qualname__} {hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def names_in_code(code: types.CodeType) -> Iterator[str]:
-    """Names that compiled code uses, and the texts in it, with those of the functions inside it."""
-    yield from (*code.co_names, *code.co_varnames)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from names_in_code(constant)
-        elif isinstance(constant, str):
-            yield constant
-
-
 def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:
-    """Lists and texts that stand for a value and all that it holds.
+    """Lists and texts that stand for a value and all that it holds, or an UntoldError.
 
     Args:
-        value: anything.
         above: `id` of the values that hold it, since a value may hold itself.
         is_users: whether a user's function holds it, in which lists and dicts may be memories of calls.
-
-    Raises:
-        UntoldError: it cannot be told.
     """
     if _is_plain(value):
         return repr(value)
@@ -109,6 +94,7 @@ def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -
         facts: Any = [_facts(item, above, is_users=is_users) for item in value]
     elif isinstance(value, type):
         facts = [value.__module__, value.__qualname__, _class_facts(value)]
+    # Code of libraries is told by its name: an update of a library ends no run.
     elif isinstance(value, (types.BuiltinFunctionType, types.ModuleType)):
         facts = [getattr(value, "__module__", ""), value.__name__]
     elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, _CACHED_CALLS)):
@@ -122,6 +108,7 @@ def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
         settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
         facts = [sorted(value.get_vocab().items()), _facts(settings, above)]
+    # Scorers, judges and objects of users have this attribute.
     elif isinstance(getattr(value, "fingerprint", None), str):
         facts = value.fingerprint
         if not is_told(facts):
@@ -161,75 +148,67 @@ def _callable_facts(function: Any, above: tuple[int, ...]) -> Any:
     if isinstance(function, _CACHED_CALLS):
         return _facts(function.__wrapped__, above)
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    held = {name: cell.cell_contents for name, cell in cells}
+    variables = {name: cell.cell_contents for name, cell in cells}
     if _is_library(function.__module__):
-        return [function.__module__, function.__qualname__, _held_facts(held, above)]
-    tree = function_tree(function)
-    held |= _defaults(function, tree)
+        return [function.__module__, function.__qualname__, _variable_facts(variables, above)]
+    tree: Any = function_tree(function)
+    defaults = list(zip(tree.args.defaults, function.__defaults__ or (), strict=True))
+    for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True):
+        if node is not None:
+            defaults.append((node, function.__kwdefaults__[argument.arg]))
+    for node, value in defaults:
+        try:
+            ast.literal_eval(node)  # such as `memo={}`, of which the source tells all that no call leaves in it
+        except ValueError:
+            variables[f"{ast.unparse(node)} by default"] = value
     file = file_of_module(function.__module__ or "")
     if file is not None:
-        return [file_code(file), ast.dump(tree), _held_facts(held, above)]
-    # Of a notebook no file holds what a function uses beside itself.
+        return [file_code(file), ast.dump(tree), _variable_facts(variables, above)]
+    # Of a notebook no file holds what a function uses beside itself, so that globals count as a closure does.
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and node.id in function.__globals__:
-            held[node.id] = function.__globals__[node.id]
-    return [ast.dump(tree), _held_facts(held, above)]
+            variables[node.id] = function.__globals__[node.id]
+    return [ast.dump(tree), _variable_facts(variables, above)]
 
 
-def _held_facts(held: dict[str, Any], above: tuple[int, ...]) -> list[Any]:
-    """What a user's function holds by name; what cannot be told is named in the error."""
+def _variable_facts(variables: dict[str, Any], above: tuple[int, ...]) -> list[Any]:
+    """What a user's function can see beside its arguments; what cannot be told is named in the error."""
     facts = []
-    for name in sorted(held):
+    for name in sorted(variables):
         try:
-            facts.append([name, _facts(held[name], above, is_users=True)])
+            facts.append([name, _facts(variables[name], above, is_users=True)])
         except UntoldError as error:
             raise UntoldError(f"{name!r}: {error}") from error
     return facts
 
 
-def _defaults(function: types.FunctionType, tree: Any) -> dict[str, Any]:
-    """Defaults of a function by parameter, without those that its source tells whole, such as `memo={}`."""
-    arguments = [*tree.args.posonlyargs, *tree.args.args]
-    with_default = arguments[len(arguments) - len(tree.args.defaults) :]
-    nodes = {argument.arg: node for argument, node in zip(with_default, tree.args.defaults, strict=True)}
-    nodes |= {argument.arg: node for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)}
-    defaults = {}
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        if parameter.default is not parameter.empty:
-            try:
-                ast.literal_eval(nodes[name])
-            except ValueError:
-                defaults[name] = parameter.default
-    return defaults
-
-
 def _class_facts(kind: type) -> list[Any]:
     """The code of a class and its bases where they are a user's: of their file, else of what stands in them."""
-    told: list[Any] = []
+    facts: list[Any] = []
     for base in kind.__mro__:
         if _is_library(base.__module__) or base.__module__.startswith("reward."):
             continue
         file = file_of_module(base.__module__)
         if file is not None:
-            told.append(file_code(file))
+            facts.append(file_code(file))
             continue
         for name, member in vars(base).items():
             member = getattr(member, "__func__", getattr(member, "fget", member))  # of class methods and properties
             if isinstance(member, types.FunctionType) or not name.startswith("__"):
-                told.append([name, _facts(member, (id(kind),), is_users=True)])
-    return told
+                facts.append([name, _facts(member, (id(kind),), is_users=True)])
+    return facts
 
 
 def _network_facts(network: Any, above: tuple[int, ...]) -> list[Any]:
     """Layers, weights and configurations of a network, and what modules of other libraries hold beside."""
-    told: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
+    facts: list[Any] = [re.sub(r" at 0x[0-9a-f]+", "", repr(network)), fingerprint_network(network)]
     for module in network.modules():
-        told.append(_facts(_configuration(getattr(module, "config", None)), above))
+        facts.append(_facts(_configuration(getattr(module, "config", None)), above))
         if type(module).__module__.partition(".")[0] not in _NETWORKS:
-            told.append(_class_facts(type(module)))
+            facts.append(_class_facts(type(module)))
             names = [name for name in vars(module) if not name.startswith("_") and name not in ("training", "config")]
-            told.append(_facts({name: vars(module)[name] for name in names}, above))
-    return told
+            facts.append(_facts({name: vars(module)[name] for name in names}, above))
+    return facts
 
 
 def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
@@ -240,6 +219,7 @@ def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
         return _facts(_configuration(value), above)
     if package not in _LIBRARIES and package != "reward":
         raise UntoldError(f"it holds a {kind.__qualname__}, which has no attribute fingerprint")
+    # Attributes alone would miss what is written in C or Rust, such as tokenizers.
     reduced = value.__reduce_ex__(4)
     if isinstance(reduced, str):
         return reduced

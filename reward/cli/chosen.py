@@ -76,7 +76,8 @@ def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) 
         [(('layer', 5),), ()]
     """
     from reward.errors import ConfigError
-    from reward.registry import MetricSource, dry_scorer
+    from reward.metrics.options import dry_scorer
+    from reward.registry import MetricSource
 
     chosen = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
     for text in settings or ():

@@ -1,29 +1,28 @@
-"""Gives scorers `score` for what people hold: images and captions, tables, dicts, tuples, texts, or samples."""
+"""Samples of what people hold: rows, tables, or images and captions, told apart by type and by names of columns."""
 
 from __future__ import annotations
 
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reward.data.cells import is_list, missing_to_none, to_list
-from reward.data.samples import CaptionSample, check_samples, column_names, find_column, one_image, read_references
+from reward.data.samples import CaptionSample, check_batch_size, column_names, find_column, one_image
 from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
 
 if TYPE_CHECKING:
     from reward.metrics.base import MetricSpec
 
-_FIELDS = ("candidate", "question", "task")  # of a sample; it holds further cells in `columns`
-_PICTURE = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.IGNORECASE)
+_IMAGE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.IGNORECASE)
 _FORMS = (
-    "score(images, captions), or rows: (image, caption), {'image': ..., 'caption': ...} or CaptionSample in a list, or "
-    "a DataFrame or Dataset"
+    "score(images, captions), or a list of rows: CaptionSample, dicts {'image': ..., 'caption': ...} or tuples (image, "
+    "caption), or a DataFrame or Dataset"
 )
 
 
@@ -43,22 +42,23 @@ class HeldData:
 
     def spread(self, table: ScoreTable) -> ScoreTable:
         """The table of the samples with a row for each row of the data: NaN and the reason where there is no sample."""
-        count = len(self.samples) + len(self.errors)
-        places = [row for row in range(count) if row not in self.errors]
-        if len(table) != len(places) or not self.errors:
+        if not self.errors:
             return replace(table, index=self.index)
-        scores, truncated = np.full((count, len(table.aspects)), np.nan), np.zeros(count, dtype=bool)
-        scores[places], truncated[places] = table.scores, table.truncated
-        errors = self.errors | {places[row]: message for row, message in table.errors.items()}
-        texts = {name: dict(zip(places, column, strict=True)) for name, column in table.texts.items()}
-        return replace(
-            table,
-            scores=scores,
-            truncated=truncated,
-            errors=dict(sorted(errors.items())),
-            texts={name: [column.get(row) for row in range(count)] for name, column in texts.items()},
-            index=self.index,
-        )
+        count = len(self.samples) + len(self.errors)
+        rows = [row for row in range(count) if row not in self.errors]
+        scores = np.full((count, len(table.aspects)), np.nan)
+        scores[rows] = table.scores
+        truncated = np.zeros(count, dtype=bool)
+        truncated[rows] = table.truncated
+        errors = dict(self.errors)
+        for sample, message in table.errors.items():
+            errors[rows[sample]] = message
+        errors = dict(sorted(errors.items()))
+        texts: dict[str, list[str | None]] = {}
+        for name, column in table.texts.items():
+            by_row = dict(zip(rows, column, strict=True))
+            texts[name] = [by_row.get(row) for row in range(count)]
+        return replace(table, scores=scores, truncated=truncated, errors=errors, texts=texts, index=self.index)
 
 
 class TakesData(ABC):
@@ -76,11 +76,10 @@ class TakesData(ABC):
         progress: bool = False,
         **columns: Any,
     ) -> ScoreTable:
-        """Scores captions: `score(images, captions)`, `score(captions, references=...)`, `score(rows)`.
+        """Scores captions: `score(images, captions)`, `score(rows)`, `score(captions, references=...)`.
 
         Args:
-            samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
-                `datasets.Dataset`, or one row. See `reward.data.held_data.as_samples`.
+            samples: images, or rows: see `data` of `reward.data.held_data.as_samples`.
             captions: one for each image, or several for one image.
             batch_size: most captions or images of one forward pass; None leaves it to the metric.
             progress: whether to show a progress bar.
@@ -88,17 +87,17 @@ class TakesData(ABC):
             columns: what columns of the data are called, as in `image_column="shot"`.
 
         Returns:
-            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
+            Scores (N, A) in `spec.range`, in the order of the samples; NaN and an entry in `errors` for a sample that
+            cannot be scored. Texts that do not fit the model are cut, and flagged in `truncated`.
 
         Raises:
             InvalidSampleError: data of another kind, or not one row of them is a sample.
             ValueError: `batch_size` is not a whole number of at least 1.
         """
-        held = as_samples(samples, captions, spec=self.spec, references=references, **columns)
-        check_samples(held.samples, batch_size)
-        table = self.score_samples(held.samples, batch_size, progress)
-        return held.spread(replace(table, default_weights=self.spec.default_weights))
+        check_batch_size(batch_size)
+        data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
+        table = self.score_samples(data.samples, batch_size, progress)
+        return data.spread(replace(table, default_weights=self.spec.default_weights))
 
     __call__ = score
 
@@ -113,14 +112,14 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     """Makes samples of what people hold.
 
     Args:
-        data: images, one or several, if captions are given. Else rows: samples, dicts, (image, caption) tuples, a
-            DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, a dict of columns, or one such row; for
-            a metric that looks at no image also captions.
-        captions: one for each image. One image may have several, and one caption several images.
+        data: images, one or several, if captions are given. Else one of these:
+
+            - a list of `CaptionSample`, dicts, or tuples (image, caption) or (image, caption, references), or one;
+            - a DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, or a dict of columns;
+            - a list of captions, or one, for a metric that looks at no image.
+        captions, columns: values, see `TakesData.score`, under a name of `reward.data.samples.COLUMN_NAMES`. Beside
+            data with columns, a text is the name of one, as in `images="shot"` or `image_column="shot"`.
         spec: facts of the metric: what it needs.
-        columns: values under a name of `reward.data.samples.COLUMN_NAMES`, such as `references=`: for each caption a
-            list of texts or one text; for captions of one image a list that they share. Or the name of a column of the
-            data, as in `captions="text"` or `image_column="shot"`.
 
     Returns:
         The samples; a row that cannot be one has its reason.
@@ -135,155 +134,198 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
         >>> as_samples([{"photo": "a.png", "text": "A star."}]).samples[0].caption
         'A star.'
     """
-    columns = {name: value for name, value in columns.items() if value is not None}
-    if isinstance(data, list) and captions is None and not columns and any(isinstance(x, CaptionSample) for x in data):
-        return HeldData(data)  # the metric says which one is no sample
-    chosen = {_role(name.removesuffix("_column")): columns.pop(name) for name in list(columns) if "_column" in name}
-    given = {_role(name): _read(value) for name, value in columns.items()}
-    if captions is not None:
-        given["candidate"] = _read(captions)
-    data, index = _read(data), None
-    there = _columns_of(data)
-    named = [role for role, value in given.items() if isinstance(value, str) and value in there]
-    chosen |= {role: given.pop(role) for role in named}
-    for role in ("candidate", "image"):
-        if there and isinstance(given.get(role), str):
-            raise InvalidSampleError(
-                f"no column of the data is named {given[role]!r:.80} (the columns are: {', '.join(map(str, there))}); "
-                "values beside data are a list with one for each row"
-            )
-    labels = [value.index for value in (data, *given.values()) if hasattr(value, "iloc") and hasattr(value, "name")]
-    if any(set(labels[0]) == set(other) and list(labels[0]) != list(other) for other in labels[1:]):
-        raise InvalidSampleError(
-            "these Series have the same labels in different orders: bring them into one, or take lists"
-        )
-    is_series = hasattr(data, "iloc") and not hasattr(data, "columns")
-    if is_series and set(column_names("candidate")) & {*map(str, data.index)}:
-        data = data.to_dict()  # a row of a DataFrame
-    if set(given) == {"candidate"} and _are_compared_texts(data, spec):
-        given, data = {"candidate": data, "references": given["candidate"]}, None
-    if data is None or ("candidate" in given and not there) or _are_texts(data, spec):
+    values: dict[str, Any] = {}  # by role, beside the data or in place of them
+    names: dict[str, str] = {}  # of columns of the data, by role
+    for keyword, value in {"captions": captions, **columns}.items():
+        if value is not None and keyword.endswith("_column"):
+            names[_role(keyword.removesuffix("_column"))] = value
+        elif value is not None:
+            values[_role(keyword)] = _readable_twice(value)
+    data = _readable_twice(data)
+    # A tuple is one row, (image, caption), unless it holds the images of captions that are given beside it.
+    if isinstance(data, CaptionSample) or (isinstance(data, tuple) and "candidate" not in values):
+        data = [data]
+    is_dict = isinstance(data, Mapping) and not _is_encoded_image(data)
+    rows = None if is_dict else _rows(data)
+    if is_dict or rows is not None:
+        # Beside columns, a text is the name of one, and a list has a value for each row.
+        for role in list(values):
+            if isinstance(values[role], str):
+                names[role] = values.pop(role)
+    if is_dict:
+        rows, values = _read_dict(data, values, names, spec)
+        data = None
+    if rows is None:
+        # Images, if captions stand beside them; else the captions themselves.
         if data is not None:
-            given = {"image" if "candidate" in given else "candidate": data, **given}
-        _check_needs(given, spec)
-        rows: list[Any] = _rows_of_values(given)
-    else:
-        rows, index = _rows_of_data(data, chosen)
-        words = spec is not None and spec.needs_references and not spec.needs_image
-        rows = [_read_row(row, place, of_words=words) for place, row in enumerate(rows)]
-        if given and any(isinstance(row, CaptionSample) for row in rows):
-            raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(given)}")
-        if given:  # such as references beside a list of dicts
-            added = _rows_of_values(given, len(rows))
-            rows = [{**row, **more} if isinstance(row, Mapping) else row for row, more in zip(rows, added, strict=True)]
-            chosen |= {role: role for role in given}
-    return _made(rows, chosen, spec, index)
+            values = {"image" if "candidate" in values else "candidate": data, **values}
+        _check_values(values, spec)
+        return _made(_rows_of_values(values), {}, spec)
+    if values:
+        if any(isinstance(row, CaptionSample) for row in rows):
+            raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
+        additions = _rows_of_values(values, len(rows))
+        rows = [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
+        names |= zip(values, values, strict=True)
+    return _made(rows, names, spec, data.index if _is_pandas(data) else None)
 
 
-def _read(value: Any) -> Any:
-    """A value that can be read twice, as a generator cannot."""
-    return list(value) if is_list(value) and not hasattr(value, "__len__") else value
-
-
-def _first(value: Any) -> Any:
-    """The first of several values that is there; or the only one."""
-    return next((x for x in to_list(value, "values") if x is not None), None) if is_list(value) else value
-
-
-def _role(name: str) -> str:
+def _role(keyword: str) -> str:
     """The role of a keyword, such as `images` or `caption`."""
-    if name in ("rubric", "questions", "task"):
-        return name
+    if keyword in ("rubric", "questions", "task"):
+        return keyword
     for role in ("candidate", "candidates", "image", "references", "question"):
-        if {name, name.removesuffix("s")} & {role, *column_names(role)}:
-            return role.removesuffix("s") if role == "candidates" else role
-    if name in ("prompts", "completions"):
+        names = (role, *column_names(role))
+        if keyword in names or keyword.removesuffix("s") in names:
+            return "candidate" if role == "candidates" else role
+    if keyword in ("prompts", "completions"):
         raise InvalidSampleError("a scorer is no reward function: give the trainer MetricReward(scorer)")
-    raise InvalidSampleError(f"score takes no {name!r}: it takes images, captions, references, batch_size and progress")
-
-
-def _columns_of(data: Any) -> list[Any]:
-    """The names of the columns of a table, of rows, or of one row; none of images, texts and {image: caption}."""
-    first = next(iter(data), None) if isinstance(data, (list, tuple)) else data
-    if isinstance(first, Mapping):
-        is_image = set(first) <= {"bytes", "path"} or all(map(_is_picture, first))
-        return [] if is_image else list(first)
-    names = getattr(data, "column_names", None)  # of Arrow and datasets
-    return list(getattr(data, "columns", ()) if names is None else names)
-
-
-def _are_texts(data: Any, spec: MetricSpec | None) -> bool:
-    """Whether data are captions without images."""
-    if isinstance(data, str):
-        if len(data) < 1000 and os.path.exists(data):
-            raise InvalidSampleError(
-                f"{data!r} is a file or folder: a data file is scored by reward.scoring.score_dataset or "
-                f"`capreward score`, an image by score({data!r}, caption)"
-            )
-        return True
-    if isinstance(data, tuple) and _is_pair(data) and (spec is None or spec.needs_image):
-        return False
-    texts = (
-        [x for x in data if missing_to_none(x) is not None] if is_list(data) and getattr(data, "ndim", 1) == 1 else []
+    raise InvalidSampleError(
+        f"score takes no {keyword!r}: it takes images, captions, references, batch_size and progress"
     )
-    return bool(texts) and all(isinstance(x, str) for x in texts)
 
 
-def _are_compared_texts(data: Any, spec: MetricSpec | None) -> bool:
-    """Whether `score(data, captions)` means score(captions, references), as metrics of words are called elsewhere."""
-    if spec is None or spec.needs_image or not spec.needs_references or not _are_texts(data, spec):
-        return False
-    return not any(map(_is_picture, [data] if isinstance(data, str) else data))
+def _readable_twice(value: Any) -> Any:
+    """The value itself; the list of what a generator gives."""
+    if is_list(value) and not hasattr(value, "__len__"):
+        return list(value)
+    return value
 
 
-def _check_needs(given: Mapping[str, Any], spec: MetricSpec | None) -> None:
-    captions, image = given.get("candidate"), given.get("image")
-    first, shown = (_first(each) for each in (captions, image))
-    if isinstance(first, (list, tuple)):
+def _rows(data: Any) -> list[Any] | None:
+    """The rows of data, by the type of the data; None of images and captions, which are no rows."""
+    if isinstance(data, list):
+        first = _first(data)
+        has_rows = isinstance(first, (CaptionSample, Mapping, tuple)) and not _is_encoded_image(first)
+        if data and not has_rows:
+            return None
+        return [_row(row, number) for number, row in enumerate(data)]
+    if _is_pandas(data):
+        return data.to_dict("records")
+    if hasattr(data, "collect"):  # polars, lazy
+        data = data.collect()
+    if hasattr(data, "to_dicts"):  # polars
+        return data.to_dicts()
+    if hasattr(data, "to_pylist") and hasattr(data, "column_names"):  # a table of Arrow
+        return data.to_pylist()
+    if hasattr(data, "column_names"):  # of `datasets`: its lists leave images encoded, but apply no transform
+        if hasattr(data, "format") and data.format.get("type") != "custom":
+            return data.to_list()
+        return list(data)
+    return None
+
+
+def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
+    """A row of a list: a sample, a dict, a tuple as a dict, or None."""
+    if row is None or isinstance(row, (CaptionSample, Mapping)):
+        return row
+    if not isinstance(row, tuple) or len(row) not in (2, 3):
+        raise InvalidSampleError(f"samples[{number}] is no row, but a {type(row).__name__}: give {_FORMS}")
+    if _is_image(row[1]) and not _is_image(row[0]):
+        raise InvalidSampleError(f"row {number} is (caption, image): put the image first, (image, caption)")
+    return dict(zip(("image", "candidate", "references"), row, strict=False))
+
+
+def _first(values: Any) -> Any:
+    """The first of several values that is there, None if there is none; one value itself."""
+    if not is_list(values):
+        return values
+    return next((value for value in to_list(values, "values") if missing_to_none(value) is not None), None)
+
+
+def _is_pandas(data: Any) -> bool:
+    return hasattr(data, "iloc") and hasattr(data, "columns")
+
+
+def _is_encoded_image(value: Any) -> bool:
+    """Whether a value is an image, as a column of `datasets` holds it undecoded."""
+    return isinstance(value, Mapping) and set(value) <= {"bytes", "path"}
+
+
+def _read_dict(
+    data: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, str], spec: MetricSpec | None
+) -> tuple[list[Any] | None, dict[str, Any]]:
+    """The rows and the values of a dict: one row if its caption is a text, else its columns by their roles."""
+    if any(hasattr(value, "column_names") for value in data.values()):
+        raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
+    columns = _find_columns(list(data), names, spec, beside=values)
+    if "candidate" in columns and isinstance(data[columns["candidate"]], str):
+        return [data], values
+    return None, {role: data[name] for role, name in columns.items()} | values
+
+
+def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
+    """Refuses captions and images that are none, or in each other's place."""
+    captions, images = values.get("candidate"), values.get("image")
+    caption, image = _first(captions), _first(images)
+    if isinstance(captions, str) and images is None and os.path.exists(captions):
         raise InvalidSampleError(
-            f"captions[0] holds {len(first)} captions of one image: call score(image, captions) for each image, or "
-            "repeat the image for each of them"
+            f"{captions!r} is a file or folder: a data file is scored by reward.scoring.score_dataset or "
+            f"`capreward score`, an image by score({captions!r}, caption)"
         )
-    if first is not None and _is_picture(first) and image is None:
-        raise InvalidSampleError(f"captions are missing: {first!r:.60} is an image; give {_FORMS}")
-    if first is not None and _is_picture(first) and not _is_picture(shown):
-        raise InvalidSampleError(f"captions[0] is {first!r:.60}, an image: images come first, score(images, captions)")
-    if captions is None:
+    if isinstance(caption, (list, tuple)):
+        raise InvalidSampleError(
+            f"captions[0] holds {len(caption)} captions of one image: call score(image, captions) for each image, or "
+            "repeat the image for each of them; references are given by name, references=[[...], [...]]"
+        )
+    if images is not None and _is_image(caption) and not _is_image(image):
+        raise InvalidSampleError(
+            f"captions[0] is {caption!r:.60}, an image: images come first, score(images, captions)"
+        )
+    if captions is None or not (caption is None or isinstance(caption, str)):
         raise InvalidSampleError(f"captions are missing: give {_FORMS}")
-    if spec is not None and spec.needs_image and image is None:
+    if spec is not None and spec.needs_image and images is None:
         raise InvalidSampleError(f"metric {spec.name!r} looks at images, and there are none: score(images, captions)")
-    if spec is not None and spec.needs_references and given.get("references") is None:
+    if spec is not None and spec.needs_references and values.get("references") is None:
         raise InvalidSampleError(
             f"metric {spec.name!r} compares with references, and there are none: score(captions, references=...)"
         )
 
 
-def _rows_of_values(given: Mapping[str, Any], count: int | None = None) -> list[dict[str, Any]]:
-    """Rows of the values of each role; a single value is that of every row, of which there are perhaps `count`."""
-    columns = {
-        role: to_list(value, f"{role}s")
-        for role, value in given.items()
-        if role != "references" and is_list(value) and getattr(value, "ndim", 1) in (1, 4)  # 4: a batch of images
-    }
-    counts = {role: len(values) for role, values in columns.items()} | ({} if count is None else {"row": count})
+def _is_image(value: Any) -> bool:
+    """Whether a value is an image, or has the name of one."""
+    if isinstance(value, str):
+        return _IMAGE_NAME.fullmatch(value.strip()) is not None
+    return isinstance(value, (bytes, os.PathLike)) or any(hasattr(value, name) for name in ("getbands", "read", "ndim"))
+
+
+def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list[dict[str, Any]]:
+    """Rows of values by role: a list has one for each of `count` rows, and any other value is that of every row."""
+    columns: dict[str, list[Any]] = {}
+    for role, value in values.items():
+        # An array of four dimensions is a batch of images.
+        if role != "references" and is_list(value) and getattr(value, "ndim", 1) in (1, 4):
+            columns[role] = to_list(value, f"{role}s")
+    counts = {role: len(column) for role, column in columns.items()}
+    if count is not None:
+        counts["row"] = count
     if len(set(counts.values())) > 1:
-        said = " and ".join(f"{many} {role}s" for role, many in counts.items()).replace("candidates", "captions")
-        raise InvalidSampleError(f"got {said}: each caption needs its image, in the same order, or all have one")
+        numbers = " and ".join(f"{number} {role}s" for role, number in counts.items()).replace("candidates", "captions")
+        raise InvalidSampleError(f"got {numbers}: each caption needs its image, in the same order, or all have one")
     count = next(iter(counts.values()), None)
-    if "references" in given:
-        one_image_only = "image" in given and "image" not in columns
-        columns["references"] = _references(given["references"], count, shared=one_image_only)
-    size = 1 if count is None else count
-    return [{role: columns[role][row] if role in columns else given[role] for role in given} for row in range(size)]
-
-
-def _references(value: Any, count: int | None, *, shared: bool) -> list[Any]:
-    """The references of each caption."""
-    items = [value] if isinstance(value, str) else to_list(value, "references")
-    nested = any(map(is_list, items))
+    if "references" in values:
+        has_one_image = "image" in values and "image" not in columns
+        columns["references"] = _reference_column(values["references"], count, are_shared=has_one_image)
     if count is None:
-        return [items[0] if nested and len(items) == 1 else items]
-    if isinstance(value, str) or (shared and not nested):
+        count = 1
+    for role, value in values.items():
+        columns.setdefault(role, [value] * count)
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> list[Any]:
+    """The references of each of `count` captions; None is a single caption.
+
+    One text, or a list of texts that `are_shared`, is of all captions. Else there is a list or a text for each.
+    """
+    if isinstance(value, str):
+        value, are_shared = [value], True
+    items = to_list(value, "references")
+    is_nested = any(is_list(item) for item in items)
+    if count is None:
+        has_list_for_caption = is_nested and len(items) == 1
+        return items if has_list_for_caption else [items]
+    if are_shared and not is_nested:
         return [items] * count
     if len(items) != count:
         raise InvalidSampleError(
@@ -292,106 +334,65 @@ def _references(value: Any, count: int | None, *, shared: bool) -> list[Any]:
     return items
 
 
-def _rows_of_data(data: Any, chosen: Mapping[str, Any]) -> tuple[list[Any], Any]:
-    """The rows of a table or list, and the index of a pandas DataFrame."""
-    if isinstance(data, Mapping):
-        if data and all(map(_is_picture, data)) and all(isinstance(text, str) for text in data.values()):
-            return list(data.items()), None  # {image: caption}
-        if any(hasattr(value, "column_names") for value in data.values()):
-            raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
-        names = _names(list(data), chosen, None)
-        if is_list(data.get(names.get("candidate", names.get("image")))):
-            rows = _rows_of_values({role: data[name] for role, name in names.items()})
-            return [{names[role]: cell for role, cell in row.items()} for row in rows], None
-        return [dict(data)], None
-    if isinstance(data, CaptionSample) or (isinstance(data, tuple) and _is_pair(data)):
-        return [data], None
-    if hasattr(data, "iloc") and hasattr(data, "columns"):  # pandas
-        return data.to_dict("records"), data.index
-    if hasattr(data, "collect"):  # polars, lazy
-        data = data.collect()
-    if hasattr(data, "to_dicts"):
-        return data.to_dicts(), None
-    if hasattr(data, "to_pylist"):  # Arrow
-        return data.to_pylist(), None
-    if hasattr(data, "column_names"):  # of `datasets`; images stay encoded, but a transform is applied
-        form = getattr(data, "format", None)
-        return list(data) if form is None or form.get("type") == "custom" else data.to_list(), None
-    if not is_list(data):
-        raise InvalidSampleError(f"captions are missing, or {type(data).__name__} holds none: give {_FORMS}")
-    return list(data), None
-
-
-def _is_pair(item: Any) -> bool:
-    """Whether an item is (image, caption) or (image, caption, references)."""
-    return (
-        isinstance(item, (tuple, list))
-        and len(item) in (2, 3)
-        and isinstance(missing_to_none(item[1]), (str, type(None)))
-        and not isinstance(item[0], (CaptionSample, Mapping, tuple))
-    )
-
-
-def _is_picture(value: Any) -> bool:
-    """Whether a value is an image, or has the name of one."""
-    if isinstance(value, str):
-        return _PICTURE.fullmatch(value.strip()) is not None
-    return isinstance(value, (bytes, os.PathLike)) or any(hasattr(value, name) for name in ("getbands", "read", "ndim"))
-
-
-def _read_row(row: Any, place: int, *, of_words: bool) -> CaptionSample | Mapping[str, Any] | None:
-    """A row of a known kind; another stops everything, since those after it will be like it."""
-    if of_words and _is_pair(row) and len(row) == 2 and not _is_picture(row[0]):
-        return {"candidate": row[0], "references": row[1]}
-    if _is_pair(row):
-        if _is_picture(row[1]) and not _is_picture(row[0]):
-            raise InvalidSampleError(f"row {place} is (caption, image): put the image first, (image, caption)")
-        return dict(zip(("image", "candidate", "references"), row, strict=False))
-    if not isinstance(row, (CaptionSample, Mapping, type(None))):
-        raise InvalidSampleError(
-            f"row {place} is of type {type(row).__name__}, no image with its caption: give {_FORMS}"
-        )
-    return row
-
-
-def _made(rows: list[Any], chosen: Mapping[str, str], spec: MetricSpec | None, index: Any) -> HeldData:
-    """The samples of rows."""
-    columns = list(dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row))
-    names = _names(columns, chosen, spec) if columns else {}
+def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, index: Any = None) -> HeldData:
+    """The samples of rows, which are samples, dicts or None; `names` of columns are those that the user gave."""
+    keys: dict[str, None] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            keys.update(dict.fromkeys(row))
+    columns: dict[str, str] = {}
+    if keys:
+        columns = _find_columns(list(keys), names, spec)
     samples: list[CaptionSample] = []
     errors: dict[int, str] = {}
-    for place, row in enumerate(rows):
+    for number, row in enumerate(rows):
         try:
-            samples.append(row if isinstance(row, CaptionSample) else _sample(row, names))
+            samples.append(_sample(row, columns))
         except InvalidSampleError as error:
-            errors[place] = str(error)
+            errors[number] = str(error)
     if errors and not samples:
         raise InvalidSampleError(f"nothing can be scored: {next(iter(errors.values()))}")
     return HeldData(samples, errors, index)
 
 
-def _names(columns: list[str], chosen: Mapping[str, str], spec: MetricSpec | None) -> dict[str, str]:
-    """{role: name of its column}."""
-    needs = {"image": spec.needs_image, "references": spec.needs_references} if spec is not None else {}
+def _find_columns(
+    columns: list[str], names: Mapping[str, str], spec: MetricSpec | None, beside: Collection[str] = ()
+) -> dict[str, str]:
+    """{role: name of its column}; what the metric needs must be there, but for roles whose values are `beside` them."""
+    roles = ["candidate", "image", "references", *names]
+    required = [] if spec is None else ["candidate", *spec.needs]
     if spec is None or spec.reads_questions:
-        needs["question"] = False
-    needs |= dict.fromkeys(spec.columns if spec is not None else (), True)
-    found = {}
-    try:
-        for role in dict.fromkeys(("candidate", "image", "references", *needs, *chosen)):
-            by = f"metric {spec.name!r}" if spec is not None and (role == "candidate" or needs.get(role)) else None
-            found[role] = find_column(role, columns, chosen.get(role), option=f"{role}_column=", needed_by=by)
-    except DataError as error:
-        lists = next((name for name in column_names("candidates") if name in columns), None)
-        hint = "" if lists is None else f" For each row with several {lists}, call score(image, {lists})."
-        raise InvalidSampleError(str(error) + hint) from None
-    return {role: name for role, name in found.items() if name is not None}
+        roles.append("question")
+    roles += required
+    by_role: dict[str, str] = {}
+    for role in dict.fromkeys(roles):
+        metric = None
+        if spec is not None and role in required and role not in beside:
+            metric = f"metric {spec.name!r}"
+        try:
+            name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
+        except DataError as error:
+            message = str(error)
+            for lists in set(column_names("candidates")) & set(columns):
+                message += f" For each row with several {lists}, call score(image, {lists})."
+            raise InvalidSampleError(message) from None
+        if name is not None:
+            by_role[role] = name
+    return by_role
 
 
-def _sample(row: Mapping[str, Any] | None, names: Mapping[str, str]) -> CaptionSample:
+def _sample(row: CaptionSample | Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:
+    """The sample of a row, by the columns of its roles."""
+    if isinstance(row, CaptionSample):
+        return row
     if row is None:
         raise InvalidSampleError("the row is None")
-    cells = {role: missing_to_none(row.get(name)) for role, name in names.items()}
-    image, references = one_image(cells.pop("image", None)), read_references(cells.pop("references", None))
-    further: dict[str, Any] = {role: cells.pop(role) for role in [*cells] if role not in _FIELDS}
-    return CaptionSample(image=image, references=references, columns=further, **cells)
+    cells = {role: missing_to_none(row.get(name)) for role, name in columns.items()}
+    return CaptionSample(
+        cells.pop("candidate", None),
+        one_image(cells.pop("image", None)),
+        cells.pop("references", None),
+        cells.pop("question", None),
+        cells.pop("task", None),
+        columns=cells,
+    )

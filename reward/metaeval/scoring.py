@@ -21,7 +21,8 @@ from reward.errors import ConfigError, DataError, ImageError
 from reward.judges.wording import JudgePrompt
 from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted
-from reward.registry import load_scorer, loaded_if_remote, metric_spec
+from reward.metrics.function_places import names_function
+from reward.registry import as_scorer, is_address, load_scorer, metric_spec
 from reward.scoring.progress import progress_bar
 from reward.scoring.results import score_samples
 from reward.scoring.writers import write_text
@@ -120,7 +121,10 @@ def score_benchmark(
         ((2, 1), ('length',), {})
     """
     loading = {k: v for k, v in {**options, "revision": revision, "dtype": dtype}.items() if v is not None}
-    metric = loaded_if_remote(metric, source, **loading)
+    metric = as_scorer(metric)
+    is_function = names_function(metric) or names_function(source)
+    if isinstance(metric, str) and (is_function or is_address(source)):  # they alone know their facts
+        metric = load_scorer(metric, source, **loading)
     load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
     own = {name: value for name, value in options.items() if name != "device"}

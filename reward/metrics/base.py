@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
+logger = logging.getLogger(__name__)
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -199,17 +201,31 @@ def installed_specs() -> dict[str, MetricSpec]:
     """{name: facts} of all metrics: the folders of `reward.metrics`, and entry points `capreward.metrics`."""
     import reward.metrics
 
-    specs: dict[str, MetricSpec] = {}
+    specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
         if module.ispkg:
             folder = importlib.import_module(f"reward.metrics.{module.name}")
-            # a folder holds one metric, or several that share their code
-            own = getattr(folder, "SPECS", None) or [getattr(folder, "SPEC", None)]
-            specs |= {spec.name: spec for spec in own if spec is not None}
-    for point in entry_points(group="capreward.metrics"):
-        spec = point.load()
-        specs.setdefault(spec.name, spec)  # an installed package cannot silently replace a metric of this one
+            # A folder holds one metric, several that share their code, or the settings of an arena and no metric.
+            for spec in getattr(folder, "SPECS", [getattr(folder, "SPEC", None)]):
+                if spec is not None:
+                    specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))
+
+
+def _specs_of_other_packages() -> dict[str, MetricSpec]:
+    """{name: facts} of the metrics of other packages; one that is broken is named in a warning, and left out."""
+    specs: dict[str, MetricSpec] = {}
+    for point in entry_points(group="capreward.metrics"):
+        try:
+            spec = point.load()
+            if not isinstance(spec, MetricSpec):
+                raise TypeError(f"it is no MetricSpec; a function needs no entry point: write -m {point.value}")
+        except (Exception, SystemExit) as error:  # whatever the code of another package raises
+            reason = f"{type(error).__name__}: {error}"
+            logger.warning("the metric %s is left out, %s: %s", point.name, point.value, reason)
+        else:
+            specs.setdefault(spec.name, spec)
+    return specs
 
 
 # Judges that several metrics can ask.

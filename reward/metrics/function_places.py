@@ -13,12 +13,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from reward.data.image_files import file_stamp
 from reward.errors import ConfigError, did_you_mean
 from reward.metrics.base import Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
 
 _FILE = re.compile(r".*?\.py(?=$|[:=])")
-_PLACE = re.compile(r"(?P<home>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_][\w.]*)")
+_PLACE = re.compile(r"(?P<module>.+\.py|[A-Za-z_][\w.]*):(?P<function>[A-Za-z_][\w.]*)")
 
 
 def names_function(text: Any) -> bool:
@@ -30,14 +31,18 @@ def names_function(text: Any) -> bool:
     """
     if not isinstance(text, str) or "://" in text:
         return False
-    found = _PLACE.fullmatch(text)
-    if found is None:
-        return bool(_FILE.match(text))
-    home, top = found["home"], found["home"].partition(".")[0]
-    if home.endswith(".py") or home in installed_specs():
-        return home not in installed_specs()
-    is_here = Path(f"{top}.py").is_file() or Path(top, "__init__.py").is_file()
-    return is_here or top in sys.modules or importlib.util.find_spec(top) is not None  # not `RN50:openai`, a CLIP
+    match = _PLACE.fullmatch(text)
+    if match is None:
+        return _FILE.match(text) is not None
+    module = match["module"]
+    if module in installed_specs():
+        return False
+    if module.endswith(".py"):
+        return True
+    # `RN50:openai` names a CLIP, and no module is called RN50.
+    package = module.partition(".")[0]
+    is_here = Path(f"{package}.py").is_file() or Path(package, "__init__.py").is_file()
+    return is_here or package in sys.modules or importlib.util.find_spec(package) is not None
 
 
 def load_function(place: str, name: str | None = None, **options: Any) -> Scorer:
@@ -53,23 +58,26 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
     Raises:
         ConfigError: no such file, module or function, or the file cannot be run.
     """
-    found = _PLACE.fullmatch(place)
-    home = _FILE.match(place)[0] if found is None else found["home"]  # type: ignore[index]
-    module = _run_file(home) if home.endswith(".py") else _import(home)
-    functions = [key for key, each in vars(module).items() if _is_of(module, each) and not key.startswith("_")]
-    if found is None:
-        meant = [each for each in re.findall(r"\w+", place[len(home) :]) if each in functions]
-        raise ConfigError(f"{place!r} names no function: write {home}:{[*meant, *functions, 'length'][0]}")
+    match = _PLACE.fullmatch(place)
+    if match is None:
+        file = _FILE.match(place)[0]  # type: ignore[index]
+        functions = [*_functions_of(_run_file(file)), "length"]
+        raise ConfigError(f"{place!r} names no function: write {file}:{functions[0]}")
+    home, path = match["module"], match["function"]
+    is_file = home.endswith(".py")
+    module = _run_file(home) if is_file else _import(home)
     value: Any = module
-    for part in found["name"].split("."):
+    for part in path.split("."):
         if not hasattr(value, part):
-            known = f" It has: {', '.join(functions)}" if functions else ""
-            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)}{known}")
+            functions = _functions_of(module)
+            names = ", ".join(functions) or "none"
+            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)} It has: {names}")
         value = getattr(value, part)
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
-    place = f"{Path(home).expanduser().absolute()}:{found['name']}" if home.endswith(".py") else place
-    return PlacedFunction(place, value, name or found["name"].rpartition(".")[2], options)
+    if is_file:
+        place = f"{Path(home).expanduser().absolute()}:{path}"
+    return PlacedFunction(place, value, name or path.rpartition(".")[2], options)
 
 
 class PlacedFunction(FunctionScorer):
@@ -82,25 +90,27 @@ class PlacedFunction(FunctionScorer):
     def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
         return functools.partial(load_function, **self._options), (self.place, self.spec.name)
 
-    def __repr__(self) -> str:
-        return f"FunctionScorer({self.place})"
 
-
-def _is_of(module: types.ModuleType, value: Any) -> bool:
-    return callable(value) and getattr(value, "__module__", None) == module.__name__
+def _functions_of(module: types.ModuleType) -> list[str]:
+    """Names of the functions and classes that a module defines."""
+    names = []
+    for name, value in vars(module).items():
+        is_defined_here = getattr(value, "__module__", None) == module.__name__
+        if callable(value) and is_defined_here and not name.startswith("_"):
+            names.append(name)
+    return names
 
 
 def _run_file(home: str) -> types.ModuleType:
     path = Path(home).expanduser().absolute()
     if not path.is_file():
-        beside = [each.name for each in path.parent.glob("*.py")]
-        raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, beside)}")
-    facts = path.stat()
-    return _run(path, facts.st_mtime_ns, facts.st_size)
+        files = [file.name for file in path.parent.glob("*.py")]
+        raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, files)}")
+    return _run(path, file_stamp(path.stat()))
 
 
 @functools.lru_cache(maxsize=32)
-def _run(path: Path, *stamp: int) -> types.ModuleType:
+def _run(path: Path, stamp: str) -> types.ModuleType:
     name = f"capreward_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

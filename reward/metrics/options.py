@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reward.errors import ConfigError
+from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec
 
 _OF_ALL = ("revision", "device", "dtype")
 _OF_CACHES = ("cache", "cache_size")
-_NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, "judge", "trust_remote_code")  # the last two are for who writes Python
+_OF_PYTHON = ("judge", "trust_remote_code", "api_key")
+_NO_SETTINGS = (*_OF_ALL, *_OF_CACHES, *_OF_PYTHON)
 
 
 def metric_options(spec: MetricSpec) -> list[str]:
@@ -22,25 +24,32 @@ def metric_options(spec: MetricSpec) -> list[str]:
         >>> metric_options(metric_spec("bertscore"))
         ['layer']
     """
-    return [name for name in _options(spec) or () if name not in _NO_SETTINGS]
+    return [name for name in _keywords(spec) or () if name not in _NO_SETTINGS]
 
 
-def _options(spec: MetricSpec) -> list[str] | None:
+def _keywords(spec: MetricSpec) -> list[str] | None:
     """Keywords of `from_pretrained`, and those of the class if it passes them on; None if it takes any."""
     scorer = spec.scorer_class()
     if not hasattr(scorer, "from_pretrained"):  # a function
         return None
-    taken = inspect.signature(scorer.from_pretrained).parameters.values()
-    names = [each.name for each in taken if each.kind is each.KEYWORD_ONLY]
-    if all(each.kind is not each.VAR_KEYWORD for each in taken):
-        return names
-    passed_on = [each.name for each in inspect.signature(scorer).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    return [*names, *passed_on] if passed_on else None
+    parameters = inspect.signature(scorer.from_pretrained).parameters.values()
+    names = _keyword_names(parameters)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        passed_on = _keyword_names(inspect.signature(scorer).parameters.values())
+        return [*names, *passed_on] if passed_on else None
+    return names
+
+
+def _keyword_names(parameters: Iterable[inspect.Parameter]) -> list[str]:
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
 
 def takes_option(spec: MetricSpec, name: str) -> bool:
     """Whether the metric's `from_pretrained` takes an option."""
-    return name in _OF_ALL or (names := _options(spec)) is None or name in names
+    if name in _OF_ALL:
+        return True
+    keywords = _keywords(spec)
+    return keywords is None or name in keywords
 
 
 def check_options(spec: MetricSpec, options: Iterable[str], *, own: bool = False) -> None:
@@ -60,10 +69,10 @@ def check_options(spec: MetricSpec, options: Iterable[str], *, own: bool = False
         if takes_option(spec, name) and not (own and name in _NO_SETTINGS):
             continue
         if name in _OF_CACHES and not own:
-            option = name.replace("_", "-")
-            raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{option})")
-        known = ", ".join(metric_options(spec))
-        raise ConfigError(f"metric {spec.name!r} has no option {name!r}; it has {known or 'none'}")
+            flag = name.replace("_", "-")
+            raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{flag})")
+        settings = ", ".join(metric_options(spec)) or "none"
+        raise ConfigError(f"metric {spec.name!r} has no option {name!r}; it has {settings}")
 
 
 def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -74,7 +83,28 @@ def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, 
         >>> split_options(metric_spec("harmoniceval").scorer_class(), {"gamma": 1, "name": "judge"})
         ({'gamma': 1}, {'name': 'judge'})
     """
-    own = inspect.signature(function).parameters
-    return {name: options[name] for name in options if name in own}, {
-        name: options[name] for name in options if name not in own
-    }
+    parameters = inspect.signature(function).parameters
+    matching, remaining = dict[str, Any](), dict[str, Any]()
+    for name, value in options.items():
+        if name in parameters:
+            matching[name] = value
+        else:
+            remaining[name] = value
+    return matching, remaining
+
+
+def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
+    """The scorer of a metric that asks a judge, with one that answers nothing; None of any other metric.
+
+    Raises:
+        ConfigError: an option has a value that cannot be.
+
+    Example:
+        >>> from reward import metric_spec
+        >>> dry_scorer(metric_spec("judge"), {"scale": "1:7"}).prompt.scale
+        (1.0, 7.0)
+    """
+    if spec.sources != "judge":
+        return None
+    settings, _ = split_options(spec.scorer_class(), options)
+    return spec.scorer_class()(ScriptedJudge(), **settings)

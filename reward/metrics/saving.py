@@ -33,8 +33,8 @@ class TrainedScorer(NetworkScorer):
         """The weights that belong in a checkpoint."""
 
     @abstractmethod
-    def _save_tokenizer(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the tokenizer into a folder, which is made if absent."""
+    def _save_tokenizer(self, folder: Path) -> None:
+        """Writes the tokenizer into a folder that exists."""
 
     @abstractmethod
     def _description(self) -> str:
@@ -54,8 +54,9 @@ class TrainedScorer(NetworkScorer):
             CheckpointError: the folder cannot be written.
         """
         tensors = dict(self._tensors())
-        if dtype is not None:
-            tensors = {key: value.to(dtype) if value.is_floating_point() else value for key, value in tensors.items()}
+        for key, value in tensors.items():
+            if dtype is not None and value.is_floating_point():
+                tensors[key] = value.to(dtype)
         config, card = self.model.config.to_dict(), card or self._card()
         save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
 
@@ -131,16 +132,19 @@ class BorrowedScorer(NetworkScorer):
         name, metric = os.fspath(source), cls.spec.name
         if name == "embedded":
             raise CheckpointError(f"no model for {metric} is shipped with this package; give {cls.needs}")
+        if dtype == "auto":
+            dtype = None
         settings = {key: value for key, value in settings.items() if value is not None}
-        if named_metric(name) is not None:
+        if named_metric(name) is not None:  # a folder of `save_pretrained`, which names the model
             saved = read_config(name, metric=metric)
             name, revision = saved["model"], revision or saved["revision"]
             settings = {key: saved[key] for key in cls.settings if key in saved} | settings
-        placed, dtype = usable_device(device), None if dtype == "auto" else dtype
+        usable = usable_device(device)
         folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
         with float32_by_default():
-            scorer: Self = cls._load(folder, name=name, device=placed, dtype=parse_dtype(dtype), **settings)
-        name = str(Path(name).absolute()) if Path(name).is_dir() else name
+            scorer: Self = cls._load(folder, name=name, device=usable, dtype=parse_dtype(dtype), **settings)
+        if Path(name).is_dir():
+            name = str(Path(name).absolute())
         scorer.origin = {"model": name, "revision": revision}
         scorer._placed = {"device": device, "dtype": dtype}
         return scorer

@@ -1,4 +1,9 @@
-"""CaptionScorer: what all metrics share on the way from samples to a table of scores."""
+"""CaptionScorer: the way from samples to a table of scores, which all metrics share.
+
+`CaptionScorer.score_samples` is this way from start to end: samples become groups, groups are cut into windows (both in
+`reward.metrics.groups`), the images of a window are encoded (`_ImageEncoder`), the metric scores the window
+(`score_groups`), and each sample gets the scores of its candidate (`_Results`).
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,6 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -15,11 +18,12 @@ import numpy as np
 
 from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.data.held_data import TakesData
-from reward.data.images import KeyedImage, image_names, in_threads, load_image
-from reward.data.samples import CaptionSample, ImageLike
+from reward.data.images import KeyedImage, in_threads, load_image
+from reward.data.samples import CaptionSample
 from reward.data.score_table import ScoreTable
 from reward.errors import ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
+from reward.metrics.groups import Group, group_samples, windows
 
 if TYPE_CHECKING:
     import torch
@@ -27,88 +31,10 @@ if TYPE_CHECKING:
 
     from reward.checkpoints.caches import TensorCache
 
+# `Group` and `windows` too, so that a metric has all that it needs from here.
+__all__ = ["CandidateScores", "CaptionScorer", "Group", "NetworkScorer", "is_on_gpu", "windows"]
+
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Group:
-    """Samples with equal image and references.
-
-    Args:
-        image_key: names the image in this call, by its content if the scorer has a cache; None without image.
-        image: the first sample's image.
-        references: the references.
-        rows: {candidate: positions of the samples that have it}, in order of first appearance.
-        error: why the group cannot be scored, such as a missing file; None if it can.
-        context: whatever else the samples share, such as the question that their captions answer.
-        features: what `CaptionScorer.encode_images` gives for the image.
-    """
-
-    image_key: str | None
-    image: ImageLike | None
-    references: tuple[str, ...]
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    error: str | None = None
-    context: Any = None
-    features: Any = None
-
-
-def group_samples(
-    samples: Sequence[CaptionSample],
-    *,
-    use_images: bool = True,
-    use_references: bool = True,
-    contexts: Sequence[Any] | None = None,
-    by_content: bool = False,
-) -> list[Group]:
-    """Groups samples by image content and references; `Group.rows` holds the positions of the samples.
-
-    Args:
-        samples: in any order.
-        use_images: whether samples are grouped by image. Without, no image is opened.
-        use_references: whether samples are grouped by references. Without, groups have none.
-        contexts: one hashable value for each sample; the samples of a group have the same one.
-        by_content: see `image_names`.
-
-    Example:
-        >>> samples = [CaptionSample("a"), CaptionSample("b"), CaptionSample("a"), CaptionSample("a", None, ["c"])]
-        >>> [group.rows for group in group_samples(samples)]
-        [{'a': [0, 2], 'b': [1]}, {'a': [3]}]
-    """
-    groups: dict[Any, Group] = {}
-    # `samples` keeps the objects alive, so ids stay unique
-    images = {id(sample.image): sample.image for sample in samples if use_images and sample.image is not None}
-    names = dict(zip(images, image_names(list(images.values()), by_content=by_content), strict=True))
-    for row, sample in enumerate(samples):
-        name = names.get(id(sample.image))
-        key, error = (None, str(name)) if isinstance(name, ImageError) else (name, None)
-        references = tuple(sample.references) if use_references else ()
-        context = contexts[row] if contexts is not None else None
-        own = key, error, references, context
-        if (group := groups.get(own)) is None:
-            group = groups[own] = Group(key, sample.image, references, error=error, context=context)
-        group.rows.setdefault(sample.candidate, []).append(row)
-    return list(groups.values())
-
-
-def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
-    """Splits groups into windows of at most `size` different candidates and `most_groups` groups.
-
-    A group with more candidates than fit continues in the next window.
-    """
-    window: list[Group] = []
-    room = size
-    for group in groups:
-        candidates = list(group.rows)
-        while candidates:
-            taken, candidates = candidates[:room], candidates[room:]
-            window.append(replace(group, rows={candidate: group.rows[candidate] for candidate in taken}))
-            room -= len(taken)
-            if room == 0 or len(window) == most_groups:
-                yield window
-                window, room = [], size
-    if window:
-        yield window
 
 
 class CandidateScores(NamedTuple):
@@ -137,7 +63,7 @@ class CaptionScorer(TakesData):
     Attributes:
         spec: facts about the metric.
         reads_images, reads_references: whether the metric reads them. By default it reads what `spec` says it needs.
-        decodes_images: whether images are decoded here; otherwise `Group.features` is the image as it was given.
+        decodes_images: whether images are decoded here; otherwise `Group.features` is the image of the sample.
         window_size: most different candidates of a call of `score_groups`.
         images_per_pass: most images of a call of `encode_images`.
         caches: what is kept on disk: `"images"` holds what `encode_images` gave. Empty unless a cache was asked for.
@@ -208,39 +134,62 @@ class CaptionScorer(TakesData):
         progress: bool = False,
         contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
-        results = _Results(self.spec.name, len(samples), len(self.spec.aspects))
-        images = _Images(self, batch_size)
-        contexts = [self._context(sample) for sample in samples] if contexts is None else contexts
-        reads = {"use_images": self.reads_images, "use_references": self.reads_references}
-        groups = group_samples(samples, contexts=contexts, by_content=bool(self.caches), **reads)
-        groups.sort(key=lambda group: group.image_key or "")  # so that the features of an image can be dropped early
-        with self._mode(), _progress(self.spec.name, len(samples), progress) as advance:
+        """Scores (N, A) of N samples, which are not checked, in their order.
+
+        Args:
+            samples, batch_size, progress: see `score`.
+            contexts: N values in place of those that `context` gives.
+        """
+        if contexts is None:
+            contexts = self._contexts(samples)
+        groups = group_samples(
+            samples,
+            use_images=self.reads_images,
+            use_references=self.reads_references,
+            contexts=contexts,
+            by_content=bool(self.caches),
+        )
+        # Groups of one image follow each other, so that its features can be dropped when the next image comes.
+        groups.sort(key=lambda group: group.image_key or "")
+
+        results = _Results(self.spec, len(samples))
+        images = _ImageEncoder(self, batch_size)
+        with self._scoring_mode(), _progress(self.spec.name, len(samples), progress) as advance:
+            # A window at a time, so that only its images, tokens and states are in memory.
             for window in self._windows(groups, batch_size):
                 for group in window:
                     group.error = group.error or self._lack(group)
                 if self.reads_images:
                     images.encode(window)
-                readable = [group for group in window if group.error is None]
-                refused = [group for group in window if group.error is not None]
-                results.refused |= {row: str(group.error) for group in refused for row in chain(*group.rows.values())}
-                if readable:
-                    results.add(readable, self.score_groups(readable, batch_size))
-                advance(sum(len(rows) for group in window for rows in group.rows.values()))
+                complete = []
+                for group in window:
+                    if group.error is None:
+                        complete.append(group)
+                    else:
+                        results.refuse(group)
+                if complete:
+                    results.add(complete, self.score_groups(complete, batch_size))
+                advance(window)
         self._warn(len(samples), results.failed, results.truncated)
         errors = dict(sorted((results.refused | results.failed).items()))
         return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
+        """The groups in parts that are scored one after the other."""
         return windows(groups, self.window_size)
 
-    def _context(self, sample: CaptionSample) -> Hashable | InvalidSampleError:
-        try:
-            return self.context(sample)
-        except InvalidSampleError as error:
-            return error
+    def _contexts(self, samples: list[CaptionSample]) -> list[Hashable | InvalidSampleError]:
+        """The context of each sample, or the error that says why the sample cannot be scored."""
+        contexts: list[Hashable | InvalidSampleError] = []
+        for sample in samples:
+            try:
+                contexts.append(self.context(sample))
+            except InvalidSampleError as error:
+                contexts.append(error)
+        return contexts
 
     def _lack(self, group: Group) -> str | None:
-        """What a group lacks for this metric, as a reason."""
+        """Why the metric cannot score a group, such as a missing image; None if it can."""
         if isinstance(group.context, InvalidSampleError):
             return str(group.context)
         if self.spec.needs_image and group.image is None:
@@ -249,8 +198,9 @@ class CaptionScorer(TakesData):
             return f"metric {self.spec.name!r} needs references, but the sample has none"
         return None
 
-    def _mode(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the state in which the metric scores
+    def _scoring_mode(self) -> AbstractContextManager[None]:
+        """The state in which the metric scores; it ends with the call."""
+        return nullcontext()
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
         """Warns once for all samples; `failed` are those that the metric itself could not score."""
@@ -258,91 +208,134 @@ class CaptionScorer(TakesData):
             logger.warning("%s: %d of %d samples were cut to fit the model", self.spec.name, truncated.sum(), count)
 
 
-class _Images:
-    """Decodes and encodes the images of a run, each once, if groups with equal images follow each other."""
+class _ImageEncoder:
+    """Sets the features of groups. Each image is decoded and encoded once if its groups follow each other.
+
+    Args:
+        scorer: preprocesses and encodes the images, and may have a cache of features.
+        batch_size: most images of one pass, besides the scorer's own limit.
+    """
 
     def __init__(self, scorer: CaptionScorer, batch_size: int | None) -> None:
         self.scorer = scorer
-        self.step = min(scorer.images_per_pass, batch_size or scorer.images_per_pass)
-        self.features, self.waiting = dict[str, Any](), dict[str, Any]()
+        self.cache = scorer.caches.get("images")
+        self.images_per_pass = min(scorer.images_per_pass, batch_size or scorer.images_per_pass)
+        self.features = dict[str, Any]()  # by image key, and so are the errors
         self.errors: dict[str, str] = {}
 
-    def encode(self, groups: list[Group]) -> None:
-        """Sets `features` of the groups, or `error` if the image cannot be read."""
+    def encode(self, window: list[Group]) -> None:
+        """Sets `features` of the groups with an image, or `error` if the image cannot be read.
+
+        At most `images_per_pass` decoded images are in memory at a time.
+        """
         if not self.scorer.decodes_images:
-            for group in groups:
+            for group in window:
                 group.features = group.image
             return
-        keyed = [(group, group.image_key) for group in groups if group.error is None and group.image_key is not None]
-        for group, key in keyed:
-            self._read(key, group.image)
-        self._encode_waiting()
-        for group, key in keyed:
-            group.error, group.features = self.errors.get(key), self.features.get(key)
-        # only groups with the last image can continue in the next window
-        self.features = {key: kept for key, kept in self.features.items() if key == groups[-1].image_key}
+        images = dict[str, Any]()  # that wait for the next pass, by their keys
+        for group in window:
+            key = group.image_key
+            if group.error is not None or key is None or key in self.features or key in self.errors or key in images:
+                continue
+            cached = None
+            if self.cache is not None:
+                cached = self.cache.load(key)
+            if cached is not None:
+                self.features[key] = self.scorer.cached_features(cached["features"])
+                continue
+            images[key] = group.image
+            if len(images) == self.images_per_pass:
+                self._encode_pass(images)
+                images = {}
+        if images:
+            self._encode_pass(images)
 
-    def _read(self, key: str, image: Any) -> None:
-        if key in self.features or key in self.waiting or key in self.errors:
-            return
-        cache = self.scorer.caches.get("images")
-        kept = None if cache is None else cache.load(key)
-        if kept is not None:
-            self.features[key] = self.scorer.cached_features(kept["features"])
-            return
-        self.waiting[key] = image
-        if len(self.waiting) >= self.step:
-            self._encode_waiting()
+        for group in window:
+            if group.error is None and group.image_key is not None:
+                group.features = self.features.get(group.image_key)
+                group.error = self.errors.get(group.image_key)
+        # Only groups of the last image can follow in the next window.
+        last = window[-1].image_key
+        for key in list(self.features):
+            if key != last:
+                del self.features[key]
 
-    def _encode_waiting(self) -> None:
-        images, prepared = list(self.waiting.values()), dict[str, Any]()
-        for key, ready in zip(self.waiting, in_threads(self._prepare, images), strict=True):
-            if isinstance(ready, ImageError):
-                self.errors[key] = str(ready)
+    def _encode_pass(self, images: dict[str, Any]) -> None:
+        """Decodes images in threads, and encodes those that can be read."""
+        readable = dict[str, Any]()
+        for key, prepared in zip(images, in_threads(self._prepare, list(images.values())), strict=True):
+            if isinstance(prepared, ImageError):
+                self.errors[key] = str(prepared)
             else:
-                prepared[key] = ready
-        self.waiting = {}
-        if prepared:
-            self.features.update(zip(prepared, self.scorer.encode_images(list(prepared.values())), strict=True))
-        if cache := self.scorer.caches.get("images"):
-            cache.save({key: {"features": self.features[key]} for key in prepared})
+                readable[key] = prepared
+        if not readable:
+            return
+        self.features.update(zip(readable, self.scorer.encode_images(list(readable.values())), strict=True))
+        if self.cache is not None:
+            self.cache.save({key: {"features": self.features[key]} for key in readable})
 
     def _prepare(self, image: Any) -> Any:
-        """The image preprocessed, or the ImageError that says why it is not."""
-        ready = image.prepared.get(id(self.scorer)) if isinstance(image, KeyedImage) else None
+        """The image preprocessed, or the ImageError that says why it is not; called in threads."""
         try:
-            return self.scorer.preprocess(load_image(image)) if ready is None else ready
+            # A reader of files prepares images ahead, in other threads, while the network is busy.
+            if isinstance(image, KeyedImage) and id(self.scorer) in image.prepared:
+                return image.prepared[id(self.scorer)]
+            return self.scorer.preprocess(load_image(image))
         except ImageError as error:
             return error
 
 
 class _Results:
-    """Scores, flags and errors of a run by row; `refused` rows were not scored, `failed` ones have no finite score."""
+    """Scores, flags and errors of N samples, by row.
 
-    def __init__(self, metric: str, count: int, columns: int) -> None:
-        self.metric = metric
-        self.scores = np.full((count, columns), np.nan)
+    Attributes:
+        refused: {row: reason} of samples that the metric was not given.
+        failed: {row: reason} of samples that the metric gave no finite score.
+    """
+
+    def __init__(self, spec: MetricSpec, count: int) -> None:
+        self.spec = spec
+        self.scores = np.full((count, len(spec.aspects)), np.nan)
         self.truncated = np.zeros(count, dtype=bool)
         self.refused: dict[int, str] = {}
         self.failed: dict[int, str] = {}
 
+    def refuse(self, group: Group) -> None:
+        """Gives the samples of a group its error."""
+        for rows in group.rows.values():
+            self.refused.update(dict.fromkeys(rows, str(group.error)))
+
     def add(self, groups: list[Group], result: CandidateScores) -> None:
+        """Gives the samples of some groups the scores of their candidates.
+
+        Raises:
+            ValueError: the scores are not (K, A) for K candidates and A aspects.
+        """
+        rows: list[int] = []  # of samples,
+        candidates: list[int] = []  # and for each of these the index of its candidate in `result`
+        count = 0
+        for group in groups:
+            for candidate_rows in group.rows.values():
+                rows += candidate_rows
+                candidates += [count] * len(candidate_rows)
+                count += 1
         scores = np.asarray(result.scores, dtype=np.float64)
-        shape = sum(len(group.rows) for group in groups), self.scores.shape[1]
+        shape = (count, len(self.spec.aspects))
         if scores.shape != shape:
-            raise ValueError(f"score_groups of metric {self.metric!r} must give scores {shape}, got {scores.shape}")
-        rows = [rows for group in groups for rows in group.rows.values()]
-        samples, of = list(chain(*rows)), np.repeat(np.arange(len(rows)), list(map(len, rows)))
+            raise ValueError(f"score_groups of metric {self.spec.name!r} must give scores {shape}, got {scores.shape}")
+
+        # A candidate's scores go to every sample that has it. Infinity is no score.
         is_finite = np.isfinite(scores)
-        self.scores[samples] = np.where(is_finite, scores, np.nan)[of]
+        self.scores[rows] = np.where(is_finite, scores, np.nan)[candidates]
         if result.truncated is not None:
-            self.truncated[samples] = np.asarray(result.truncated)[of]
-        not_finite = f"metric {self.metric!r} gave a score that is not finite"
-        reasons = dict.fromkeys(np.flatnonzero(~is_finite.all(axis=1)).tolist(), not_finite) | dict(result.errors)
-        for index, reason in reasons.items():
-            self.failed.update(dict.fromkeys(rows[index], reason))
-        for index in result.errors:
-            self.scores[rows[index]] = np.nan
+            self.truncated[rows] = np.asarray(result.truncated)[candidates]
+        incomplete = set(np.argwhere(~is_finite)[:, 0].tolist())
+        for row, candidate in zip(rows, candidates, strict=True):
+            if candidate in result.errors:
+                self.scores[row] = np.nan
+                self.failed[row] = result.errors[candidate]
+            elif candidate in incomplete:  # the aspects that are finite keep their scores
+                self.failed[row] = f"metric {self.spec.name!r} gave a score that is not finite"
 
 
 class NetworkScorer(CaptionScorer):
@@ -351,14 +344,14 @@ class NetworkScorer(CaptionScorer):
     model: Any
 
     @contextmanager
-    def _mode(self) -> Iterator[None]:
+    def _scoring_mode(self) -> Iterator[None]:
         """Without gradients, without the caller's autocast, in eval mode; the network's own mode is restored after."""
         import torch
 
         from reward.backbones.language import evaluating  # on use, since metrics of words need no torch
 
-        off = torch.autocast(self.model.device.type, enabled=False)
-        with evaluating(self.model), torch.inference_mode(), off:
+        no_autocast = torch.autocast(self.model.device.type, enabled=False)
+        with evaluating(self.model), torch.inference_mode(), no_autocast:
             yield
 
 
@@ -368,13 +361,18 @@ def is_on_gpu(scorer: Any) -> bool:
 
 
 @contextmanager
-def _progress(name: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    """Gives a function to be called with the number of samples that are done; draws a bar if `shown`."""
+def _progress(name: str, total: int, shown: bool) -> Iterator[Callable[[list[Group]], None]]:
+    """Gives a function to be called with each window that is done; draws a bar of the samples if `shown`."""
     if not shown:
-        yield lambda count: None
+        yield lambda window: None
         return
     from rich.progress import Progress
 
     with Progress() as bar:
         task = bar.add_task(name, total=total)
-        yield lambda count: bar.advance(task, count)
+
+        def advance(window: list[Group]) -> None:
+            for group in window:
+                bar.advance(task, sum(map(len, group.rows.values())))
+
+        yield advance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class SentenceMean(TakesData):
 
     @property
     def fingerprint(self) -> str:
-        """That of the metric, under this name."""
+        """The fingerprint of the metric, under this name."""
         return f"{self.spec.name}:{fingerprint_scorer(self.scorer)}"
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> SentenceMean:
@@ -63,28 +63,29 @@ class SentenceMean(TakesData):
         self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """Scores (N, A); a caption lacks one if one of its sentences does, and has the texts of all of them."""
-        parts: list[CaptionSample] = []
-        owners: list[int] = []
-        known: dict[tuple[str, ...], tuple[str, ...]] = {}  # samples of an image share their references
+        sentences: list[CaptionSample] = []
+        captions: list[int] = []  # for each sentence the row of its caption
+        split: dict[Any, tuple[str, ...]] = {}  # references in sentences: samples of an image share them
         for row, sample in enumerate(samples):
-            references = tuple(sample.references)
-            if references not in known:
-                known[references] = tuple(_split_all(references))
-            sentences = _split(sample.candidate)
-            parts += [replace(sample, candidate=sentence, references=known[references]) for sentence in sentences]
-            owners += [row] * len(sentences)
-        table = self.scorer.score(parts, batch_size=batch_size, progress=progress)
-        shape = (len(samples), len(self.spec.aspects))
-        sums, truncated = np.zeros(shape), np.zeros(len(samples), dtype=bool)
-        rows = np.array(owners, dtype=np.int64)
+            if sample.references not in split:
+                split[sample.references] = tuple(_split_all(sample.references))
+            for sentence in _split(sample.candidate):
+                sentences.append(replace(sample, candidate=sentence, references=split[sample.references]))
+                captions.append(row)
+        table = self.scorer.score(sentences, batch_size=batch_size, progress=progress)
+
+        rows = np.array(captions, dtype=np.int64)
+        sums = np.zeros((len(samples), len(self.spec.aspects)))
         np.add.at(sums, rows, table.scores)
+        counts = np.bincount(rows, minlength=len(samples))  # a caption has at least one sentence
+        truncated = np.zeros(len(samples), dtype=bool)
         np.logical_or.at(truncated, rows, table.truncated)
-        counts = np.bincount(rows, minlength=len(samples))
-        errors = {owners[part]: message for part, message in sorted(table.errors.items(), reverse=True)}
-        errors = dict(sorted(errors.items()))
-        scores, spec = sums / counts[:, None], self.spec
-        texts = {name: _joined(column, owners, len(samples)) for name, column in table.texts.items()}
-        return ScoreTable(scores, spec.aspects, errors, truncated, aliases=spec.aliases, texts=texts)
+        errors: dict[int, str] = {}
+        for index, message in sorted(table.errors.items()):
+            errors.setdefault(captions[index], message)  # that of its first sentence without a score
+        texts = {name: _join(column, captions, len(samples)) for name, column in table.texts.items()}
+        spec = self.spec
+        return ScoreTable(sums / counts[:, None], spec.aspects, errors, truncated, aliases=spec.aliases, texts=texts)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the checkpoint of the metric, which `load_scorer("<metric>_avg", folder)` reads."""
@@ -96,13 +97,13 @@ def sentence_mean_spec(spec: MetricSpec) -> MetricSpec:
     return replace(spec, name=spec.name + SUFFIX)
 
 
-def _joined(texts: Sequence[str | None], owners: Sequence[int], captions: int) -> list[str | None]:
-    """The texts of a caption's sentences, each on a line of its own; None where no sentence has one."""
-    lines: list[list[str]] = [[] for _ in range(captions)]
-    for text, owner in zip(texts, owners, strict=True):
+def _join(texts: Sequence[str | None], captions: Sequence[int], count: int) -> list[str | None]:
+    """For each caption the texts of its sentences, a line each; None where no sentence has one."""
+    lines: list[list[str]] = [[] for _ in range(count)]
+    for text, row in zip(texts, captions, strict=True):
         if text is not None:
-            lines[owner].append(text)
-    return ["\n".join(own) or None for own in lines]
+            lines[row].append(text)
+    return ["\n".join(texts_of_caption) or None for texts_of_caption in lines]
 
 
 def _split(text: str) -> list[str]:

@@ -17,7 +17,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-# By the type of a field, what its value must be.
+def _are_names(value: Any) -> bool:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+        return False
+    return 0 < len(value) == len(set(value))
+
+
+def _are_three_numbers(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) == 3 and all(map(_is_number, value))
+
+
+# By the type of a field, what its value must be, for the message, and the check.
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "bool": ("true or false", lambda value: isinstance(value, bool)),
     "int": ("a whole number of at least 1", lambda value: type(value) is int and value >= 1),
@@ -25,13 +35,8 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a text", lambda value: isinstance(value, str)),
     "str | None": ("a text or null", lambda value: value is None or (isinstance(value, str) and value != "")),
     "dict[str, Any] | None": ("a table or null", lambda value: value is None or isinstance(value, Mapping)),
-    "tuple[str, ...]": (
-        "a list of different names, at least one",
-        lambda value: (
-            0 < len(value) == len({*map(str, value)}) and all(isinstance(each, str) and each for each in value)
-        ),
-    ),
-    "tuple[float, float, float]": ("three numbers", lambda value: len(value) == 3 and all(map(_is_number, value))),
+    "tuple[str, ...]": ("a list of different names, at least one", _are_names),
+    "tuple[float, float, float]": ("three numbers", _are_three_numbers),
 }
 
 
@@ -53,12 +58,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
+            kind = str(field.type)
+            if kind not in _KINDS:  # a table, which checks itself
+                continue
             value = getattr(self, field.name)
-            told, fits = _KINDS.get(str(field.type), ("", lambda value: True))
-            is_list = str(field.type).startswith("tuple")
-            if (is_list and not isinstance(value, (list, tuple))) or not fits(value):
-                raise ConfigError(f"{self.place}{field.name} must be {told}, got {value!r:.200}")
-            if is_list:
+            meaning, fits = _KINDS[kind]
+            if not fits(value):
+                raise ConfigError(f"{self.place}{field.name} must be {meaning}, got {value!r:.200}")
+            if kind.startswith("tuple"):
                 object.__setattr__(self, field.name, tuple(value))
 
     @classmethod
@@ -70,10 +77,15 @@ class Settings:
         """
         if not isinstance(plain, Mapping):
             raise ConfigError(f"{cls.place.rstrip('.')} must be a table, got {plain!r:.200}")
-        known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-        unknown, absent = [name for name in plain if name not in known], [name for name in known if name not in plain]
-        if unknown or (absent and cls.states_all):
-            wrong = f"{', '.join(map(str, unknown))} unknown" if unknown else f"{', '.join(absent)} not stated"
-            raise ConfigError(f"{cls.place}{wrong}")
-        given = {name: value for name, value in plain.items() if name in cls.tables and value is not None}
-        return cls(**{**plain, **{name: cls.tables[name].of(value) for name, value in given.items()}})
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        unknown = [str(name) for name in plain if name not in names]
+        missing = [name for name in names if name not in plain]
+        if unknown:
+            raise ConfigError(f"{cls.place}{', '.join(unknown)} unknown")
+        if missing and cls.states_all:
+            raise ConfigError(f"{cls.place}{', '.join(missing)} not stated")
+        values = dict(plain)
+        for name, table in cls.tables.items():
+            if values.get(name) is not None:
+                values[name] = table.of(values[name])
+        return cls(**values)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -66,6 +66,18 @@ def checked_urls(text: str) -> tuple[list[str], str | None]:
     return urls, metric or None
 
 
+def checked_key(key: Any, name: str) -> str:
+    """The key of a service, which no message shows.
+
+    Raises:
+        ConfigError: it is no text that can stand in a header.
+    """
+    is_text = isinstance(key, str) and key.isascii() and key.isprintable() and key.strip() == key != ""
+    if not is_text:
+        raise ConfigError(f"{name} must be a text of ASCII letters, digits and signs, without blanks around it")
+    return key
+
+
 @dataclass
 class _Replica:
     """A server, and for how long it is left alone (on the clock of `time.monotonic`) after failures in a row."""
@@ -96,8 +108,11 @@ class Replicas:
 
     def __init__(self, urls: list[str], token: str | None, *, timeout: float, patience: float) -> None:
         httpx = http_library()
-        self._errors, self._breaks = httpx.HTTPError, (httpx.ReadError, httpx.RemoteProtocolError)
-        self._token, self._timeout, self._patience = token, timeout, patience
+        self._errors = (httpx.HTTPError, GarbledReply, OSError)
+        self._breaks = (httpx.ReadError, httpx.RemoteProtocolError)
+        self._token = token
+        self._timeout = timeout
+        self._patience = patience
         # Proxies of the environment are for the way out; a service is named by its own address.
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -106,7 +121,8 @@ class Replicas:
             limits=httpx.Limits(keepalive_expiry=4.0),  # the service ends a connection after 5 idle seconds
         )
         self._replicas = [_Replica(url) for url in urls]
-        self._alone, self._choosing = threading.Lock(), threading.Lock()
+        self._alone = threading.Lock()  # held by a request that is sent by itself
+        self._choosing = threading.Lock()
         self._down_since: float | None = None
 
     def get_all(self, path: str) -> dict[str, Any]:
@@ -116,20 +132,21 @@ class Replicas:
             Unreachable: no replica answers in time.
         """
         replies: dict[str, Any] = {}
-        start, rounds = time.monotonic(), 0
-        while True:
+        problem = ""
+        deadline = time.monotonic() + self._patience
+        for attempt in itertools.count():
             for replica in self._replicas:
                 try:
-                    replies[replica.url] = self._send(replica, "GET", path, None, start + self._patience)
+                    replies[replica.url] = self._send(replica, "GET", path, None, deadline)
                 except (_Failed, Refused) as error:
                     problem = str(error)
-            if replies:
-                return replies
-            left = start + self._patience - time.monotonic()
-            if left <= 0:
-                raise Unreachable(problem)
-            time.sleep(min(left, backoff(rounds, first=_FIRST_REST, longest=5.0)))
-            rounds += 1
+            seconds_left = deadline - time.monotonic()
+            if replies or seconds_left <= 0:
+                break
+            time.sleep(min(seconds_left, backoff(attempt, first=_FIRST_REST, longest=5.0)))
+        if not replies:
+            raise Unreachable(problem)
+        return replies
 
     def post(self, path: str, body: bytes, ended: threading.Event, *, key: str = "") -> Any:
         """The answer of a replica; requests of equal `key` go to the same one as long as it answers.
@@ -148,17 +165,20 @@ class Replicas:
             replica = self._free(order, deadline, ended, tries, problem)
             tries += 1
             try:
-                with self._alone if deaths else nullcontext():
-                    if deaths:
-                        self._send(replica, "GET", "/health", None, deadline)
+                if deaths == 0:
+                    return self._send(replica, "POST", path, body, deadline)
+                # It may have ended a service, and all that was scored there: it goes by itself, to one that is well.
+                with self._alone:
+                    self._send(replica, "GET", "/health", None, deadline)
                     return self._send(replica, "POST", path, body, deadline)
             except _Failed as failure:
-                problem, deaths = str(failure), deaths + failure.is_death
+                problem = str(failure)
+                deaths += failure.is_death
             if deaths == _MOST_DEATHS:
                 raise Refused(f"{deaths} services died, one after another, while they scored this request")
             level = logging.WARNING if tries == 1 else logging.INFO
-            left = deadline - time.monotonic()
-            logger.log(level, "%s does not answer (%s); trying again for up to %.0f s.", replica.url, problem, left)
+            seconds = deadline - time.monotonic()
+            logger.log(level, "%s does not answer (%s); trying again for up to %.0f s.", replica.url, problem, seconds)
 
     def _free(
         self, order: list[_Replica], deadline: float, ended: threading.Event, tries: int, problem: str
@@ -169,6 +189,7 @@ class Replicas:
             is_down = self._down_since is not None and now - self._down_since > self._patience
             if now >= deadline or ended.is_set() or (is_down and tries >= len(order)):
                 raise Unreachable(f"no answer in {tries} tries, last: {problem}")
+            # A replica that failed is tried by one request at a time, so threads choose in turn.
             with self._choosing:
                 for replica in order:
                     if replica.is_open:
@@ -176,7 +197,7 @@ class Replicas:
                         return replica
             if is_down:
                 raise Unreachable("the service has not answered for long, and is left alone for a moment")
-            rest = min(each.rests_until for each in order) - now
+            rest = min(replica.rests_until for replica in order) - now
             ended.wait(max(0.02, min(rest, deadline - now, 1.0)))
 
     def _send(self, replica: _Replica, method: str, path: str, body: bytes | None, deadline: float) -> Any:
@@ -196,22 +217,27 @@ class Replicas:
         return answer
 
     def _exchange(self, url: str, method: str, body: bytes | None, deadline: float) -> Any:
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        """The answer to one request, or the exception that says whether another try may help."""
+        headers = {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
         seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
         try:
             with self._client.stream(method, url, content=body, headers=headers, timeout=seconds) as response:
                 reply = whole_reply(response, seconds)
-            status = reply.status_code
-            if status == 200:
+            if reply.status_code == 200:
                 return reply.json()
         except UnusableReply as error:
             raise Refused(str(error)) from None
-        except (self._errors, GarbledReply, OSError, ValueError, RecursionError) as error:  # the last two: broken JSON
+        except (*self._errors, ValueError, RecursionError) as error:  # the last two: broken JSON
             is_death = method == "POST" and isinstance(error, self._breaks)
             raise _Failed(printable(f"{type(error).__name__}: {error}", self._token), is_death=is_death) from None
+        status = reply.status_code
         problem = f"status {status}: {printable(reply.text, self._token)}"
         if status in (401, 403):
-            raise ServiceError(f"{url} refuses the token ({problem}); set CAPREWARD_TOKEN to the service's own")
+            raise ServiceError(
+                f"{url} refuses the token ({problem}); give the service's own, as api_key= or in CAPREWARD_TOKEN"
+            )
         if status in (301, 302, 307, 308, 404, 405):
             raise ServiceError(f"{url} is not what a reward service of this version has ({problem})")
         if status < 500 and status not in _AGAIN:

@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reward.data.images import encoded_image
+from reward.data.images import encoded_image, load_image
 from reward.data.samples import CaptionSample
 from reward.data.score_table import ScoreTable
 from reward.errors import ConfigError, ImageError, ServiceError
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.remote import REMOTE
-from reward.remote.client import Refused, Replicas, Unreachable, checked_urls
+from reward.remote.client import Refused, Replicas, Unreachable, checked_key, checked_urls
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Scored = list[tuple[list[float], str | None, bool]]  # scores of each candidate, why it has none, whether it was cut
+CandidateRow = tuple[list[float], str | None, bool]  # scores of a candidate, why it has none, whether it was cut
 
 
 class RemoteScorer(CaptionScorer):
@@ -34,8 +34,7 @@ class RemoteScorer(CaptionScorer):
     Captions of one image go in one request, which holds the image once. Requests that fail are sent again, to another
     replica if there is one. A caption that has no score when `patience` is over gets NaN and the reason. The service
     names its metric, checkpoint, precision and version by an `identity`; a scorer keeps to the one that it found first,
-    also after it was pickled, and refuses all others. The service's token is read from the environment variable
-    CAPREWARD_TOKEN when it is needed, and never stored.
+    also after it was pickled, and refuses all others.
 
     Args:
         url: address, such as `"http://127.0.0.1:8123"`; several replicas as a list, or separated by commas.
@@ -44,6 +43,8 @@ class RemoteScorer(CaptionScorer):
         timeout: seconds for one try.
         patience: seconds until a request is given up, from its turn on.
         concurrency: most requests at a time.
+        api_key: the service's key, its CAPREWARD_TOKEN. None reads the environment variable of that name when the key
+            is needed, and stores none. No message and no `repr` shows it; a pickle holds it.
         image_root: folder here that is the service's `--image-root`, perhaps on another machine: images below it are
             sent by path. None sends all images in full.
 
@@ -55,6 +56,7 @@ class RemoteScorer(CaptionScorer):
     decodes_images = False
     window_size = sys.maxsize  # all requests wait at the service, which joins them
     takes_calls_together = True  # of several threads
+    reads_images = reads_references = True  # as the service's metric does, once it was asked
     _replicas: Replicas
     _threads: ThreadPoolExecutor
     _spec: MetricSpec
@@ -68,12 +70,16 @@ class RemoteScorer(CaptionScorer):
         timeout: float = 60.0,
         patience: float = 300.0,
         concurrency: int = 16,
+        api_key: str | None = None,
         image_root: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.urls, named = checked_urls(url if isinstance(url, str) else ",".join(url))
-        self.metric, self.identity, self.concurrency = metric or named, identity, concurrency
-        self._settings: Any = {"timeout": timeout, "patience": patience}
+        self.urls, metric_of_url = checked_urls(url if isinstance(url, str) else ",".join(url))
+        self.metric = metric or metric_of_url
+        self.identity = identity
+        self.concurrency = concurrency
+        self._timeout, self._patience = timeout, patience
         self._image_root = None if image_root is None else os.path.realpath(image_root)
+        self._api_key = None if api_key is None else checked_key(api_key, "api_key=")
         self._facts: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -81,9 +87,9 @@ class RemoteScorer(CaptionScorer):
     def spec(self) -> MetricSpec:  # type: ignore[override]  # elsewhere an attribute
         """Facts of the metric: those that this package knows by its name, and the service's own once it was asked."""
         if not self._facts:
-            known = installed_specs().get(self.metric or "")
-            if known is not None:
-                return replace(known, needs_corpus=False)  # a service has fitted its metrics
+            spec = installed_specs().get(self.metric or "")
+            if spec is not None:
+                return replace(spec, needs_corpus=False)  # a service has fitted its metrics
             self.connect()
         return self._spec
 
@@ -92,14 +98,6 @@ class RemoteScorer(CaptionScorer):
         """Names the metric of the service; a resumed run continues only with the same."""
         self.connect()
         return f"remote {self.metric} {self.identity}"
-
-    @property
-    def reads_images(self) -> bool:
-        return bool(self._facts["reads_images"])
-
-    @property
-    def reads_references(self) -> bool:
-        return bool(self._facts["reads_references"])
 
     @classmethod
     def from_pretrained(
@@ -129,8 +127,12 @@ class RemoteScorer(CaptionScorer):
             ServiceError: no replica answers, the metric is not there, or they do not all serve the same.
         """
         with self._lock:
+            # Connections and threads belong to this process: a pickle leaves them out, and they are made again.
             if not hasattr(self, "_replicas"):
-                self._replicas = Replicas(self.urls, os.environ.get("CAPREWARD_TOKEN") or None, **self._settings)
+                key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
+                if key:
+                    key = checked_key(key, "CAPREWARD_TOKEN")
+                self._replicas = Replicas(self.urls, key or None, timeout=self._timeout, patience=self._patience)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
             if not self._facts:
                 try:
@@ -141,6 +143,7 @@ class RemoteScorer(CaptionScorer):
                     self._facts = self._read_info(url, reply)
 
     def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
+        """The facts of the metric that a service says of itself."""
         try:
             specs = {name: _spec(facts) for name, facts in reply["metrics"].items()}
             identities = {name: str(facts["identity"]) for name, facts in reply["metrics"].items()}
@@ -156,8 +159,10 @@ class RemoteScorer(CaptionScorer):
                 f"{url} serves {', '.join(specs)}, and not {self.metric!r}: write {first}={url}, or metric={first!r}"
             )
         self._check(identities[self.metric], url)
-        self.identity, self._spec = identities[self.metric], specs[self.metric]
+        self.identity = identities[self.metric]
+        self._spec = specs[self.metric]
         facts: dict[str, Any] = reply["metrics"][self.metric]
+        self.reads_images, self.reads_references = facts["reads_images"], facts["reads_references"]
         return facts
 
     def _check(self, identity: Any, where: str) -> None:
@@ -170,8 +175,10 @@ class RemoteScorer(CaptionScorer):
 
     def context(self, sample: CaptionSample) -> str | None:
         """The cells that the metric needs, as JSON."""
+        if not self._spec.columns:
+            return None
         cells = {role: sample.columns.get(role) for role in self._spec.columns}
-        return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
+        return json.dumps(cells, default=lambda value: value.tolist())
 
     def score_samples(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
         self.connect()  # only the service knows what the metric reads
@@ -184,18 +191,25 @@ class RemoteScorer(CaptionScorer):
             ServiceError: the service serves something else than at first, or refuses the token.
         """
         ended = threading.Event()
-        parts = [part for group in groups for (part,) in windows([group], self._most_candidates)]
-        asked = [self._threads.submit(self._ask, part, ended) for part in parts]
+        # A service takes so many candidates in a request; a group with more becomes several requests.
+        parts = []
+        for group in groups:
+            for window in windows([group], self._most_candidates):
+                parts += window
+        requests = [self._threads.submit(self._ask, part, ended) for part in parts]
+        rows: list[CandidateRow] = []
         try:
-            scored = [row for future in asked for row in future.result()]
+            for request in requests:
+                rows += request.result()
         finally:  # of an interrupted run nothing is asked any more
             ended.set()
-            for future in asked:
-                future.cancel()
-        errors = {place: reason for place, (_, reason, _) in enumerate(scored) if reason is not None}
-        return CandidateScores([values for values, _, _ in scored], [cut for _, _, cut in scored], errors)
+            for request in requests:
+                request.cancel()
+        errors = {index: error for index, (_, error, _) in enumerate(rows) if error is not None}
+        return CandidateScores([scores for scores, _, _ in rows], [is_cut for _, _, is_cut in rows], errors)
 
-    def _ask(self, group: Group, ended: threading.Event) -> Scored:
+    def _ask(self, group: Group, ended: threading.Event) -> list[CandidateRow]:
+        """The rows of a group's candidates, without scores where the service gave no answer."""
         try:
             reply = self._replicas.post("/score", self._body(group), ended, key=group.image_key or "")
             return self._read(reply, len(group.rows))
@@ -215,27 +229,35 @@ class RemoteScorer(CaptionScorer):
             sample["image"] = self._image(group.image)
         body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
         if len(body) > self._most_bytes:  # it would cut us off while we send, which looks like a lost connection
-            raise Refused(f"the request has {len(body)} bytes, over its limit of {self._most_bytes}: raise --max-body")
+            limit = f"the limit of {self._most_bytes} (`capreward serve --max-body`)"
+            raise Refused(f"the request has {len(body)} bytes, over {limit}")
         return body
 
     def _image(self, image: Any) -> dict[str, str]:
+        if self._facts.get("wants_png"):  # a worker of another environment, which is to see the pixels that we see
+            return {"base64": base64.b64encode(encoded_image(load_image(image))).decode()}
         if self._image_root is not None and isinstance(image, (str, os.PathLike)):
             path = os.path.realpath(image)
             if path.startswith(self._image_root + os.sep):
                 return {"path": os.path.relpath(path, self._image_root).replace(os.sep, "/")}
         return {"base64": base64.b64encode(encoded_image(image)).decode()}
 
-    def _read(self, reply: Any, count: int) -> Scored:
+    def _read(self, reply: Any, count: int) -> list[CandidateRow]:
+        """The rows of `count` candidates in a reply."""
+        rows: list[CandidateRow] = []
         try:
             identity, sample = reply["identity"], reply["samples"][0]
-            rows = list(zip(sample["scores"], sample["errors"], sample["truncated"], strict=True))
-            read = [([math.nan if v is None else float(v) for v in row], why, bool(cut)) for row, why, cut in rows]
-            if len(read) != count or any(len(values) != len(self._spec.aspects) for values, *_ in read):
-                raise ValueError("another number of scores than was asked for")
+            for values, error, is_cut in zip(sample["scores"], sample["errors"], sample["truncated"], strict=True):
+                scores = [math.nan if value is None else float(value) for value in values]
+                if len(scores) != len(self._spec.aspects):
+                    raise ValueError(f"{len(scores)} scores for {len(self._spec.aspects)} aspects")
+                rows.append((scores, error, bool(is_cut)))
+            if len(rows) != count:
+                raise ValueError(f"scores of {len(rows)} captions for {count}")
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
             raise Refused(f"the reply cannot be read ({error})") from None
         self._check(identity, "the service")
-        return read
+        return rows
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_replicas", "_threads")}

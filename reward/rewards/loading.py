@@ -7,13 +7,13 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec, Scorer
-from reward.metrics.options import check_options
-from reward.registry import MetricSource, as_scorer, as_source, check_loading, dry_scorer, load_scorer
+from reward.metrics.options import check_options, dry_scorer
+from reward.registry import MetricSource, as_scorer, as_source, check_loading, load_scorer
 
 if TYPE_CHECKING:
     import torch
@@ -25,21 +25,13 @@ T = TypeVar("T")
 _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()  # that networks were loaded to
 
 
-@dataclass(frozen=True)
-class ChosenMetric:
-    """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
-
-    spec: MetricSpec
-    source: Any
-    options: dict[str, Any]
-    scorer: Scorer | None = None
-
-
-def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
+def read_metric(
+    metric: Any, source: Any, revision: str | None, options: dict[str, Any]
+) -> tuple[Scorer | None, MetricSpec, Any, dict[str, Any]]:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
 
-    Args:
-        metric, source, revision, options: see there.
+    Returns:
+        (a scorer that is loaded already, or None; facts of the metric; its source; options with which it is loaded).
 
     Raises:
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
@@ -66,21 +58,22 @@ def read_metric(metric: Any, source: Any, revision: str | None, options: dict[st
         dry = dry_scorer(by_name.spec, options) if "prompt" in options else None
         if dry is not None:
             options["prompt"] = dry.prompt  # its file need not be there in another process
+    # A corpus that is fitted to the captions of a call would make rewards depend on their neighbours.
     if spec.needs_corpus and (scorer is not None or os.fspath(source) == "embedded"):
         raise ConfigError(
             f"metric {spec.name!r} weighs words by a corpus of references, and has none: a reward would depend on the "
             "other captions of its batch. Fit it on the references of the training data, "
             f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
         )
-    return ChosenMetric(spec, source, {**options, "revision": revision}, scorer)
+    return scorer, spec, source, {**options, "revision": revision}
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
-    """Calls `load(device=...)` on the process's own device, without sharding, and with the random state untouched.
+    """Calls `load(device=...)` without sharding, and with the random state untouched.
 
     Args:
         load: loads a model.
-        device: for it; None is `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+        device: for it; None is the process's own, `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -91,7 +84,7 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     from reward.checkpoints.folders import unsharded_loading
 
     if device is None and torch.cuda.is_available():
-        index = int(os.environ.get("LOCAL_RANK", -1))
+        index = int(os.environ.get("LOCAL_RANK", "-1"))
         if not 0 <= index < torch.cuda.device_count():  # the launcher shows each process only its own GPU
             index = torch.cuda.current_device()
         device = f"cuda:{index}"

@@ -63,6 +63,7 @@ class Kept:
         is_open = not self._lock.closed
         count = len(self) if is_open else 0
         self._close()
+        # A run that failed before its first answer leaves no file behind.
         if error is not None and is_open and not count:
             self.path.unlink(missing_ok=True)
         if isinstance(error, KeyboardInterrupt) and not isinstance(error, ScoringInterrupted):
@@ -81,6 +82,7 @@ class Kept:
 
     def add(self, answers: Iterable[Any]) -> None:
         """Keeps answers: all of them, or none."""
+        # The lock leaves no other process that could write the same numbers.
         first = len(self)
         rows = {str(number): json.dumps(answer).encode() for number, answer in enumerate(answers, start=first)}
         with self._explained("write"):

@@ -21,7 +21,17 @@ from reward.metrics.options import check_options, metric_options, takes_option
 from reward.registry import MetricSource, as_scorer, is_address, metric_spec
 
 # Options that change no score but by rounding.
-_NO_EFFECT = ("device", "cache", "cache_size", "token_budget", "concurrency", "prices", "timeout", "retries")
+_NO_EFFECT = (
+    "device",
+    "cache",
+    "cache_size",
+    "token_budget",
+    "concurrency",
+    "prices",
+    "api_key",
+    "timeout",
+    "retries",
+)
 
 
 class Metrics:

@@ -67,10 +67,10 @@ class Scoring:
         if sum(len(request.candidates) for request in requests) > limit:
             raise BadRequest(f"a request may hold {limit} captions; send several requests")
         facts = self.thread.facts[metric]
+        if weights is None:
+            weights = facts["default_weights"]
         try:
-            vector = normalise_weights(
-                facts["default_weights"] if weights is None else weights, facts["aspects"], facts["aliases"]
-            )
+            vector = normalise_weights(weights, facts["aspects"], facts["aliases"])
         except WeightsError as error:
             raise BadRequest(str(error)) from None
         images = await self._read_images(requests)
@@ -78,7 +78,7 @@ class Scoring:
         for request in requests:
             image = images.get(request.image)
             for caption in request.candidates:
-                rows.append(_Row.read(caption, image, request, facts))
+                rows.append(_read_row(caption, image, request, facts))
         table = await self._score_rows(metric, rows, facts["aspects"])
         self.thread.counts.captions(metric, len(table) - len(table.errors), len(table.errors))
         # One function decides what a row without a score gets, here and in MetricReward.
@@ -126,35 +126,36 @@ class Scoring:
 
 @dataclass(frozen=True)
 class _Row:
-    """A caption of a request, as a sample or with the reason why it is none."""
+    """A caption of a request, as a sample or with the reason why it is none.
+
+    `is_complete` says whether it has the image, the references and the columns that its metric needs.
+    """
 
     caption: str
     sample: CaptionSample | None
     error: str
-    is_complete: bool  # has what its metric needs beside the caption
+    is_complete: bool
 
-    @classmethod
-    def read(
-        cls, caption: str, image: bytes | ImageError | None, request: ScoreSample, facts: Mapping[str, Any]
-    ) -> _Row:
-        if isinstance(image, ImageError):
-            if facts["reads_images"]:
-                return cls(caption, None, str(image), is_complete=False)
-            image = None
-        try:
-            references = read_references(request.references)
-        except InvalidSampleError as error:
-            return cls(caption, None, str(error), is_complete=False)
-        needs_none = [
-            image is not None or not facts["needs_image"],
-            bool(references) or not facts["needs_references"],
-            *(request.columns.get(name) is not None for name in facts["columns"]),
-        ]
-        try:
-            sample = CaptionSample(caption, image, references, columns=request.columns)
-        except InvalidSampleError as error:
-            return cls(caption, None, str(error), all(needs_none))
-        return cls(caption, sample, "", all(needs_none))
+
+def _read_row(caption: str, image: bytes | ImageError | None, request: ScoreSample, facts: Mapping[str, Any]) -> _Row:
+    if isinstance(image, ImageError):
+        if facts["reads_images"]:
+            return _Row(caption, None, str(image), is_complete=False)
+        image = None
+    try:
+        references = read_references(request.references)
+    except InvalidSampleError as error:
+        return _Row(caption, None, str(error), is_complete=False)
+    is_complete = all(request.columns.get(name) is not None for name in facts["columns"])
+    if facts["needs_image"] and image is None:
+        is_complete = False
+    if facts["needs_references"] and not references:
+        is_complete = False
+    try:
+        sample = CaptionSample(caption, image, references, columns=request.columns)
+    except InvalidSampleError as error:
+        return _Row(caption, None, str(error), is_complete)
+    return _Row(caption, sample, "", is_complete)
 
 
 def _bounds(bounds: Sequence[float | None]) -> tuple[float, float]:
@@ -164,14 +165,16 @@ def _bounds(bounds: Sequence[float | None]) -> tuple[float, float]:
 
 
 def _reply(table: ScoreTable, rewards: np.ndarray, rows: range) -> SampleScores:
-    scores = [[_number(score) for score in table.scores[row]] for row in rows]
+    """What a request for these rows is answered."""
+    part = slice(rows.start, rows.stop)
     return SampleScores(
-        scores=scores,
-        rewards=[_number(rewards[row]) for row in rows],
+        scores=[_nullable(scores) for scores in table.scores[part]],
+        rewards=_nullable(rewards[part]),
         errors=[table.errors.get(row) for row in rows],
-        truncated=[bool(table.truncated[row]) for row in rows],
+        truncated=table.truncated[part].tolist(),
     )
 
 
-def _number(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _nullable(numbers: np.ndarray) -> list[float | None]:
+    """Numbers, with None for those that JSON does not have."""
+    return [number if math.isfinite(number) else None for number in numbers.tolist()]

@@ -25,7 +25,8 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import CaptionSample, load_scorer
-from reward.data.images import THREADS, Scaling, load_image
+from reward.backbones.clip import Scaling
+from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vela.scorer import VelaScorer
@@ -73,7 +74,7 @@ def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
     if isinstance(scorer, BeitScoreScorer):
         return lambda pairs: scorer.tokenizer.encode([caption for caption, _ in pairs])
     if isinstance(scorer, VelaScorer):
-        return lambda pairs: scorer.model.text.prompts.many(pairs, scorer.spec.aspects)
+        return lambda pairs: scorer.model.text.prompts.tokenize(pairs, scorer.spec.aspects)
     return lambda pairs: scorer.model.tokenize([scorer.prefix + caption for caption, _ in pairs])
 
 

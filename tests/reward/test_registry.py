@@ -2,6 +2,7 @@
 
 import json
 import pkgutil
+import re
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 
@@ -80,7 +81,9 @@ def test_a_checkpoint_alone_says_which_metric_it_is_for(files, name, tmp_path, m
     for file, content in files.items():
         (tmp_path / "saved" / file).write_text(json.dumps(content))
     toy = replace(FOREIGN, model_types=("toy", "Toy*"))
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: installed_specs() | {"foreign": toy})
+    specs = installed_specs() | {"foreign": toy}
+    for module in ("registry", "metrics.checkpoint_metric"):
+        monkeypatch.setattr(f"reward.{module}.installed_specs", lambda: specs)
     monkeypatch.chdir(tmp_path)
     for text in ("saved", "./saved/", str(tmp_path / "saved")):
         assert MetricSource.parse(text) == MetricSource(name, text)
@@ -108,21 +111,46 @@ def test_a_checkpoint_that_says_nothing_needs_a_name(tmp_path, monkeypatch):
     with pytest.raises(CapRewardError, match=rf"its type is toy\): write NAME={tmp_path}; `capreward metrics` lists"):
         load_scorer(tmp_path)
     toys = {name: replace(FOREIGN, name=name, model_types=("toy",)) for name in ("foreign", "strange")}
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: toys)
+    monkeypatch.setattr("reward.metrics.checkpoint_metric.installed_specs", lambda: toys)
     with pytest.raises(CapRewardError, match=rf"by several metrics: write foreign={tmp_path} or strange={tmp_path}"):
         load_scorer(tmp_path)
 
 
-def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(monkeypatch):
-    places = {"foreign": f"{__name__}:FOREIGN", "length": f"{__name__}:LENGTH"}
-    points = [EntryPoint(name, place, "capreward.metrics") for name, place in places.items()]
-    with monkeypatch.context() as patch:
-        patch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
+@pytest.fixture
+def install(monkeypatch):
+    """Takes {name: place} for the entry points of other distributions."""
+
+    def installed(places):
+        points = [EntryPoint(name, place, "capreward.metrics") for name, place in places.items()]
+        monkeypatch.setattr(base, "entry_points", lambda group: points if group == "capreward.metrics" else [])
         base.installed_specs.cache_clear()
-        assert "foreign" in list_metrics()
-        assert isinstance(load_scorer("foreign"), LengthScorer)
-        assert metric_spec("length").aspects == ("length",)
+
+    yield installed
+    monkeypatch.undo()
     base.installed_specs.cache_clear()
+
+
+def test_metrics_of_other_distributions_are_found_but_cannot_replace_ours(install):
+    install({"foreign": f"{__name__}:FOREIGN", "length": f"{__name__}:LENGTH"})
+    assert "foreign" in list_metrics()
+    assert isinstance(load_scorer("foreign"), LengthScorer)
+    assert metric_spec("length").aspects == ("length",)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no_such_package:SPEC", "no_such_package:SPEC: ModuleNotFoundError: No module named 'no_such"),
+        (f"{__name__}:no_such_name", "AttributeError: .*no_such_name"),
+        ("math:sqrt", "it is no MetricSpec; a function needs no entry point: write -m math:sqrt"),
+    ],
+)
+def test_a_broken_metric_of_another_distribution_is_named_once_and_breaks_nothing(place, message, install, caplog):
+    install({"broken": place, "foreign": f"{__name__}:FOREIGN"})
+    assert [name in list_metrics() for name in ("broken", "foreign", "length")] == [False, True, True]
+    assert load_scorer("foreign").score(["two words"]).mean() == 2
+    [record] = caplog.records
+    assert re.search(f"the metric broken is left out, .*{message}", record.message)
 
 
 @pytest.mark.parametrize(("rank", "started_by", "times"), [("0", None, 1), ("1", None, 0), ("0", "another process", 0)])

@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from reward.metrics.base import CheckpointFacts, MetricSpec
 
-if TYPE_CHECKING:
-    from reward.metrics.beitscore.checkpoint import LoadReport, load_beit3
-    from reward.metrics.beitscore.config import BeitScoreConfig
-    from reward.metrics.beitscore.model import BeitScoreModel
-
-# Loaded on first use: listing metrics must not load torch.
-_HOMES = {
-    "BeitScoreConfig": "reward.metrics.beitscore.config",
-    "BeitScoreModel": "reward.metrics.beitscore.model",
-    "LoadReport": "reward.metrics.beitscore.checkpoint",
-    "load_beit3": "reward.metrics.beitscore.checkpoint",
-}
-__all__ = ["SPEC", "BeitScoreConfig", "BeitScoreModel", "LoadReport", "load_beit3"]
+__all__ = ["SPEC"]
 
 SPEC = MetricSpec(
     name="beitscore",
@@ -44,9 +29,3 @@ SPEC = MetricSpec(
         "title": "{BEiTScore}: Reference-free Image Captioning Evaluation with an Efficient Cross-Encoder Model",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'reward.metrics.beitscore' has no attribute {name!r}")

@@ -82,54 +82,51 @@ def load_beit3(
         (32, 2, ('head.0.weight', 'head.0.bias', 'head.2.weight', 'head.2.bias'))
     """
     path = Path(path)
+    where = f"BEiT-3 checkpoint {str(path)!r}"
     tensors = load_tensors(path)
     if config is None:
         config = _config_of(tensors, path)
-    kept = {key: value for key, value in tensors.items() if key.startswith((_ENCODER, _POOLER))}
-    refuse_integers(kept, where=f"BEiT-3 checkpoint {str(path)!r}")
-    unused = tuple(key for key in tensors if key not in kept)
+    weights = {key: value for key, value in tensors.items() if key.startswith((_ENCODER, _POOLER))}
+    unused = tuple(key for key in tensors if key not in weights)
+    refuse_integers(weights, where=where)
     interpolated: tuple[str, ...] = ()
-    table = kept.get(_VISION_TABLE)
+    table = weights.get(_VISION_TABLE)
     if table is not None and len(table) != _BEFORE_PATCHES + config.patches:
-        kept[_VISION_TABLE] = _interpolate(table, config.image_size // config.patch_size, path)
+        weights[_VISION_TABLE] = _interpolate(table, config.image_size // config.patch_size, path)
         interpolated = (_VISION_TABLE,)
 
-    model = _empty_model(config)
-    _reset(model.head)
-    new = {f"{_HEAD}{key}": value for key, value in model.head.state_dict().items()}
-    if not any(key.startswith(_POOLER) for key in kept):
-        _reset(model.pooler)
-        new |= {f"{_POOLER}{key}": value for key, value in model.pooler.state_dict().items()}
-    load_strict(model, {**kept, **new}, where=f"BEiT-3 checkpoint {str(path)!r}")
-    return model.eval(), LoadReport(tuple(kept), unused, tuple(new), interpolated)
-
-
-def _empty_model(config: BeitScoreConfig) -> BeitScoreModel:
-    """A model with uninitialised weights, which is quicker than random weights that are then overwritten."""
+    # A model without initial weights is quicker to make than one with random weights that are then overwritten.
     with on_meta(needs_transformers=False):
         model = BeitScoreModel(config)
-    return _with_memory(model)
+    _allocate(model)
+    new = _draw_weights(model.head, _HEAD)
+    if not any(key.startswith(_POOLER) for key in weights):
+        new |= _draw_weights(model.pooler, _POOLER)
+    load_strict(model, {**weights, **new}, where=where)
+    return model.eval(), LoadReport(tuple(weights), unused, tuple(new), interpolated)
 
 
-def _with_memory(model: BeitScoreModel) -> BeitScoreModel:
-    """The model on the CPU instead of "meta", as by `to_empty`, for which PyTorch would load parts of its compiler."""
-    state = model.state_dict().items()
-    memory = {key: torch.empty(value.shape, dtype=value.dtype, device="cpu") for key, value in state}
+def _allocate(model: BeitScoreModel) -> None:
+    """Moves a model from "meta" to the CPU, as `to_empty` does, for which PyTorch would load parts of its compiler."""
+    memory = {}
+    for key, value in model.state_dict().items():
+        memory[key] = torch.empty(value.shape, dtype=value.dtype, device="cpu")
     model.load_state_dict(memory, assign=True)
-    return model
 
 
-def _reset(module: torch.nn.Module) -> None:
-    for part in module.modules():
-        if isinstance(part, (torch.nn.Linear, torch.nn.LayerNorm)):
-            part.reset_parameters()
+def _draw_weights(module: torch.nn.Module, prefix: str) -> dict[str, torch.Tensor]:
+    """Draws the weights of a part of the model anew, and gives them under their keys in the model."""
+    for layer in module.modules():
+        if isinstance(layer, (torch.nn.Linear, torch.nn.LayerNorm)):
+            layer.reset_parameters()
+    return {f"{prefix}{key}": value for key, value in module.state_dict().items()}
 
 
 def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConfig:
     """The configuration that follows from the shapes of a BEiT-3 checkpoint."""
-    absent = [key for key in (_VISION_TABLE, _TEXT_TABLE, _PATCH_WEIGHT, _TOKENS, _FFN_WEIGHT) if key not in tensors]
-    if absent:
-        raise CheckpointError(f"{str(path)!r} is not a BEiT-3 checkpoint in its published layout: it lacks {absent[0]}")
+    for key in (_VISION_TABLE, _TEXT_TABLE, _PATCH_WEIGHT, _TOKENS, _FFN_WEIGHT):
+        if key not in tensors:
+            raise CheckpointError(f"{str(path)!r} is not a BEiT-3 checkpoint in its published layout: it lacks {key}")
     vocab_size, width = tensors[_TOKENS].shape
     patch = tensors[_PATCH_WEIGHT].shape[-1]
     layers = 1 + max(int(key.split(".")[3]) for key in tensors if key.startswith("beit3.encoder.layers."))
@@ -146,11 +143,14 @@ def _config_of(tensors: Mapping[str, torch.Tensor], path: Path) -> BeitScoreConf
 
 
 def _heads_of(width: int, path: Path) -> int:
-    stated = read_header(path).metadata.get("heads") if path.suffix == ".safetensors" else None
-    if stated is not None:
-        if not stated.isdecimal():
-            raise CheckpointError(f"{str(path)!r}: the metadata state heads={stated!r}, which is not a number")
-        return int(stated)
+    """The number of attention heads, which no shape shows: from the file's metadata, else of a published width."""
+    heads = None
+    if path.suffix == ".safetensors":
+        heads = read_header(path).metadata.get("heads")
+    if heads is not None:
+        if not heads.isdecimal():
+            raise CheckpointError(f"{str(path)!r}: the metadata state heads={heads!r}, which is not a number")
+        return int(heads)
     for preset in PRESETS.values():
         if preset.hidden_size == width:
             return preset.heads
@@ -173,8 +173,9 @@ def _side(table: torch.Tensor, path: Path) -> int:
 
 
 def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
-    old = _side(table, path)
-    grid = table[_BEFORE_PATCHES:].float().view(1, old, old, -1).permute(0, 3, 1, 2)
+    """A table of positions (R, d) for a square of `side` patches a side, float32; rows before the patches stay."""
+    old_side = _side(table, path)
+    grid = table[_BEFORE_PATCHES:].float().view(1, old_side, old_side, -1).permute(0, 3, 1, 2)  # (1, d, side, side)
     grid = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
     return torch.cat([table[:_BEFORE_PATCHES].float(), grid.flatten(2)[0].T])
 
@@ -191,7 +192,7 @@ def load_model(
     if Path(source).is_file():
         raise CheckpointError(
             f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
-            "trained score head: start from them with reward.metrics.beitscore.load_beit3, and train "
+            "trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
     dtype, device = parse_dtype(dtype), usable_device(device)
@@ -204,8 +205,9 @@ def load_model(
             f"{where}: its tokenizer has {tokenizer.size} tokens and its table only {config.vocab_size} rows"
         )
     shapes = read_header(folder / WEIGHTS_FILE).shapes
-    at = f"{where}: its {CONFIG_FILE}"
-    model = _with_memory(check_fit(lambda: BeitScoreModel(config), shapes, where=at, needs_transformers=False))
+    config_name = f"{where}: its {CONFIG_FILE}"
+    model = check_fit(lambda: BeitScoreModel(config), shapes, where=config_name, needs_transformers=False)
+    _allocate(model)
     load_strict(model, load_tensors(folder / WEIGHTS_FILE), where=where)
     if dtype is not None:
         model.beit3.to(dtype)

@@ -88,8 +88,9 @@ class BeitScoreConfig(Settings):
         Raises:
             CheckpointError: a setting is unknown, missing or invalid, for example from a newer version of this library.
         """
-        # older checkpoints have the entry `domain`, which says nothing of the network
-        settings = {key: value for key, value in plain.items() if key not in ("metric", "domain")}
+        settings = dict(plain)
+        for name in ("metric", "domain"):  # older checkpoints have `domain`, which says nothing of the network
+            settings.pop(name, None)
         try:
             return cls.of(settings)
         except ConfigError as error:

@@ -17,6 +17,7 @@ EPS = 1e-5
 # The first two rows of both position tables are reserved for padding, as in the toolkit of BEiT-3.
 FIRST_POSITION = 2
 
+# States of the image (B, 1 + patches, d) and of the text (B, L, d).
 Streams = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -49,15 +50,19 @@ class Attention(nn.Module):
         self.inner_attn_ln = Multiway(nn.LayerNorm, width, eps=EPS)
 
     def forward(self, streams: Streams, mask: torch.Tensor | None) -> Streams:
-        query, key, value = (self._heads(project(streams)) for project in (self.q_proj, self.k_proj, self.v_proj))
+        # Each stream has its own projections; attention itself does not know which stream a state is of.
+        query = self._split_heads(self.q_proj(streams))
+        key = self._split_heads(self.k_proj(streams))
+        value = self._split_heads(self.v_proj(streams))
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        mixed = mixed.transpose(1, 2).flatten(2)
-        split = streams[0].shape[1]
-        return self.out_proj(self.inner_attn_ln((mixed[:, :split], mixed[:, split:])))
+        mixed = mixed.transpose(1, 2).flatten(2)  # (B, T, d)
+        image_length = streams[0].shape[1]
+        return self.out_proj(self.inner_attn_ln((mixed[:, :image_length], mixed[:, image_length:])))
 
-    def _heads(self, streams: Streams) -> torch.Tensor:
+    def _split_heads(self, streams: Streams) -> torch.Tensor:
+        """The streams as one sequence of T states, split into heads: (B, heads, T, d / heads)."""
         joined = torch.cat(streams, dim=1)
-        return joined.view(*joined.shape[:2], self.heads, -1).transpose(1, 2)
+        return joined.view(joined.shape[0], joined.shape[1], self.heads, -1).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -95,7 +100,8 @@ class Layer(nn.Module):
         # One draw a sample for both streams: a layer is skipped for the whole sequence.
         keep = 1 - self.drop_path
         factor = torch.empty(len(change[0]), 1, 1, device=change[0].device).bernoulli_(keep).div_(keep)
-        return tuple(x + y * factor.to(y.dtype) for x, y in zip(streams, change, strict=True))  # type: ignore[return-value]
+        factor = factor.to(change[0].dtype)
+        return streams[0] + change[0] * factor, streams[1] + change[1] * factor
 
 
 class VisionEmbedding(nn.Module):
@@ -118,10 +124,9 @@ class Encoder(nn.Module):
 
     def __init__(self, config: BeitScoreConfig) -> None:
         super().__init__()
-        rows = (FIRST_POSITION + 1 + config.patches, config.text_positions)
-        self.embed_positions = nn.ModuleDict(
-            {name: nn.Embedding(count, config.hidden_size) for name, count in zip("AB", rows, strict=True)}
-        )
+        self.embed_positions = nn.ModuleDict()
+        self.embed_positions["A"] = nn.Embedding(FIRST_POSITION + 1 + config.patches, config.hidden_size)
+        self.embed_positions["B"] = nn.Embedding(config.text_positions, config.hidden_size)
         rates = [config.drop_path * k / max(1, config.layers - 1) for k in range(config.layers)]
         self.layers = nn.ModuleList(Layer(config, rate) for rate in rates)
         self.layer_norm = Multiway(nn.LayerNorm, config.hidden_size, eps=EPS)
@@ -136,13 +141,6 @@ class Beit3(nn.Module):
 
     Args:
         config: sizes.
-
-    Example:
-        >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
-        >>> states = Beit3(config).eval()(torch.zeros(2, 3, 32, 32), torch.tensor([[0, 7, 2], [0, 2, 1]]),
-        ...                               torch.tensor([[0, 0, 0], [0, 0, 1]]))
-        >>> [tuple(stream.shape) for stream in states]
-        [(2, 5, 8), (2, 3, 8)]
     """
 
     def __init__(self, config: BeitScoreConfig) -> None:
@@ -155,16 +153,20 @@ class Beit3(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        scale = math.sqrt(math.log(2 * self.config.layers)) if self.config.layers > 1 else 1.0
+        scale = 1.0
+        if self.config.layers > 1:
+            scale = math.sqrt(math.log(2 * self.config.layers))
         for name, parameter in self.named_parameters():
-            if parameter.is_meta:
+            if parameter.is_meta:  # loaded weights will take its place
                 return
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
+            elif "out_proj" in name and parameter.dim() == 2:
+                nn.init.xavier_normal_(parameter)
+                parameter.data.mul_(scale)
             elif "proj" in name and parameter.dim() == 2:
-                small = "q_proj" in name or "k_proj" in name or "v_proj" in name
-                nn.init.xavier_normal_(parameter, gain=2**-0.5 if small else 1.0)
-                if "v_proj" in name or "out_proj" in name:
+                nn.init.xavier_normal_(parameter, gain=2**-0.5)
+                if "v_proj" in name:
                     parameter.data.mul_(scale)
             elif ".fc" in name and parameter.dim() == 2:
                 nn.init.xavier_normal_(parameter, gain=scale)
@@ -191,19 +193,18 @@ class Beit3(nn.Module):
             states = states.masked_fill(text_padding_mask.bool()[..., None], 0)
         return states
 
-    def forward(
-        self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None
-    ) -> Streams:
-        """Last states of both streams, (B, 1 + patches, d) and (B, L, d); see `embed_image` and `embed_text`."""
-        return self.run(self.embed_image(image), self.embed_text(text_ids, text_padding_mask), text_padding_mask)
+    def forward(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
+        """Last states of both streams from their embeddings, of the same shapes; either stream may have length 0.
 
-    def run(self, image: torch.Tensor, text: torch.Tensor, text_padding_mask: torch.Tensor | None) -> Streams:
-        """Last states of both streams from their embeddings."""
+        Args:
+            image, text: what `embed_image` and `embed_text` give, (B, 1 + patches, d) and (B, L, d).
+            text_padding_mask: see `embed_text`.
+        """
         mask = None
-        if text_padding_mask is not None:  # (B, 1, 1, T), True where a key may be attended to
-            padded = text_padding_mask.bool()
-            seen = torch.ones(image.shape[:2], dtype=torch.bool, device=padded.device)
-            mask = torch.cat([seen, ~padded], dim=1)[:, None, None]
+        if text_padding_mask is not None:  # (B, 1, 1, T), True where a state may be attended to
+            is_text = ~text_padding_mask.bool()
+            is_image = torch.ones(image.shape[:2], dtype=torch.bool, device=is_text.device)
+            mask = torch.cat([is_image, is_text], dim=1)[:, None, None]
         for layer in self.encoder.layers:
             if self.gradient_checkpointing and self.training:
                 image, text = checkpoint(layer, image, text, mask, use_reentrant=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from reward.data.images import Scaling
+from reward.backbones.clip import Scaling
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
 
@@ -70,12 +70,6 @@ class BeitScoreModel(nn.Module):
 
         Args:
             image: RGB, of any size; the sides are scaled independently, nothing is cropped.
-
-        Example:
-            >>> from PIL import Image
-            >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=50)
-            >>> BeitScoreModel(config).preprocess(Image.new("RGB", (30, 20), "white")).unique()
-            tensor([255], dtype=torch.uint8)
         """
         return torch.from_numpy(Scaling(self.config.image_size)(image))
 
@@ -99,13 +93,13 @@ class BeitScoreModel(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """`encode` from image embeddings (B, 1 + patches, d), which captions of one image can share."""
         text = self.beit3.embed_text(text_ids, text_padding_mask)
-        streams = self.beit3.run(image, text, text_padding_mask)
+        streams = self.beit3(image, text, text_padding_mask)
         return torch.cat(streams, dim=1), self.pooler(streams[0])
 
     def logits(self, pooled: torch.Tensor) -> torch.Tensor:
         """Scores before the sigmoid (B,), float32, of pooled vectors (B, d)."""
-        # The head of a half-precision model is in float32.
-        return self.head(pooled.to(next(self.head.parameters()).dtype))[:, 0].float()
+        head_dtype = next(self.head.parameters()).dtype  # float32 also in a model of half precision
+        return self.head(pooled.to(head_dtype))[:, 0].float()
 
     def forward(
         self,
@@ -114,5 +108,6 @@ class BeitScoreModel(nn.Module):
         text_padding_mask: torch.Tensor | None = None,
     ) -> BeitScoreOutput:
         """Scores (B,) in [0, 1] of images and captions, differentiable; see `encode` for the arguments."""
-        logits = self.logits(self.encode(image, text_ids, text_padding_mask)[1])
+        _, pooled = self.encode(image, text_ids, text_padding_mask)
+        logits = self.logits(pooled)
         return BeitScoreOutput(scores=torch.sigmoid(logits), logits=logits)

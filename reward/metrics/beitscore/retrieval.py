@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -15,9 +14,6 @@ from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 _HEADS = ("vision_head", "language_head")
 _CONTEXT = 64  # tokens of a caption in the contrastive training
@@ -30,22 +26,23 @@ class Beit3Towers(nn.Module):
 
     Args:
         model: its encoder and preprocessing are used.
-        heads: weights (D, D) for images and captions.
+        vision_head, language_head: weights (D, D) for images and captions.
         tokenizer: of the checkpoint.
     """
 
     def __init__(
-        self, model: BeitScoreModel, heads: tuple[torch.Tensor, torch.Tensor], tokenizer: BeitScoreTokenizer
+        self,
+        model: BeitScoreModel,
+        vision_head: torch.Tensor,
+        language_head: torch.Tensor,
+        tokenizer: BeitScoreTokenizer,
     ) -> None:
         super().__init__()
-        self.beit3, self.preprocess_of = model.beit3, model.preprocess
-        self.vision_head, self.language_head = (nn.Parameter(head, requires_grad=False) for head in heads)
+        self.beit3, self.preprocess = model.beit3, model.preprocess
+        self.vision_head = nn.Parameter(vision_head, requires_grad=False)
+        self.language_head = nn.Parameter(language_head, requires_grad=False)
         self.tokenizer = tokenizer
         self.embed_dim = model.config.hidden_size
-
-    def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """Pixels (3, S, S); see `BeitScoreModel.preprocess`."""
-        return self.preprocess_of(image)
 
     def tokenize(self, captions: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
         """Ids (B, L), at most 64 a caption, and whether each caption was cut."""
@@ -54,14 +51,19 @@ class Beit3Towers(nn.Module):
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
         """Embeddings (B, D) of token ids (B, L), not normalised."""
+        # A stream of length 0 leaves the encoder with the parameters of the other stream alone.
         padding = ids == self.tokenizer.pad
         text = self.beit3.embed_text(ids, padding)
-        return self.beit3.run(text[:, :0], text, padding)[1][:, 0] @ self.language_head.T
+        no_image = text[:, :0]
+        _, states = self.beit3(no_image, text, padding)
+        return states[:, 0] @ self.language_head.T
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
         """Embeddings (B, D) of pixels (B, 3, S, S), not normalised."""
         image = self.beit3.embed_image(pixels)
-        return self.beit3.run(image, image[:, :0], None)[0][:, 0] @ self.vision_head.T
+        no_text = image[:, :0]
+        states, _ = self.beit3(image, no_text, None)
+        return states[:, 0] @ self.vision_head.T
 
 
 def load_beit3_towers(
@@ -79,17 +81,18 @@ def load_beit3_towers(
     """
     model, report = load_beit3(path)
     tokenizer = BeitScoreTokenizer.from_spm(spm, max_tokens=min(_CONTEXT, model.config.max_text_tokens))
-    absent = [name for name in _HEADS if f"{name}.weight" not in report.unused]
-    if absent:
-        raise CheckpointError(
-            f"{os.fspath(path)!r} has no {absent[0]}: give a checkpoint of BEiT-3 for retrieval, such as "
-            "beit3_large_itc_patch16_224.pth"
-        )
+    for name in _HEADS:
+        if f"{name}.weight" not in report.unused:
+            raise CheckpointError(
+                f"{os.fspath(path)!r} has no {name}: give a checkpoint of BEiT-3 for retrieval, such as "
+                "beit3_large_itc_patch16_224.pth"
+            )
     if tokenizer.size > model.config.vocab_size:
         raise CheckpointError(
             f"{os.fspath(spm)!r} has {tokenizer.size} tokens, {os.fspath(path)!r} fewer: not one model"
         )
     tensors = load_tensors(path)
-    refuse_integers({f"{name}.weight": tensors[f"{name}.weight"] for name in _HEADS}, where=repr(os.fspath(path)))
-    vision, language = (tensors[f"{name}.weight"].float() for name in _HEADS)
-    return Beit3Towers(model, (vision, language), tokenizer).to(usable_device(device)).eval()
+    heads = {name: tensors[f"{name}.weight"] for name in _HEADS}
+    refuse_integers(heads, where=repr(os.fspath(path)))
+    towers = Beit3Towers(model, heads["vision_head"].float(), heads["language_head"].float(), tokenizer)
+    return towers.to(usable_device(device)).eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
+from reward.metrics.groups import Group, windows
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores, Group, windows
+from reward.metrics.scorer import CandidateScores
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -41,18 +43,10 @@ class BeitScoreScorer(TrainedScorer):
         ValueError: the tokenizer does not fit the model.
 
     Example:
-        >>> from reward import CaptionSample
-        >>> from reward.metrics.beitscore.config import BeitScoreConfig
-        >>> from transformers import PreTrainedTokenizerFast
-        >>> from tokenizers import Tokenizer, models
-        >>> words = {word: row for row, word in enumerate(["<p>", "<s>", "</s>", "<?>", "red"])}
-        >>> fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, "<?>")),
-        ...                                pad_token="<p>", bos_token="<s>", eos_token="</s>")
-        >>> config = BeitScoreConfig(hidden_size=8, layers=1, heads=2, ffn_size=16, image_size=32, vocab_size=5)
-        >>> tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
-        >>> scorer = BeitScoreScorer(BeitScoreModel(config), tokenizer)  # untrained: scores mean nothing
         >>> from PIL import Image
-        >>> scorer.score([CaptionSample("red", Image.new("RGB", (32, 32)))]).scores.shape
+        >>> from reward import CaptionSample
+        >>> scorer = BeitScoreScorer.from_pretrained("embedded", device="cpu")
+        >>> scorer.score([CaptionSample("A red star.", Image.new("RGB", (96, 96)))]).scores.shape
         (1, 1)
     """
 
@@ -87,7 +81,7 @@ class BeitScoreScorer(TrainedScorer):
 
         Args:
             source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id. Published
-                BEiT-3 weights are not a BEiTScore: see `load_beit3`.
+                BEiT-3 weights are not a BEiTScore: see `reward.metrics.beitscore.checkpoint.load_beit3`.
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: of encoder and pooler, such as `"bfloat16"`; float32 by default. The head is always float32.
@@ -111,31 +105,42 @@ class BeitScoreScorer(TrainedScorer):
         return self.model.beit3.embed_image(stacked_on(self.model.device, images))
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, 1) in [0, 1]."""
-        images = [group.features for group in groups for _ in group.rows]
-        ids, cut = self.tokenizer.encode([candidate for group in groups for candidate in group.rows])
-        device, order, logits = self.model.device, [], []
+        """Scores (K, 1) in [0, 1] of the K candidates of some groups."""
+        candidates, images = [], []
+        for group in groups:
+            for candidate in group.rows:
+                candidates.append(candidate)
+                images.append(group.features)
+        ids, is_cut = self.tokenizer.encode(candidates)
         lengths = [self._image_tokens + len(row) for row in ids]
+
+        # Image and caption read each other in every layer, so what captions of one image share ends with its embedding.
+        # Batches are of candidates of similar length, in another order than the candidates.
+        order: list[int] = []
+        logits: list[torch.Tensor] = []
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
+            image = torch.stack([images[index] for index in batch])
             text, padding = self.tokenizer.pad_rows([ids[index] for index in batch])
-            mask = padding.to(device) if padding.any() else None
-            _, pooled = self.model.encode_embedded(
-                torch.stack([images[index] for index in batch]), text.to(device), mask
-            )
+            mask = None  # attention without a mask is quicker
+            if padding.any():
+                mask = padding.to(self.model.device)
+            _, pooled = self.model.encode_embedded(image, text.to(self.model.device), mask)
             logits.append(self.model.logits(pooled))
             order += batch
-        scores = np.empty((len(ids), 1))
+        scores = np.empty((len(candidates), 1))
         scores[order, 0] = torch.sigmoid(torch.cat(logits)).double().cpu().numpy()  # a GPU is waited for once
-        return CandidateScores(scores, cut)
+        return CandidateScores(scores, is_cut)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        return windows(groups, self.window_size, max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens))
+        # The embeddings of all images of a window are in memory, each as long as a batch's patches.
+        most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
+        return windows(groups, self.window_size, most_images)
 
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         tensors: dict[str, torch.Tensor] = self.model.state_dict()
         return tensors
 
-    def _save_tokenizer(self, folder: str | os.PathLike[str]) -> None:
+    def _save_tokenizer(self, folder: Path) -> None:
         self.tokenizer.save(folder)
 
     def _description(self) -> str:

@@ -15,7 +15,6 @@ from reward.errors import CheckpointError
 
 SPM_FILE = "beit3.spm"
 FAST_FILE = "tokenizer.json"
-_FILES_OF_FAST = (FAST_FILE, "tokenizer_config.json", "special_tokens_map.json")
 
 # XLM-R numbers its tokens as fairseq: four control tokens come first, and the pieces of the sentencepiece file follow
 # one place later than in that file, which begins with <unk>, <s> and </s>.
@@ -31,7 +30,7 @@ class BeitScoreTokenizer:
 
     Args:
         encode: gives the ids of a text without start and end token; it must not parse control tokens.
-        save: writes the files that `from_folder` reads into an existing folder.
+        save: writes the file that `from_folder` reads into an existing folder; it becomes a method.
         start, end, pad: ids of the three tokens.
         size: number of tokens.
         max_tokens: longest row, start and end included: a configuration's `max_text_tokens`.
@@ -51,7 +50,8 @@ class BeitScoreTokenizer:
         if max_tokens < 3:
             raise ValueError(f"max_tokens must be at least 3 (start, one token, end), got {max_tokens}")
         self.start, self.end, self.pad, self.size, self.max_tokens = start, end, pad, size, max_tokens
-        self._ids, self._save = CaptionIds(encode, start=start, end=end, most_tokens=max_tokens), save
+        self._ids = CaptionIds(encode, start=start, end=end, most_tokens=max_tokens)
+        self.save = save
 
     @classmethod
     def from_spm(cls, path: str | os.PathLike[str], *, max_tokens: int = 1022) -> BeitScoreTokenizer:
@@ -78,16 +78,6 @@ class BeitScoreTokenizer:
 
         Raises:
             CheckpointError: one of the three tokens is not set.
-
-        Example:
-            >>> from tokenizers import Tokenizer, models
-            >>> from transformers import PreTrainedTokenizerFast
-            >>> letters = {letter: row for row, letter in enumerate(["<p>", "<s>", "</s>", " ", *"ader"])}
-            >>> fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])),
-            ...                                pad_token="<p>", bos_token="<s>", eos_token="</s>")
-            >>> ids, padding, cut = BeitScoreTokenizer.from_fast(fast, max_tokens=6)(["a  red", "a red deer"])
-            >>> ids.tolist(), cut
-            ([[1, 4, 3, 7, 6, 2], [1, 4, 3, 7, 6, 2]], [True, True])
         """
         ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
         absent = [name for name, token in ids.items() if token is None]
@@ -120,21 +110,6 @@ class BeitScoreTokenizer:
         if files == [SPM_FILE]:
             return cls.from_spm(folder / SPM_FILE, max_tokens=max_tokens)
         return cls.from_fast(read_tokenizer(folder), max_tokens=max_tokens)
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `beit3.spm` or `tokenizer.json` into a folder, which is created if needed.
-
-        Raises:
-            CheckpointError: the folder cannot be written.
-        """
-        folder = Path(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name in (SPM_FILE, *_FILES_OF_FAST):  # files of the other kind would make the folder ambiguous
-                (folder / name).unlink(missing_ok=True)
-            self._save(folder)
-        except OSError as error:
-            raise CheckpointError(f"checkpoint folder {str(folder)!r} cannot be written: {error}") from error
 
     def __call__(self, captions: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, list[bool]]:
         """Token ids of captions.

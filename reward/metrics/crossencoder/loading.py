@@ -35,6 +35,11 @@ class StrictTransformer(Transformer):
         return load_network(source, model_class, "cross-encoder", dtype=dtype, strict=True, config=config)
 
 
+# A folder that the model is saved to, and the fingerprint of a score, name the library's class: ours differs in how it
+# is loaded alone.
+StrictTransformer.__module__, StrictTransformer.__name__ = Transformer.__module__, Transformer.__name__
+
+
 # The classes that modules.json may name, by their last name.
 _MODULE_CLASSES: dict[str, Any] = {
     "Transformer": StrictTransformer,

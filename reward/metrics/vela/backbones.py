@@ -17,30 +17,22 @@ from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
 def make_decoder(
     config: TextConfig, tokenizer: Any | None, dtype: torch.dtype | None, trust_remote_code: bool = False
 ) -> tuple[nn.Module, Any]:
-    """The language model of a text configuration and its tokenizer: its own, or `tokenizer` without a backbone."""
+    """The language model of a text configuration, with the backbone's tokenizer or, for an architecture, this one."""
     from transformers import AutoModel, AutoTokenizer
 
-    if config.backbone is None:
-        if tokenizer is None:
-            raise ValueError("a text branch with its own architecture needs tokenizer=")
-        return build_decoder(config.architecture or {}), tokenizer
+    if config.architecture is not None:
+        return build_decoder(config.architecture), tokenizer
+    classes = (AutoModel, AutoTokenizer)
     return load_pretrained(
-        config.backbone,
-        AutoModel,
-        AutoTokenizer,
-        "language model",
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
+        config.backbone or "", *classes, "language model", dtype=dtype, trust_remote_code=trust_remote_code
     )
 
 
 def make_towers(config: ImageConfig, tokenizer: Any | None, dtype: torch.dtype | None) -> ClipTowers:
-    """The CLIP of an image configuration."""
-    if config.architecture is None:
-        return load_clip(config.backbone or "", dtype=dtype)
-    if tokenizer is None:
-        raise ValueError("an image branch with its own architecture needs tokenizer=")
-    return towers_of_architecture(config.architecture, tokenizer)
+    """The CLIP of an image configuration, with the backbone's tokenizer or, for an architecture, this one."""
+    if config.architecture is not None:
+        return towers_of_architecture(config.architecture, tokenizer)
+    return load_clip(config.backbone or "", dtype=dtype)
 
 
 def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
@@ -57,9 +49,11 @@ def add_lora(decoder: nn.Module, settings: LoraSettings) -> nn.Module:
     names = [f".{name}" for name, _ in decoder.named_modules()]
     for target in settings.target_modules:
         if not any(name.endswith(f".{target}") for name in names):
-            own = dict.fromkeys(name.split(".")[-2] for name, value in decoder.named_parameters() if value.ndim == 2)
-            known = f"{type(decoder).__name__} has no module {target!r}; it has {', '.join(own)}"
-            raise ConfigError(f"text.lora.target_modules: this {known}")
+            matrices = [name.split(".")[-2] for name, value in decoder.named_parameters() if value.ndim == 2]
+            raise ConfigError(
+                f"text.lora.target_modules: this {type(decoder).__name__} has no module {target!r}; "
+                f"it has {', '.join(dict.fromkeys(matrices))}"
+            )
     lora = LoraConfig(
         r=settings.r,
         lora_alpha=settings.alpha,

@@ -86,9 +86,11 @@ class TextConfig(_Branch):
         super().__post_init__()
         if not isinstance(self.prompts, Mapping):
             raise ConfigError(f"text.prompts must be a table, got {self.prompts!r:.200}")
-        prompts = {
-            aspect: each if isinstance(each, Prompt) else Prompt.of(each) for aspect, each in self.prompts.items()
-        }
+        prompts = {}
+        for aspect, prompt in self.prompts.items():
+            if not isinstance(prompt, Prompt):
+                prompt = Prompt.of(prompt)
+            prompts[aspect] = prompt
         object.__setattr__(self, "prompts", prompts)
         if self.architecture is not None and not isinstance(self.architecture.get("model_type"), str):
             raise ConfigError("text.architecture needs a 'model_type', such as 'qwen2'")
@@ -115,30 +117,32 @@ class ImageConfig(_Branch):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.architecture is not None:
-            _check_end_token(self.architecture)
+            _check_text_tower(self.architecture)
 
 
-def _check_end_token(architecture: Mapping[str, Any]) -> None:
-    """Refuses a text tower that would read the state of another token than the end token."""
+def _check_text_tower(architecture: Mapping[str, Any]) -> None:
+    """Refuses a text tower that does not fit its tokenizer, or would read the state of another than the end token."""
     try:
-        text, ids = architecture["model_cfg"]["text_cfg"], architecture["tokenizer"]
-        fits = set(ids) == {"start", "end", "pad"} and min(text["vocab_size"] - 1, text["context_length"] - 3) >= 0
-        fits = fits and all(type(each) is int and 0 <= each < text["vocab_size"] for each in ids.values())
+        text_cfg, ids = architecture["model_cfg"]["text_cfg"], architecture["tokenizer"]
+        vocab_size = text_cfg["vocab_size"]
+        is_complete = len(ids) == 3 and text_cfg["context_length"] >= 3
+        for token in (ids["start"], ids["end"], ids["pad"]):
+            is_complete = is_complete and type(token) is int and 0 <= token < vocab_size
     except (KeyError, TypeError):
-        fits = False
-    if not fits:
+        is_complete = False
+    if not is_complete:
         raise ConfigError(
             "image.architecture needs 'model_cfg' with a text_cfg (vocab_size, context_length) and 'tokenizer' with "
             f"the ids start, end and pad below vocab_size, got {architecture!r:.300}"
         )
-    pooling, highest = text.get("pool_type", "argmax"), text["vocab_size"] - 1
+    pooling, highest, eos_id = text_cfg.get("pool_type", "argmax"), vocab_size - 1, text_cfg.get("eos_id", 2)
     if pooling == "argmax" and ids["end"] != highest:
         raise ConfigError(
             f"open_clip's argmax pooling reads at the highest id, so the end token must be {highest} "
             f"(vocab_size - 1), got {ids['end']}; or set text_cfg pool_type 'eos' and eos_id"
         )
-    if pooling == "eos" and ids["end"] != text.get("eos_id", 2):
-        raise ConfigError(f"text_cfg eos_id is {text.get('eos_id', 2)}, but the end token is {ids['end']}")
+    if pooling == "eos" and ids["end"] != eos_id:
+        raise ConfigError(f"text_cfg eos_id is {eos_id}, but the end token is {ids['end']}")
 
 
 @dataclass(frozen=True)
@@ -171,8 +175,10 @@ class VelaConfig(Settings):
         super().__post_init__()
         if self.text is None and self.image is None:
             raise ConfigError("VELA needs at least one branch: text and image are both None")
-        if self.text is not None and (missing := [each for each in self.aspects if each not in self.text.prompts]):
-            raise ConfigError(f"the text branch has no prompt for {', '.join(missing)}")
+        if self.text is not None:
+            missing = [aspect for aspect in self.aspects if aspect not in self.text.prompts]
+            if missing:
+                raise ConfigError(f"the text branch has no prompt for {', '.join(missing)}")
 
     @property
     def has_own_tokenizer(self) -> bool:
@@ -190,8 +196,10 @@ class VelaConfig(Settings):
         Raises:
             CheckpointError: a setting is unknown or invalid, for example from a newer version of this library.
         """
-        # older checkpoints have `domain`, which says nothing of the network, and `head`: a row of weights an aspect
-        settings = {"fusion": None, **{key: value for key, value in plain.items() if key not in ("metric", "domain")}}
+        # Older checkpoints have `domain`, which says nothing of the network, and `head`: a row of weights an aspect.
+        settings = {"fusion": None, **plain}
+        for name in ("metric", "domain"):
+            settings.pop(name, None)
         head = settings.pop("head", "per_aspect")
         try:
             if head != "per_aspect":

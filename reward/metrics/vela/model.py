@@ -1,4 +1,7 @@
-"""VelaModel: prompts as tokens, a language-model branch, a CLIP branch, and a head. Each part can be run alone."""
+"""VelaModel: prompts as tokens, a language-model branch, a CLIP branch, and a head. Each part can be run alone.
+
+Letters of the shapes: N captions, A aspects, B rows of a batch, L tokens of a row, d the size of a branch's vectors.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,7 @@ from transformers.utils import ModelOutput
 from reward.backbones.clip import ClipTowers
 from reward.backbones.language import PlainTextEncoder, Remembered, decoder_of
 from reward.backbones.states import CausalStates, pool_states
-from reward.checkpoints.weight_files import load_strict
-from reward.errors import CheckpointError, ConfigError
+from reward.errors import ConfigError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import PromptLayout
@@ -35,7 +37,10 @@ class PromptTokens(NamedTuple):
 
 
 class PromptTokenizer:
-    """Turns captions into prompts of token ids.
+    """Turns captions into prompts of token ids: rubric and references, then the candidate, then the cue.
+
+    The parts of the prompt itself may hold control tokens, as the chat template writes them. References and candidates
+    are encoded as plain text, so that no caption can end its turn and write the rest of the prompt.
 
     Args:
         tokenizer: a `transformers` tokenizer.
@@ -48,109 +53,108 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
+        # References come again with every caption of their image, and captions with every metric.
         self._plain = Remembered(PlainTextEncoder(tokenizer))
-        framed = tokenizer if config.chat_template else None
-        self._mark, self._separator = self._parsed(_REFERENCE_MARK), self._parsed(_REFERENCE_SEPARATOR)
-        self._own: dict[tuple[str, bool], tuple[list[int], ...]] = {}
+        self._mark = self._parse(_REFERENCE_MARK)
+        self._separator = self._parse(_REFERENCE_SEPARATOR)
+        # {(aspect, whether there are references): ids of the layout's start, middle and tail}
+        self._layouts: dict[tuple[str, bool], tuple[list[int], list[int], list[int]]] = {}
+        template = tokenizer if config.chat_template else None
         for aspect, prompt in config.prompts.items():
             for with_references in (False, True):
-                layout = PromptLayout.of(prompt, with_references=with_references, tokenizer=framed)
-                parts = tuple(self._parsed(part) for part in (layout.start or "", layout.middle, layout.tail))
-                self._own[aspect, with_references] = parts
-                self._check(aspect, parts, len(self._mark) + _FEWEST_TOKENS if with_references else 0)
+                layout = PromptLayout.of(prompt, with_references=with_references, tokenizer=template)
+                ids = (self._parse(layout.start), self._parse(layout.middle), self._parse(layout.tail))
+                self._layouts[aspect, with_references] = ids
+            self._check(aspect)
 
-    def _check(self, aspect: str, parts: tuple[list[int], ...], smallest_reference: int) -> None:
-        start, middle, tail = parts
+    def _parse(self, text: str) -> list[int]:
+        """Ids of a part of the prompt itself, with control tokens."""
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+    def _check(self, aspect: str) -> None:
+        start, middle, tail = self._layouts[aspect, True]
         if not tail:
             raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
-        needed = len(start) + len(middle) + smallest_reference
+        needed = len(start) + len(middle) + len(self._mark) + _FEWEST_TOKENS
         if needed > self.config.max_prefix_tokens:
             raise ConfigError(
                 f"the rubric of {aspect!r} and the smallest piece of a reference take {needed} tokens, more than "
                 f"max_prefix_tokens={self.config.max_prefix_tokens}; raise it (model.text.max_prefix_tokens)"
             )
 
-    def _parsed(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
-        return ids
+    @property
+    def longest(self) -> int:
+        """Most tokens that a prompt can have."""
+        longest_tail = max(len(tail) for _, _, tail in self._layouts.values())
+        return self.config.max_prefix_tokens + self.config.max_candidate_tokens + longest_tail
+
+    def __call__(self, candidate: str, references: Sequence[str], aspect: str) -> PromptTokens:
+        """The prompt of one candidate for one aspect."""
+        return self.tokenize([(candidate, references)], [aspect])[0][0]
+
+    def tokenize(self, texts: Sequence[tuple[str, Sequence[str]]], aspects: Sequence[str]) -> list[list[PromptTokens]]:
+        """Prompts of N (candidate, references) pairs, each with one prompt for each of A aspects.
+
+        Prompts with equal references and aspect have the same prefix, which is made once. A candidate that is too long
+        is cut at its end.
+        """
+        prefixes: dict[tuple[tuple[str, ...], str], tuple[list[int], bool]] = {}
+        prompts = []
+        for candidate, references in texts:
+            candidate_ids = self._plain(candidate)
+            candidate_room = self.config.max_candidate_tokens
+            row = []
+            for aspect in aspects:
+                key = (tuple(references), aspect)
+                if key not in prefixes:
+                    prefixes[key] = self.prefix(references, aspect)
+                prefix, is_cut = prefixes[key]
+                _, _, tail = self._layouts[aspect, bool(references)]
+                is_cut = is_cut or len(candidate_ids) > candidate_room
+                row.append(PromptTokens(prefix, candidate_ids[:candidate_room], tail, is_cut))
+            prompts.append(row)
+        return prompts
 
     def prefix(self, references: Sequence[str], aspect: str) -> tuple[list[int], bool]:
-        """Ids of everything before the candidate, and whether a reference was cut.
+        """Ids of everything before the candidate, at most `max_prefix_tokens`, and whether a reference was cut.
 
         References that do not fit are cut at their ends, the longest first. If a reference would keep fewer than 8
         tokens, the last ones are dropped instead.
         """
-        start, middle, _ = self._own[aspect, bool(references)]
-        room = self.config.max_prefix_tokens - len(start) - len(middle)
-        ids, cut = self._references(tuple(references), room)
-        return [*start, *ids, *middle], cut
-
-    def _references(self, references: tuple[str, ...], room: int) -> tuple[list[int], bool]:
-        if not references:
-            return [], False
-        texts = [self._plain(text) for text in references]
-        marks = len(self._mark) + len(self._separator)
-        room += len(self._separator)  # no separator before the first reference
-        cut = sum(len(ids) + marks for ids in texts) > room
-        if cut:
-            texts = texts[: max(1, room // (marks + _FEWEST_TOKENS))]
-            longest = _common_limit([len(ids) for ids in texts], room - marks * len(texts))
-            texts = [ids[:longest] for ids in texts]
-        joined: list[int] = []
-        for position, ids in enumerate(texts):
-            joined += [*(self._separator if position else ()), *self._mark, *ids]
-        return joined, cut
+        start, middle, _ = self._layouts[aspect, bool(references)]
+        texts = [self._plain(reference) for reference in references]
+        extra = len(self._mark) + len(self._separator)  # tokens that each reference takes besides its text
+        # The first reference has no separator before it.
+        room = self.config.max_prefix_tokens - len(start) - len(middle) + len(self._separator)
+        is_cut = sum(map(len, texts)) + extra * len(texts) > room
+        if is_cut:
+            texts = texts[: max(1, room // (extra + _FEWEST_TOKENS))]
+            limit = _common_limit([len(text) for text in texts], room - extra * len(texts))
+            texts = [text[:limit] for text in texts]
+        ids = [*start]
+        for number, text in enumerate(texts):
+            if number > 0:
+                ids += self._separator
+            ids += self._mark
+            ids += text
+        return ids + middle, is_cut
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         """Tokenises texts, which are remembered."""
         for text in texts:
             self._plain(text)
 
-    def candidate(self, text: str) -> tuple[list[int], bool]:
-        """Ids of the candidate, and whether its end was cut."""
-        ids = self._plain(text)
-        room = self.config.max_candidate_tokens
-        return ids[:room], len(ids) > room
-
-    def tail(self, aspect: str) -> list[int]:
-        """Ids of everything after the candidate."""
-        return list(self._own[aspect, True][2])
-
-    def __call__(self, candidate: str, references: Sequence[str], aspect: str) -> PromptTokens:
-        """The prompt of one candidate for one aspect."""
-        return self.many([(candidate, references)], [aspect])[0][0]
-
-    def many(self, texts: Sequence[tuple[str, Sequence[str]]], aspects: Sequence[str]) -> list[list[PromptTokens]]:
-        """Prompts of (candidate, references) pairs for several aspects; shared texts are tokenised once."""
-        candidates: dict[str, tuple[list[int], bool]] = {}
-        prefixes: dict[tuple[tuple[str, ...], str], tuple[list[int], bool]] = {}
-        rows = []
-        for candidate, references in texts:
-            references = tuple(references)
-            if candidate not in candidates:
-                candidates[candidate] = self.candidate(candidate)
-            ids, cut = candidates[candidate]
-            row = []
-            for aspect in aspects:
-                if (references, aspect) not in prefixes:
-                    prefixes[references, aspect] = self.prefix(references, aspect)
-                prefix, prefix_cut = prefixes[references, aspect]
-                row.append(PromptTokens(prefix, ids, self.tail(aspect), prefix_cut or cut))
-            rows.append(row)
-        return rows
-
 
 def _common_limit(lengths: Sequence[int], room: int) -> int:
     """The largest length to which all texts can be cut so that together they fit into the room."""
-    if sum(lengths) <= room:
-        return max(lengths, default=0)
-    left = room
-    for position, length in enumerate(sorted(lengths)):
-        share = left // (len(lengths) - position)
+    # From the shortest on, each text has an equal share of what is left. What it does not need, longer ones share.
+    for number, length in enumerate(sorted(lengths)):
+        share = room // (len(lengths) - number)
         if length > share:
             return share
-        left -= length
-    raise AssertionError("texts that fit were handled above")
+        room -= length
+    return max(lengths)  # all fit as they are
 
 
 class TextBranch(nn.Module):
@@ -160,6 +164,9 @@ class TextBranch(nn.Module):
         model: a causal language model of transformers; its head is not used.
         tokenizer: its tokenizer.
         config: prompts and room.
+
+    Raises:
+        ValueError: the model has fewer positions than a prompt may have tokens.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Any, config: TextConfig) -> None:
@@ -168,51 +175,69 @@ class TextBranch(nn.Module):
         self.decoder: Any = decoder_of(model)
         if config.backbone is not None:
             self.decoder.requires_grad_(False)
+        # After freezing: the adapters are trained.
         if config.lora is not None:
             self.decoder = add_lora(self.decoder, config.lora)
         self.prompts = PromptTokenizer(tokenizer, config)
-        _check_room(self.decoder, self.prompts)
-        self.size = 2 * self.decoder.config.get_text_config().hidden_size
+        _check_positions(self.decoder, self.prompts)
+        self.width: int = self.decoder.config.get_text_config().hidden_size
         self._states = CausalStates(self.decoder)
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """g_r2c (B, 2 * d), float32, of one batch (B, L), padded on the right; differentiable."""
+        # Gradients must reach every token of every row, so training shares no prefixes.
         hidden = self.decoder(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return pool_states(hidden, attention_mask)
 
     def encode(
         self, prompts: Sequence[Sequence[PromptTokens]], *, token_budget: int | None = None, max_rows: int | None = None
     ) -> torch.Tensor:
-        """g_r2c (N, A, 2 * d) of the prompts of N samples under A aspects, each distinct prefix computed once.
+        """g_r2c (N, A, 2 * d), float32, of the prompts of N captions under A aspects.
 
-        If the prompts of the aspects differ only in what follows the candidate, candidates are computed once as well.
+        Args:
+            prompts: N rows of A prompts.
+            token_budget, max_rows: see `CausalStates.encode`.
         """
-        tails = [prompt.tail for prompt in prompts[0]]
-        if len(tails) > 1 and all(prompt[:2] == row[0][:2] for row in prompts for prompt in row[1:]):
+        # The candidates of a group have the same rubric and references before them, often many times as long as they
+        # are. In a causal model, the states of this prefix do not depend on what follows. So CausalStates reads each
+        # distinct prefix once, and its keys and values, the prefix cache, serve all candidates: the states are the same
+        # as of whole prompts, but for rounding. If the prompts of the aspects differ in the cue alone, a candidate is
+        # read once for all aspects too.
+        if _differ_in_tails(prompts):
             trunks = [(row[0].prefix, row[0].candidate) for row in prompts]
+            tails = [prompt.tail for prompt in prompts[0]]
             return self._states.encode(trunks, branches=tails, token_budget=token_budget, max_rows=max_rows)
-        pairs = [(prompt.prefix, [*prompt.candidate, *prompt.tail]) for row in prompts for prompt in row]
+        pairs = []
+        for row in prompts:
+            for prompt in row:
+                pairs.append((prompt.prefix, prompt.candidate + prompt.tail))
         states = self._states.encode(pairs, token_budget=token_budget, max_rows=max_rows)
         return states.view(len(prompts), len(prompts[0]), -1)
 
 
-def _check_room(decoder: nn.Module, prompts: PromptTokenizer) -> None:
+def _differ_in_tails(prompts: Sequence[Sequence[PromptTokens]]) -> bool:
+    """Whether there are several aspects, whose prompts of a caption are equal up to what follows the candidate."""
+    for row in prompts:
+        for prompt in row[1:]:
+            if prompt.prefix != row[0].prefix or prompt.candidate != row[0].candidate:
+                return False
+    return len(prompts[0]) > 1
+
+
+def _check_positions(decoder: nn.Module, prompts: PromptTokenizer) -> None:
     """Refuses prompts that are longer than a learned position table, on which a run would fail later."""
-    config = prompts.config
-    longest = max(len(prompts.tail(aspect)) for aspect in config.prompts)
-    needed = config.max_prefix_tokens + config.max_candidate_tokens + longest
     for name, module in decoder.named_modules():
         is_table = isinstance(module, nn.Embedding) and name.rsplit(".", 1)[-1] in _POSITION_TABLES
-        if is_table and module.num_embeddings < needed:
+        if is_table and module.num_embeddings < prompts.longest:
             raise ValueError(
-                f"the language model has {module.num_embeddings} positions, but max_prefix_tokens="
-                f"{config.max_prefix_tokens} and max_candidate_tokens={config.max_candidate_tokens} with {longest} "
-                f"tokens after them take {needed}: lower these two"
+                f"the language model has {module.num_embeddings} positions, but prompts take up to {prompts.longest}: "
+                f"lower max_prefix_tokens={prompts.config.max_prefix_tokens} or "
+                f"max_candidate_tokens={prompts.config.max_candidate_tokens}"
             )
 
 
 class ImageBranch(nn.Module):
-    """g_i2c = [|h_img - h_cand| ; h_img * h_cand], size 2 * d.
+    """g_i2c = [|h_img - h_cand| ; h_img * h_cand], size 2 * d, of CLIP's features of image and candidate.
 
     Args:
         towers: the CLIP. A backbone is frozen, as in the paper.
@@ -224,23 +249,14 @@ class ImageBranch(nn.Module):
         self.towers, self.config = towers, config
         if config.backbone is not None:
             self.towers.requires_grad_(False)
-        self.size = 2 * towers.embed_dim
+        self.width = towers.embed_dim
 
-    def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
-        """h_img (B, d), float32, of pixels (B, 3, H, W)."""
-        return self._scaled(self.towers.encode_image(pixels))
-
-    def encode_candidate(self, ids: torch.Tensor) -> torch.Tensor:
-        """h_cand (B, d), float32, of token ids (B, context_length)."""
-        return self._scaled(self.towers.encode_text(ids))
-
-    def _scaled(self, features: torch.Tensor) -> torch.Tensor:
-        features = features.float()
-        return functional.normalize(features, dim=-1) if self.config.normalise else features
-
-    @staticmethod
-    def relate(image: torch.Tensor, candidate: torch.Tensor) -> torch.Tensor:
-        """g_i2c (B, 2 * d) of features (B, d) and (B, d)."""
+    def relate(self, image: torch.Tensor, candidate: torch.Tensor) -> torch.Tensor:
+        """g_i2c (B, 2 * d), float32, of the towers' features of images (B, d) and candidates (B, d)."""
+        # In float32, since the difference of two close vectors of half precision has few digits left.
+        image, candidate = image.float(), candidate.float()
+        if self.config.normalise:
+            image, candidate = functional.normalize(image, dim=-1), functional.normalize(candidate, dim=-1)
         return torch.cat([(image - candidate).abs(), image * candidate], dim=-1)
 
 
@@ -261,8 +277,8 @@ class TransformerFusion(nn.Module):
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
         """(..., width) of the vectors side by side (..., sum of sizes)."""
-        parts = zip(self.inputs, vectors.flatten(0, -2).split(self.sizes, dim=-1), strict=True)
-        tokens = torch.stack([project(part) for project, part in parts], dim=1)
+        parts = vectors.flatten(0, -2).split(self.sizes, dim=-1)
+        tokens = torch.stack([project(part) for project, part in zip(self.inputs, parts, strict=True)], dim=1)
         return self.encoder(tokens).mean(1).view(*vectors.shape[:-1], -1)
 
 
@@ -293,10 +309,15 @@ class VelaModel(nn.Module):
         self.config = config
         self.tokenizer = tokenizer
         self.text, self.image = text, image
-        sizes = [branch.size // 2 for branch in (text, image) if branch is not None for _ in range(2)]
-        fusion = config.fusion
-        self.fusion = nn.Identity() if fusion is None else TransformerFusion(sizes, fusion)
-        size = sum(sizes) if fusion is None else fusion.width
+        sizes = []  # each branch gives two vectors side by side
+        for branch in (text, image):
+            if branch is not None:
+                sizes += [branch.width, branch.width]
+        self.fusion: nn.Module = nn.Identity()
+        size = sum(sizes)
+        if config.fusion is not None:
+            self.fusion = TransformerFusion(sizes, config.fusion)
+            size = config.fusion.width
         rows = len(config.aspects)
         self.weight = nn.Parameter(torch.zeros(rows, size))  # zeros: every score starts at 0.5
         self.bias = nn.Parameter(torch.zeros(rows))
@@ -319,9 +340,11 @@ class VelaModel(nn.Module):
             trust_remote_code: whether Python files of the language model may run.
 
         Raises:
-            ValueError: a needed tokenizer is not given.
+            ValueError: a branch has its own architecture, and `tokenizer` is None.
             CheckpointError: a backbone cannot be loaded.
         """
+        if config.has_own_tokenizer and tokenizer is None:
+            raise ValueError("a branch with its own architecture needs tokenizer=")
         text = image = None
         if config.text is not None:
             decoder, text_tokenizer = make_decoder(config.text, tokenizer, dtype, trust_remote_code)
@@ -336,11 +359,11 @@ class VelaModel(nn.Module):
         return self.weight.device
 
     def head(self, g_r2c: torch.Tensor | None, g_i2c: torch.Tensor | None) -> torch.Tensor:
-        """Scores (N, A) in [0, 1] of g_r2c (N, A, 2 * d_llm) and g_i2c (N, 2 * d_clip); None for an absent branch."""
+        """Scores (N, A) in [0, 1] of g_r2c (N, A, 2 * d) and g_i2c (N, 2 * d); None for an absent branch."""
         parts = []
         if g_r2c is not None:
             parts.append(g_r2c)
-        if g_i2c is not None:
+        if g_i2c is not None:  # what relates image and candidate is the same for all aspects
             parts.append(g_i2c[:, None].expand(-1, len(self.config.aspects), -1))
         return torch.sigmoid((self.fusion(torch.cat(parts, dim=-1)) * self.weight).sum(-1) + self.bias)
 
@@ -364,35 +387,11 @@ class VelaModel(nn.Module):
         """
         parts = []
         if self.text is not None:
-            if input_ids is None or attention_mask is None:
-                raise ValueError("this VELA has a text branch: forward needs input_ids and attention_mask")
             parts.append(self.text(input_ids, attention_mask))
         if self.image is not None:
-            if pixels is None or clip_ids is None:
-                raise ValueError("this VELA has an image branch: forward needs pixels and clip_ids")
-            related = self.image.relate(self.image.encode_image(pixels), self.image.encode_candidate(clip_ids))
-            parts.append(related if sample is None else related[sample])
+            assert clip_ids is not None
+            towers = self.image.towers
+            g_i2c = self.image.relate(towers.encode_image(pixels), towers.encode_text(clip_ids))
+            parts.append(g_i2c if sample is None else g_i2c[sample])
         logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[aspect]).sum(-1) + self.bias[aspect]
         return VelaOutput(scores=torch.sigmoid(logits))
-
-    def trained_tensors(self) -> dict[str, torch.Tensor]:
-        """The weights of a checkpoint: head, adapters, and all of a branch with its own architecture."""
-        kept = {}
-        for key, value in self.state_dict().items():
-            branch = {"text": self.config.text, "image": self.config.image}.get(key.split(".", 1)[0])
-            if branch is None or branch.backbone is None or ".lora_" in key:
-                kept[key] = value
-        return kept
-
-    def load_trained(self, tensors: dict[str, torch.Tensor], *, where: str) -> None:
-        """Loads the weights that `trained_tensors` returns; the keys must be exactly those.
-
-        Raises:
-            CheckpointError: keys are missing, left over or of another shape.
-        """
-        trained = self.trained_tensors()
-        frozen = {key: value for key, value in self.state_dict().items() if key not in trained}
-        extra = [key for key in tensors if key in frozen]
-        if extra:
-            raise CheckpointError(f"{where} holds weights of a backbone that the configuration names: {extra[0]}, ...")
-        load_strict(self, {**frozen, **tensors}, where=where)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from reward.errors import ConfigError
 from reward.metrics.settings import Settings
@@ -33,59 +35,27 @@ class Prompt(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for field, mark in (("references", "{references}"), ("candidate", "{candidate}")):
-            if getattr(self, field).count(mark) != 1:
-                raise ConfigError(f"prompt text {field!r} must hold {mark} exactly once, got {getattr(self, field)!r}")
+        for name, text in (("references", self.references), ("candidate", self.candidate)):
+            if text.count(f"{{{name}}}") != 1:
+                raise ConfigError(f"prompt text {name!r} must hold {{{name}}} exactly once, got {text!r}")
 
 
-def _rubric(aspect: str, meaning: str, levels: Sequence[str]) -> Prompt:
-    scale = "\n".join(f"{level} - {text}" for level, text in enumerate(levels, start=1))
-    return Prompt(
-        f"You grade captions of images. Grade one quality only: {aspect}, {meaning} "
-        f"Leave every other quality out of account.\n{scale}\nAnswer with a number only, from 1 to 5."
-    )
+def _default_prompts() -> dict[str, Prompt]:
+    rubrics = yaml.safe_load((Path(__file__).parent / "prompts.yaml").read_text("utf-8"))
+    prompts = {}
+    for aspect, rubric in rubrics.items():
+        scale = "\n".join(f"{grade} - {text}" for grade, text in enumerate(rubric["levels"], start=1))
+        prompts[aspect] = Prompt(
+            f"You grade captions of images. Grade one quality only: {aspect}, {rubric['meaning']} "
+            f"Leave every other quality out of account.\n{scale}\nAnswer with a number only, from 1 to 5."
+        )
+    return prompts
 
 
-DEFAULT_PROMPTS: dict[str, Prompt] = {
-    "descriptiveness": _rubric(
-        "descriptiveness",
-        "how much of what the image shows is told: its objects, their properties, and how they are related.",
-        (
-            "next to nothing of the image is told",
-            "a few main things are named, most of the image is missing",
-            "the main things are told, many details are missing",
-            "most things and many details are told",
-            "nearly everything that can be seen is told, in detail",
-        ),
-    ),
-    "relevance": _rubric(
-        "relevance",
-        "whether what is told is true of the image: no wrong or invented objects, properties or relations.",
-        (
-            "it tells of another image",
-            "more is wrong than right",
-            "right in the main, with several clear mistakes",
-            "right but for a slip or two",
-            "everything told is true of the image",
-        ),
-    ),
-    "fluency": _rubric(
-        "fluency",
-        "whether it reads well: correct grammar and spelling, natural wording, no needless repetition.",
-        (
-            "it cannot be read as language",
-            "hard to read, with many errors or much repetition",
-            "readable, with several errors or clumsy passages",
-            "reads well but for a small flaw",
-            "reads as if written by a careful native writer",
-        ),
-    ),
-}
+DEFAULT_PROMPTS: dict[str, Prompt] = _default_prompts()
 
-_REFERENCES, _CANDIDATE = (
-    "\ue000references\ue001",
-    "\ue000candidate\ue001",
-)  # private-use characters
+# Marks for the places of the texts, in private-use characters, which no chat template has.
+_REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
 # Some chat templates insert the date of today, on which scores must not depend.
 _TEMPLATE_DATE = "01 January 2025"
 
@@ -95,12 +65,12 @@ class PromptLayout:
     """The parts of a prompt around references and candidate. These parts may hold control tokens, captions never do.
 
     Args:
-        start: text before the references; None without references, then `middle` is the start.
+        start: text before the references; empty without references, when `middle` is all before the candidate.
         middle: text between references and candidate.
         tail: text after the candidate.
     """
 
-    start: str | None
+    start: str
     middle: str
     tail: str
 
@@ -128,7 +98,7 @@ class PromptLayout:
             raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")
         before, tail = text.split(_CANDIDATE)
         if not with_references:
-            return cls(None, before, tail)
+            return cls("", before, tail)
         start, middle = before.split(_REFERENCES)
         return cls(start, middle, tail)
 

@@ -16,12 +16,12 @@ from reward.backbones.language import check_token_budget, default_token_budget
 from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprints import fingerprint_network
-from reward.errors import CheckpointError
+from reward.metrics.groups import Group
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores, Group
+from reward.metrics.scorer import CandidateScores
 from reward.metrics.vela import SPEC
-from reward.metrics.vela.checkpoint import load_model
-from reward.metrics.vela.model import ImageBranch, VelaModel
+from reward.metrics.vela.checkpoint import load_model, trained_tensors
+from reward.metrics.vela.model import VelaModel
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -112,76 +112,79 @@ class VelaScorer(TrainedScorer):
     def reads_references(self) -> bool:
         return self.model.text is not None
 
-    @property
-    def _clip(self) -> ImageBranch:
-        assert self.model.image is not None  # otherwise images are not read
-        return self.model.image
-
     def preprocess(self, image: Image.Image) -> Any:
-        return image if self.model.image is None else self._clip.towers.preprocess(image)
+        return self.model.image.towers.preprocess(image)
 
     def read_ahead(self, texts: Sequence[str]) -> None:
         if self.model.text is not None:
             self.model.text.prompts.read_ahead(texts)
         if self.model.image is not None:
-            self._clip.towers.read_ahead(texts)
+            self.model.image.towers.read_ahead(texts)
 
     def cached_features(self, features: torch.Tensor) -> torch.Tensor:
         return features.to(self.model.device)
 
     def encode_images(self, images: list[Any]) -> torch.Tensor:
-        return self._clip.encode_image(stacked_on(self.model.device, images))
+        """CLIP features (B, d) of B preprocessed images."""
+        features: torch.Tensor = self.model.image.towers.encode_image(stacked_on(self.model.device, images))
+        return features
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, A) in [0, 1]."""
-        pairs = [(group, candidate) for group in groups for candidate in group.rows]
-        truncated = np.zeros(len(pairs), dtype=bool)
-        g_r2c = g_i2c = None
+        """Scores (K, A) in [0, 1] of the K candidates of some groups."""
+        candidates, texts, images = [], [], []
+        for group in groups:
+            for candidate in group.rows:
+                candidates.append(candidate)
+                texts.append((candidate, group.references))
+                images.append(group.features)
+        truncated = np.zeros(len(candidates), dtype=bool)
+        g_r2c = g_i2c = None  # (K, A, 2 * d) and (K, 2 * d); None stays for a branch that the model lacks
         if self.model.text is not None:
-            texts = [(candidate, group.references) for group, candidate in pairs]
-            prompts = self.model.text.prompts.many(texts, self.model.config.aspects)
-            truncated |= [any(prompt.truncated for prompt in row) for row in prompts]
+            prompts = self.model.text.prompts.tokenize(texts, self.model.config.aspects)
             g_r2c = self.model.text.encode(prompts, token_budget=self.token_budget, max_rows=batch_size)
+            for row, aspect_prompts in enumerate(prompts):
+                for prompt in aspect_prompts:
+                    truncated[row] |= prompt.truncated
         if self.model.image is not None:
-            features, cut = self._encode_candidates([candidate for _, candidate in pairs], batch_size)
-            truncated |= cut
-            g_i2c = self._clip.relate(torch.stack([group.features for group, _ in pairs]), features)
-        return CandidateScores(self.model.head(g_r2c, g_i2c).double().cpu().numpy(), truncated)
+            features, is_cut = self._encode_candidates(candidates, batch_size)
+            g_i2c = self.model.image.relate(torch.stack(images), features)
+            truncated |= is_cut
+        # A GPU is waited for once, when the scores are copied.
+        scores = self.model.head(g_r2c, g_i2c)
+        return CandidateScores(scores.double().cpu().numpy(), truncated)
 
     def _encode_candidates(self, candidates: list[str], batch_size: int | None) -> tuple[torch.Tensor, np.ndarray]:
-        """CLIP features (K, d) of candidates, equal ones encoded once, and which of them were cut (K,)."""
-        towers = self._clip.towers
-        places = {text: place for place, text in enumerate(dict.fromkeys(candidates))}
-        texts, features, cut = list(places), [], []
+        """CLIP features (K, d) of candidates, and which of them were cut (K,)."""
+        # Groups may have the same candidates, and CLIP reads a caption alone: each different one is encoded once.
+        towers = self.model.image.towers
+        positions: dict[str, int] = {}  # of the different candidates
+        for candidate in candidates:
+            positions.setdefault(candidate, len(positions))
+        texts = list(positions)
+        features: list[torch.Tensor] = []
+        is_cut: list[bool] = []
         step = batch_size or max(1, self.token_budget // towers.context_length)
         for start in range(0, len(texts), step):
             ids, ids_cut = towers.tokenize(texts[start : start + step])
-            features.append(self._clip.encode_candidate(ids))
-            cut += ids_cut
-        order = [places[candidate] for candidate in candidates]
-        return torch.cat(features)[order], np.array(cut)[order]
+            features.append(towers.encode_text(ids))
+            is_cut += ids_cut
+        order = [positions[candidate] for candidate in candidates]
+        return torch.cat(features)[order], np.array(is_cut)[order]
 
     def _tensors(self) -> Mapping[str, torch.Tensor]:
-        return self.model.trained_tensors()
+        return trained_tensors(self.model)
 
-    def _save_tokenizer(self, folder: str | os.PathLike[str]) -> None:
-        if self.model.tokenizer is None:
-            return
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
+    def _save_tokenizer(self, folder: Path) -> None:
+        if self.model.tokenizer is not None:
             self.model.tokenizer.save_pretrained(folder)
-        except OSError as error:
-            raise CheckpointError(f"checkpoint folder {os.fspath(folder)!r} cannot be written: {error}") from error
 
     def _description(self) -> str:
         config = self.model.config
-        lines = [
-            "VELA caption metric",
-            "",
-            f"Scores image captions on {', '.join(config.aspects)}, each in [0, 1].",
-            "",
-        ]
+        aspects = ", ".join(config.aspects)
+        lines = ["VELA caption metric", "", f"Scores image captions on {aspects}, each in [0, 1].", ""]
         for name, branch in (("Language model", config.text), ("CLIP", config.image)):
-            weights = "none (ablation)" if branch is None else branch.backbone or "weights in this checkpoint"
-            lines.append(f"- {name}: {weights}")
+            if branch is None:
+                lines.append(f"- {name}: none (ablation)")
+            else:
+                lines.append(f"- {name}: {branch.backbone or 'weights in this checkpoint'}")
         return "\n".join(lines)

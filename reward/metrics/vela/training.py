@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
-from torch import nn
 
+from reward.backbones.clip import ClipTowers
 from reward.backbones.language import pad_rows
 from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
 from reward.data.images import image_key, load_image
@@ -46,30 +46,33 @@ def make_model(
         ConfigError: a setting is unknown, or settings contradict each other.
         CheckpointError: a backbone cannot be loaded.
     """
-    plain = {key: value for key, value in settings.items() if key not in ("tokenizer", "gradient_checkpointing")}
-    branches = {name: dict(plain[name]) for name in ("text", "image") if plain.get(name) is not None}
-    own = [name for name, branch in branches.items() if branch.get("architecture") is not None]
+    plain = dict(settings)
+    plain.pop("gradient_checkpointing", None)
+    tokenizer_settings = plain.pop("tokenizer", None)
     tokenizer = None
-    if own:
-        if set(settings.get("tokenizer") or {}) != {"vocab_size"}:
-            raise ConfigError('a branch trained from scratch needs the setting "tokenizer": {"vocab_size": ...}')
-        tokenizer = make_tokenizer(texts(), settings["tokenizer"]["vocab_size"])
-        for name in own:
-            branches[name]["architecture"] = _with_vocabulary(name, branches[name]["architecture"], tokenizer)
+    for name in ("text", "image"):
+        branch = plain.get(name)
+        if not isinstance(branch, Mapping) or branch.get("architecture") is None:
+            continue
+        if tokenizer is None:  # the first branch from scratch; a second one shares its tokenizer
+            if set(tokenizer_settings or {}) != {"vocab_size"}:
+                raise ConfigError('a branch trained from scratch needs the setting "tokenizer": {"vocab_size": ...}')
+            tokenizer = make_tokenizer(texts(), tokenizer_settings["vocab_size"])
+        plain[name] = {**branch, "architecture": _with_vocabulary(name, branch["architecture"], tokenizer)}
     try:
-        config = VelaConfig.from_dict({**plain, **branches})
+        config = VelaConfig.from_dict(plain)
     except CheckpointError as error:
         raise ConfigError(f"model settings: {error}") from error
-    return _ready(VelaModel.from_config(config, tokenizer=tokenizer), settings, precision)
+    return _prepare(VelaModel.from_config(config, tokenizer=tokenizer), settings, precision)
 
 
 def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> VelaModel:
     """Loads a checkpoint folder to train it further; of the settings, only `gradient_checkpointing` is used."""
-    return _ready(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
+    return _prepare(checkpoint.load_model(folder, revision=None, device="cpu", dtype=None), settings, precision)
 
 
-def _ready(model: VelaModel, settings: Mapping[str, Any], precision: str) -> VelaModel:
-    """The model as it is trained: what is frozen, and in which type."""
+def _prepare(model: VelaModel, settings: Mapping[str, Any], precision: str) -> VelaModel:
+    """The model as it is trained: whether states are recomputed, what is frozen, and in which type."""
     checkpointing = settings.get("gradient_checkpointing", False)
     if not isinstance(checkpointing, bool):
         raise ConfigError(f"model settings: gradient_checkpointing must be true or false, got {checkpointing!r}")
@@ -84,21 +87,21 @@ def _ready(model: VelaModel, settings: Mapping[str, Any], precision: str) -> Vel
     if precision != "fp32":
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
         for branch in (model.text, model.image):
-            if branch is not None and branch.config.backbone is not None:
-                _hold_frozen(branch, dtype)
+            if branch is None or branch.config.backbone is None:
+                continue
+            for parameter in branch.parameters():
+                if not parameter.requires_grad:
+                    parameter.data = parameter.data.to(dtype)
     return model
 
 
-def _hold_frozen(branch: nn.Module, dtype: torch.dtype) -> None:
-    for parameter in branch.parameters():
-        if not parameter.requires_grad:
-            parameter.data = parameter.data.to(dtype)
-
-
-def _with_vocabulary(name: str, architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def _with_vocabulary(
+    branch: str, architecture: Mapping[str, Any], tokenizer: PreTrainedTokenizerFast
+) -> dict[str, Any]:
+    """The architecture of a branch, `"text"` or `"image"`, with size and control tokens of the tokenizer."""
     size = len(tokenizer)
     start, end, pad = tokenizer.convert_tokens_to_ids([START, END, PAD])
-    if name == "text":
+    if branch == "text":
         return {**architecture, "vocab_size": size, "pad_token_id": pad, "bos_token_id": start, "eos_token_id": end}
     model_cfg = architecture["model_cfg"]
     text_cfg = {**model_cfg["text_cfg"], "vocab_size": size}
@@ -135,32 +138,33 @@ class VelaCollator:
         """
         samples = [row["sample"] for row in rows]
         aspects = [int(row["aspect"]) for row in rows]
-        # labels come first, because the Trainer takes the batch size from the first tensor
+        # Labels come first, because the Trainer takes the batch size from the first tensor.
         batch = {"labels": torch.tensor([float(row["target"]) for row in rows]), "aspect": torch.tensor(aspects)}
         if self._prompts is not None:
-            prompts = [
-                self._prompts(sample.candidate, sample.references, self._aspects[aspect])
-                for sample, aspect in zip(samples, aspects, strict=True)
-            ]
-            ids, mask = pad_rows([[*prompt.prefix, *prompt.candidate, *prompt.tail] for prompt in prompts])
-            batch |= {"input_ids": ids, "attention_mask": mask}
+            token_rows = []
+            for sample, aspect in zip(samples, aspects, strict=True):
+                prompt = self._prompts(sample.candidate, sample.references, self._aspects[aspect])
+                token_rows.append(prompt.prefix + prompt.candidate + prompt.tail)
+            batch["input_ids"], batch["attention_mask"] = pad_rows(token_rows)
         if self._towers is not None:
-            batch |= self._pairs(samples)
+            batch |= self._pairs(self._towers, samples)
         return batch
 
-    def _pairs(self, samples: Sequence[CaptionSample]) -> dict[str, torch.Tensor]:
-        assert self._towers is not None
-        places: dict[tuple[str, str], int] = {}
-        pixels, rows = [], []
+    @staticmethod
+    def _pairs(towers: ClipTowers, samples: Sequence[CaptionSample]) -> dict[str, torch.Tensor]:
+        """The S different pairs of image and caption, and which of them each sample has."""
+        numbers: dict[tuple[str, str], int] = {}  # of the pairs, by image key and caption
+        pixels = []
+        pairs = []
         for sample in samples:
             assert sample.image is not None  # the data set was checked
             key = (image_key(sample.image), sample.candidate)
-            if key not in places:
-                places[key] = len(places)
-                pixels.append(self._towers.preprocess(load_image(sample.image)))
-            rows.append(places[key])
-        clip_ids, _ = self._towers.tokenize([candidate for _, candidate in places])
-        return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(rows)}
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                pixels.append(towers.preprocess(load_image(sample.image)))
+            pairs.append(numbers[key])
+        clip_ids, _ = towers.tokenize([candidate for _, candidate in numbers])
+        return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(pairs)}
 
 
 make_collator = VelaCollator  # see `reward.training.run.MetricTraining`

@@ -10,7 +10,14 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList, pipeline
+from transformers import (
+    DynamicCache,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    pipeline,
+)
 
 from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank
@@ -37,6 +44,9 @@ class Watch(LogitsProcessor):
 
     def __init__(self):
         self.rows, self.first_scores, self.length = [], [], None
+
+    def __deepcopy__(self, memo):
+        return self  # one watch sees all parts
 
     def __call__(self, input_ids, scores):
         self.rows.append(len(input_ids))
@@ -155,6 +165,51 @@ def test_with_one_likely_token_a_step_parts_make_no_difference(option):
         given[option] = DynamicCache(config=captioner("llava")[0].config.get_text_config())
         given[option].prefetch_stream = threading.Lock()  # as a stream of CUDA, it cannot be copied
     assert run("llava", 5, chunk=4, top_k=1, **given)[2] == whole
+
+
+class WordsInTurn(LogitsProcessor):
+    """Allows one word a step, and forgets it."""
+
+    def __init__(self, words):
+        self.words = words
+
+    def __call__(self, input_ids, scores):
+        only = torch.full_like(scores, -torch.inf)
+        only[:, self.words.pop(0)] = 0
+        return only
+
+
+class AtMost(StoppingCriteria):
+    """Stops after so many steps, whatever their part."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def __call__(self, input_ids, scores, **inputs):
+        self.steps -= 1
+        return torch.full((len(input_ids),), self.steps <= 0, device=input_ids.device)
+
+
+@pytest.mark.parametrize(("chunk", "kind"), [(None, "llava"), (2, "llava"), (4, "vit_bert")])
+def test_processors_and_criteria_that_remember_begin_anew_in_every_part(chunk, kind):
+    processor = captioner(kind)[1]
+    tokenizer = getattr(processor, "tokenizer", processor)
+    words = tokenizer.convert_tokens_to_ids(["red", "blue", "green", "star", "circle", "square"])
+    _, _, last = run(kind, 5, chunk=chunk, logits_processor=LogitsProcessorList([WordsInTurn(words)]))
+    assert {caption for captions in last.captions for caption in captions} == {"red blue green star circle square"}
+    _, _, last = run(kind, 5, chunk=chunk, stopping_criteria=StoppingCriteriaList([AtMost(2)]))
+    assert max(len(caption.split()) for captions in last.captions for caption in captions) == 2
+
+
+@pytest.mark.parametrize("name", ["logits_processor", "stopping_criteria"])
+def test_one_that_cannot_be_copied_is_refused_where_it_would_decode_several_parts(name):
+    parts = {"logits_processor": WordsInTurn([5] * 6), "stopping_criteria": AtMost(9)}
+    parts[name].lock = threading.Lock()
+    several = {"logits_processor": LogitsProcessorList([parts["logits_processor"]])}
+    several["stopping_criteria"] = StoppingCriteriaList([parts["stopping_criteria"]])
+    with pytest.raises(ConfigError, match=f"{type(parts[name]).__name__} cannot be copied .*leave out chunk"):
+        run("llava", 5, chunk=2, **several)
+    run("llava", 5, **several)
 
 
 def test_processors_that_know_their_rows_get_more_rows():

@@ -63,8 +63,9 @@ def tiny_policy(folder: Path) -> tuple[str, Any]:
 def test_a_reward_of_a_service_and_one_in_the_worker_which_says_that_it_runs_on_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer, async_grpo_trainer, async_rollout_worker
-
+    async_grpo = pytest.importorskip("trl.experimental.async_grpo")
+    async_grpo_trainer = pytest.importorskip("trl.experimental.async_grpo.async_grpo_trainer")
+    async_rollout_worker = pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")
     monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda: True)
     monkeypatch.setattr(async_grpo_trainer, "get_peak_flops_per_device", lambda *arguments: 1e12)
     monkeypatch.setattr(async_grpo_trainer, "TREE_ATTENTION", "sdpa")
@@ -77,10 +78,10 @@ def test_a_reward_of_a_service_and_one_in_the_worker_which_says_that_it_runs_on_
     sizes = {"max_steps": 2, "num_generations": 2, "max_completion_length": 6, "token_budget": 128}
     quiet = {"report_to": "none", "logging_steps": 1, "save_strategy": "no"}
     with serving(random_letters) as vllm, loopback_service("--metric", "length") as service:
-        trainer = AsyncGRPOTrainer(
+        trainer = async_grpo.AsyncGRPOTrainer(
             model=model,
             reward_funcs=[RemoteReward(service.url, "length", name="remote"), MetricReward("vela", name="here")],
-            args=AsyncGRPOConfig(
+            args=async_grpo.AsyncGRPOConfig(
                 str(tmp_path / "out"),
                 vllm_server_base_url=vllm,
                 dtype="float32",

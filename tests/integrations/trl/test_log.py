@@ -43,3 +43,8 @@ def test_what_says_nothing_new_is_left_out() -> None:
     logs = {"reward": 1.2, "rewards/a/mean": 1.2, "a/only aspect": 1.2000001, "a/unscored": 0.5, "a/truncated": 0.0}
     assert log_lines(logs, 8, 8) == ["step 8 of 8: reward 1.200", "  a 1.200: not scored 0.500"]
     assert log_lines({"train_runtime": 6.2}, 8, 8, start=4) == ["done: 4 steps (5 to 8) in 6.2 s"]
+
+
+def test_one_of_several_evaluation_sets_is_named() -> None:
+    logs = {"eval_far_runtime": 1.0, "eval_far_reward": 0.5, "eval_far_loss": 0.0}
+    assert log_lines(logs, 2, 8) == ["evaluation of far at step 2: reward 0.500", "  loss 0"]

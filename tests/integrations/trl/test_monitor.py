@@ -31,6 +31,8 @@ from tests.toys.loopback_http import free_port
 
 pytestmark = pytest.mark.slow
 
+SAVING = {"save_strategy": "steps", "save_steps": 1, "metric_for_best_model": "eval_rewards/truth/mean"}
+
 
 def logged(trainer, name):
     return [entry[name] for entry in trainer.state.log_history if name in entry]
@@ -123,17 +125,15 @@ def test_rewards_of_one_name_are_told_apart_and_asynchronous_ones_are_kept(tmp_p
         assert row["rewards"] == {"constant": 1.0, "constant_2": None, "later": 3.0}
         assert (row["reward"], row["second"]) == (0.5, 0.5)  # as the trainer adds up: without what does not apply
     assert logged(trainer, "eval_rewards/constant_2/mean") == [None, None]
-    message = "step 1: second_at_first gave no value for any of the 12 held-out images; the training goes on"
-    assert message in caplog.text
+    assert "step 1: second_at_first gave a value for 0 of the 12 held-out images, too few to compare" in caplog.text
 
 
 def test_a_resumed_run_goes_on_with_its_history_and_transformers_keeps_the_best_policy(tmp_path):
-    saving = {"save_strategy": "steps", "save_steps": 1, "metric_for_best_model": "eval_rewards/truth/mean"}
-    trainer, broken = watched(tmp_path, **saving)
+    trainer, broken = watched(tmp_path, **SAVING)
     trainer.add_callback(StopAfter(4))
     with pytest.raises(Stop):
         trainer.train()
-    resumed, monitor = watched(tmp_path, **saving)
+    resumed, monitor = watched(tmp_path, **SAVING)
     resumed.add_callback(ResumeWeights())
     resumed.train(resume_from_checkpoint=True)
     assert monitor.history[:3] == broken.history[:3]
@@ -142,6 +142,74 @@ def test_a_resumed_run_goes_on_with_its_history_and_transformers_keeps_the_best_
     assert read_lines(tmp_path / "monitor.jsonl") == monitor.history
     assert resumed.state.best_global_step == 2
     load_policy(resumed.state.best_model_checkpoint)
+
+
+def first_image_only_at_step_two(completions, image, trainer_state, **_):
+    """Where it is scored, it scores higher than ever; at step 3 nothing has a value."""
+    step = trainer_state.global_step
+    values = Planted((0.5, 0.6, 0.9, 0.9, 0.5), "truth")(completions, image, trainer_state)
+    first = held_out(1)[0]["image"].tobytes()
+    scored = [step < 2 or (step == 2 and one.tobytes() == first) for one in image]
+    return [value if is_scored else None for value, is_scored in zip(values, scored, strict=True)]
+
+
+first_image_only_at_step_two.__name__ = "truth"
+
+
+def test_a_check_that_scored_one_image_is_neither_compared_with_nor_kept_as_the_best(tmp_path, caplog):
+    trainer, _ = watched(tmp_path, first_image_only_at_step_two, max_steps=3, **SAVING)
+    trainer.train()
+    assert logged(trainer, "eval_rewards/truth/mean")[2] > 0.8  # a mean over one image
+    assert trainer.state.best_global_step == 1
+    assert logged(trainer, "monitor/best_step") == [0, 1, 1, 1]
+    assert caplog.text.count("too few to compare with other checks") == 1
+    assert "step 2: truth gave a value for 1 of the 12 held-out images" in caplog.text
+
+
+class Expires:
+    """A judge whose key expires after step 1."""
+
+    __name__ = "judge"
+
+    def __call__(self, completions, trainer_state, **_):
+        if trainer_state.global_step > 1:
+            raise PermissionError("401: the key has expired")
+        return [0.5] * len(completions)
+
+
+class ExpiresLater(Expires):
+    async def __call__(self, *arguments, **call):
+        return super().__call__(*arguments, **call)
+
+
+@pytest.mark.parametrize("second", [Expires(), ExpiresLater()])
+def test_a_second_measure_that_fails_later_on_does_not_end_the_training(second, tmp_path, caplog):
+    trainer, monitor = watched(tmp_path, second, max_steps=3, per_device_eval_batch_size=6)
+    trainer.train()
+    assert trainer.state.global_step == 3
+    assert caplog.text.count("401: the key has expired") == 1
+    assert logged(trainer, "monitor/failed_calls") == [2, 4]
+    assert {row["second"] for row in monitor.history[3]["rows"].values()} == {None}
+    assert monitor.history[3]["figures"]["best_step"] == 1
+
+
+def test_two_sets_of_images_are_told_apart_in_the_log(tmp_path):
+    sets = {"near": held_out(), "far": held_out(first=20)}
+    with pytest.raises(ConfigError, match=r"'eval_rewards/truth/mean'.*'eval_far_rewards/truth/mean'"):
+        watched(tmp_path, evaluated=sets, **SAVING)
+    saving = {**SAVING, "metric_for_best_model": "eval_far_rewards/truth/mean"}
+    trainer, monitor = watched(tmp_path, evaluated=sets, max_steps=2, per_device_eval_batch_size=6, **saving)
+    trainer.train()
+    for name, data in sets.items():
+        for step, mean in enumerate(logged(trainer, f"eval_{name}_rewards/truth/mean")):
+            expected = Planted(PARTS, "truth")([None] * 12, data["image"], SimpleNamespace(global_step=step))
+            assert mean == pytest.approx(np.mean(expected))
+        assert len(logged(trainer, f"eval_{name}_reward")) == 3
+    assert not logged(trainer, "eval_rewards/truth/mean")
+    assert trainer.state.best_global_step == 2
+    assert [check["step"] for check in monitor.history] == [0, 1, 2]
+    assert len(logged(trainer, "monitor/best_step")) == 3
+    assert {len(check["rows"]) for check in monitor.history} == {24}
 
 
 def test_two_processes_keep_every_image_once(tmp_path):
@@ -188,8 +256,19 @@ def test_what_cannot_be_watched_says_so_at_once(change, message, tmp_path):
         RewardMonitor(object(), words)
 
 
-def test_a_measure_that_cannot_measure_stops_the_training_at_its_start(tmp_path):
-    trainer, _ = watched(tmp_path, functools.partial(constant, value=None))
-    with pytest.raises(ConfigError, match="gave no value for any of the 12"):
+def fails(completions, **_):
+    raise PermissionError("401: no such key")
+
+
+@pytest.mark.parametrize(
+    ("second", "error", "message"),
+    [
+        (functools.partial(constant, value=None), ConfigError, "gave no value for any of the 12"),
+        (fails, PermissionError, "401"),
+    ],
+)
+def test_a_measure_that_cannot_measure_stops_the_training_at_its_start(second, error, message, tmp_path):
+    trainer, _ = watched(tmp_path, second)
+    with pytest.raises(error, match=message):
         trainer.train()
     assert trainer.state.global_step == 0

@@ -71,6 +71,34 @@ def test_a_check_at_which_only_easy_images_had_a_score_is_compared_on_those(scor
     assert verdict.second.value.value == pytest.approx(-0.2, abs=0.03)
 
 
+SCORED_SCARCELY = [  # how many of 12 images each check scored, and the best of those before
+    ([12, 12, 1], 1),
+    ([12, 12, 1, 1], 1),
+    ([1, 12], 1),
+    ([1, 12, 1], 1),
+    ([12, 12, 0], 1),
+    ([12, 12, 7], 2),
+]
+
+
+@pytest.mark.parametrize(("scored", "best"), SCORED_SCARCELY)
+def test_a_check_that_too_few_images_share_is_never_the_best(scored, best):
+    rewards, truths = measures([0.5] * len(scored), np.linspace(0.5, 0.9, len(scored)), images=12)
+    verdict = judge(rewards, [only(check, range(count)) for check, count in zip(truths, scored, strict=True)])
+    assert (verdict.best, verdict.parted) == (best, False)
+
+
+def test_a_fall_within_rounding_is_no_parting():
+    def constant(*means):
+        return [dict.fromkeys(range(50), mean) for mean in means]
+
+    for fall, parted in ((1e-7, False), (1e-4, True)):
+        verdict = judge(constant(*RISING), constant(0.5, 0.7, 0.7 - fall, 0.7 - 2 * fall, 0.7 - 3 * fall))
+        assert verdict.parted == parted
+        assert judge(constant(0.5, 0.5, 0.5 - fall, 0.5 - fall), constant(0.8, 0.9, 0.7, 0.6)).parted != parted
+    assert judge(constant(1, 1, 1), constant(90, 90 - 1e-5, 90 - 2e-5)).best == 2
+
+
 STEPS = np.arange(21)
 LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
 

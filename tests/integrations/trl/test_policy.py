@@ -14,27 +14,31 @@ from safetensors.torch import load_file, save_file
 
 from integrations.trl import ResumeWeights, last_checkpoint, load_policy
 from reward import MetricReward
-from reward.errors import CheckpointError
+from reward.errors import CheckpointError, ConfigError
 from tests.integrations.short_training import Stop, StopAfter, make_trainer, with_images
 from tests.toys.toy_captioners import llava, qwen2_5_vl
 
 pytestmark = pytest.mark.slow
 
+only_full = pytest.mark.parametrize("whole", ["full"], indirect=True)
 LORA = LoraConfig(r=2, target_modules="all-linear")
 # names of weights in memory are not those in files
 KINDS = {"full": (llava, None), "lora": (llava, LORA), "qwen": (qwen2_5_vl, None)}
 
 
-def trainer_in(folder, base, adapter, *callbacks, policy=None):
+def trainer_in(folder, base, adapter, *callbacks, policy=None, rewards=None, **more):
     """A trainer as a user's script makes it each time it is run, of four steps with a KL term."""
     data = with_images([PILImage.new("RGB", (32, 32), (30 * i, 255 - 30 * i, 128)) for i in range(8)])
     policy = policy or load_policy(base)
     options = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4, "learning_rate": 3e-2}
     options |= {"save_strategy": "steps", "save_steps": 2, "beta": 0.1, "peft_config": adapter, "callbacks": callbacks}
+    if "eval_strategy" in more:
+        options["evaluated"] = data
     # as one more image would be asked for
     options["generation_kwargs"] = {"suppress_tokens": [policy[0].config.image_token_id]}
     torch.manual_seed(0)  # an adapter begins the same way
-    return make_trainer(policy, [MetricReward("length", name="length")], data, folder, **options)
+    rewards = rewards or [MetricReward("length", name="length")]
+    return make_trainer(policy, rewards, data, folder, **options, **more)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -79,6 +83,47 @@ def test_a_resumed_training_equals_an_unbroken_one_and_its_policy_is_loaded_whol
         assert_same(model.state_dict(), whole.trainer.model.state_dict())
 
 
+def test_the_best_policy_is_the_one_in_memory_at_the_end(whole, tmp_path):
+    def second_step_is_best(trainer_state, completions, **_):
+        bonus = 1000.0 * (trainer_state.global_step == 2)
+        return [bonus + len(completion[0]["content"].split()) for completion in completions]
+
+    best = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8, "load_best_model_at_end": True}
+    best |= {"metric_for_best_model": "eval_reward", "rewards": [second_step_is_best]}
+    trainer = trainer_in(tmp_path, whole.folder / "base", whole.adapter, ResumeWeights(), **best)
+    trainer.train()
+    assert trainer.state.best_global_step == 2
+    best_policy, _ = load_policy(tmp_path / "checkpoint-2")
+    assert_same(trainer.model.state_dict(), best_policy.state_dict())
+    last_policy, _ = load_policy(tmp_path / "checkpoint-4")
+    assert not all(map(torch.equal, last_policy.parameters(), best_policy.parameters()))
+
+
+@only_full
+def test_a_reference_that_moves_goes_on_from_where_it_was(whole, tmp_path):
+    moving = {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5}
+
+    def make(folder, *callbacks):
+        trainer = trainer_in(folder, whole.folder / "base", None, *callbacks, **moving)
+        trainer.add_callback(ResumeWeights(reference=trainer.ref_model))
+        return trainer
+
+    unbroken = make(tmp_path / "unbroken")
+    unbroken.train()
+    with pytest.raises(Stop):
+        make(tmp_path / "broken", StopAfter(3)).train()
+    resumed = make(tmp_path / "broken")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-2"))
+    assert_same(resumed.ref_model.state_dict(), unbroken.ref_model.state_dict())
+    assert curve(resumed) == curve(unbroken)
+
+    shutil.rmtree(tmp_path / "broken" / "checkpoint-2" / "reference")
+    with pytest.raises(CheckpointError, match="holds no reference policy"):
+        make(tmp_path / "broken").train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-2"))
+    with pytest.raises(ConfigError, match=r"ResumeWeights\(reference=trainer.ref_model\)"):
+        trainer_in(tmp_path / "bare", whole.folder / "base", None, ResumeWeights(), **moving).train()
+
+
 def changed(folder, tmp_path, change):
     """A copy of a checkpoint with other weights."""
     copy = shutil.copytree(folder, tmp_path / change.__name__)
@@ -113,9 +158,6 @@ def test_a_policy_from_the_checkpoint_is_no_reference_of_the_kl_term(whole):
     trainer = trainer_in(whole.folder, None, None, ResumeWeights(), policy=load_policy(checkpoint))
     with pytest.raises(CheckpointError, match="reference of the KL"):
         trainer.train(resume_from_checkpoint=str(checkpoint))
-
-
-only_full = pytest.mark.parametrize("whole", ["full"], indirect=True)
 
 
 @only_full

@@ -34,16 +34,18 @@ class Planted:
         return [self.means[min(step, 4)] + value * (1 + step) for value in noise]
 
 
-def held_out(count=12):
-    pixels = [(np.arange(3072).reshape(32, 32, 3) * (7 + index) % 251).astype("uint8") for index in range(count)]
+def held_out(count=12, *, first=0):
+    multipliers = range(7 + first, 7 + first + count)
+    pixels = [(np.arange(3072).reshape(32, 32, 3) * number % 251).astype("uint8") for number in multipliers]
     return with_images(list(map(Image.fromarray, pixels)))
 
 
-def trainer_of(folder, rewards, *classes, policy=None, images=12, **options):
-    """A trainer of four steps that evaluates after each."""
+def trainer_of(folder, rewards, *classes, policy=None, images=12, evaluated=None, **options):
+    """A trainer of four steps that evaluates after each, on so many images or on these data."""
     options = {"max_steps": 4, "learning_rate": 3e-2, "max_completion_length": 8, **EVALUATING, **options}
     data = with_images(COLOURS * 2)
-    return make_trainer(policy or llava(), rewards, data, folder, *classes, evaluated=held_out(images), **options)
+    evaluated = held_out(images) if evaluated is None else evaluated
+    return make_trainer(policy or llava(), rewards, data, folder, *classes, evaluated=evaluated, **options)
 
 
 def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):

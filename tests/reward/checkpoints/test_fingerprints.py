@@ -64,6 +64,7 @@ def test_weights_that_the_configuration_names_count(tmp_path, named):
     folder.mkdir()
     weights.parent.mkdir()
     config = {"metric": "fleur", "_name_or_path": str(folder), "judge": {"source": str(tmp_path / named)}}
+    config["prompt"] = "Rate the caption. " * 300  # too long for a name
     (folder / "config.json").write_text(json.dumps(config))
     weights.write_text("one")
     before = fingerprint_source(folder)

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import sqlite3
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,8 @@ from reward.errors import CheckpointError, OutputError
 from reward.judges import LocalJudge
 from reward.judges.lazy import LazyJudge
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
+from reward.scoring.kept import Kept
+from reward.scoring.runs import OtherRunError
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
 
@@ -118,6 +121,22 @@ def test_a_run_of_what_cannot_be_told_says_so_and_is_done_again(tmp_path):
         score_dataset(data, words, output)
     with pytest.warns(UserWarning, match="cannot go on"), pytest.raises(OutputError, match="exists already"):
         score_dataset(data, words, output)
+
+
+def test_paid_answers_of_a_run_that_cannot_be_read_are_not_thrown_away(tmp_path):
+    file = tmp_path / "answers"
+    with Kept(file, {"judge": "a"}) as kept:
+        kept.add(["yes", "no"])
+    with Kept(file, {"judge": "a"}) as kept:
+        assert list(kept) == ["yes", "no"]
+    with pytest.raises(OtherRunError, match="judge was 'a', now 'b'"):
+        Kept(file, {"judge": "b"})
+    with sqlite3.connect(file) as rows:
+        rows.execute("UPDATE kept SET checksum = 0 WHERE key = 'facts'")
+    with pytest.warns(UserWarning, match="1 damaged"), pytest.raises(OtherRunError, match="move it away"):
+        Kept(file, {"judge": "a"})
+    with Kept(file, {"judge": "b"}, overwrite=True) as kept:
+        assert not list(kept)
 
 
 def test_a_checkpoint_retrained_into_its_folder_is_another(tmp_path):

@@ -18,7 +18,7 @@ def test_without_output_the_rows_are_shown_and_kept_beside_the_data(run: Run, tm
     out, err = run("score", rows, "-m", "length")
     shown = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     why = "candidate is empty: a caption needs at least one visible ch…"
-    assert shown == [["0", LONG, "8", "8", ""], ["1", "", "", "", why]]
+    assert shown == [["0", LONG, "8", "8", ""], ["1", "", "", "0", why]]
     assert "own.scores.parquet" in err
     assert (tmp_path / "own.scores.parquet").is_file()
     lists = write_lines(tmp_path / "lists.jsonl", [{"image": "0", "candidates": ["A star.", LONG]}])

@@ -15,12 +15,11 @@ from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
 from reward.cli.chosen import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
-from reward.rewards.async_reward import AsyncReward, rates_captions
+from reward.rewards.combined_reward import AsyncReward, rates_captions
 from reward.scoring.batch_scorer import BatchScorer
 from tests.contract import ScorerContract
 from tests.toys.pictures import png
 
-FIELD = "image"  # named where no look at a function's code finds it
 RED = Image.new("RGB", (4, 4), "red")
 SAMPLES = [CaptionSample("a red star", png(RED), ["A star."]), CaptionSample("red", RED)]
 FILE = """
@@ -50,12 +49,8 @@ def words(samples):
     return [float(len(sample.candidate.split())) for sample in samples]
 
 
-def redness(samples):
-    return [_red(sample) for sample in samples]
-
-
-def _red(sample):
-    return float(sample.image.getpixel((0, 0))[0]) + len(sample.candidate)
+def redness(captions, images):
+    return [image.getpixel((0, 0))[0] + len(text) for text, image in zip(captions, images, strict=True)]
 
 
 class Rater:
@@ -69,9 +64,21 @@ class Rater:
         return self(samples)
 
 
+class OtherLibrary:
+    """An object of another library, as many have them."""
+
+    def score(self, images, captions):
+        return of_lists(images, captions)
+
+
 async def later(samples):
     await asyncio.sleep(0)
     return words(samples)
+
+
+async def each_later(text):
+    await asyncio.sleep(0)
+    return len(text.split())
 
 
 def of_lists(images, captions):
@@ -120,7 +127,12 @@ WAYS = [
     (lambda **columns: [len(text.split()) for text in columns["completions"]], "function"),
     (of_lists, "of_lists"),
     (lambda image, caption: len(caption.split()) * (image.size == (4, 4)), "function"),
+    (lambda text: len(text.split()), "function"),
+    (lambda caption, references=(): len(caption.split()), "function"),
+    (lambda captions: [len(text.split()) for text in captions], "function"),
+    (OtherLibrary(), "OtherLibrary"),
     (later, "later"),
+    (each_later, "each_later"),
     (AsyncReward(MetricReward("length")), "length"),
     (CombinedReward(["length", words], "min"), "min_length_words"),
 ]
@@ -156,20 +168,26 @@ def test_what_else_stands_in_a_file_and_takes_options(file):
     assert load_scorer("my_metric.py:error").spec.aspects == ("score",)
 
 
-def test_images_are_read_where_the_code_names_them():
+@pytest.mark.parametrize("kind", ["samples", "attribute", "images", "image", "part"])
+def test_pictures_are_opened_for_who_names_them_as_a_parameter_or_says_so(kind):
     seen = []
 
-    def glance(samples):
-        seen.extend(getattr(sample, FIELD) for sample in samples)
+    def of_samples(samples):
+        seen.extend(sample.image for sample in samples)
         return [1.0] * len(samples)
 
-    absent = [CaptionSample("a", "absent.png"), CaptionSample("a", SAMPLES[0].image), CaptionSample("a")]
-    assert load_scorer(glance).score(absent).errors == {}
-    glance.needs_image = True
-    assert sorted(load_scorer(glance).score(absent).errors) == [0, 2]
-    assert seen[-1].mode == "RGB"
-    assert load_scorer(redness).spec.needs_image
-    assert not any(load_scorer(each).spec.needs_image for each in (words, Rater, Rater().rate))
+    of_trainer = lambda completions, images: [seen.append(image) or 1.0 for [image] in images]  # noqa: E731
+    of_one = lambda text, image: seen.append(image) or 1.0  # noqa: E731
+    of_samples.needs_image = kind == "attribute"
+    functions = {"images": of_trainer, "image": of_one, "part": CombinedReward([of_one, "length"], "min")}
+    scorer = load_scorer(functions.get(kind, of_samples))
+    table = scorer.score([CaptionSample("a", "absent.png"), CaptionSample("a", SAMPLES[0].image), CaptionSample("a")])
+    if kind == "samples":
+        assert (table.errors, seen) == ({}, ["absent.png", SAMPLES[0].image, None])
+    else:
+        assert sorted(table.errors) == [0, 2]
+        assert [image.mode for image in seen] == ["RGB"]
+        assert scorer.spec.needs_image
 
 
 def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_way_out():
@@ -186,12 +204,19 @@ def test_none_and_what_is_not_finite_is_no_score_and_a_wordless_caption_is_no_wa
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda samples: [1.0], r"function gave 1 numbers for 2 captions: a metric is function\(samples\)"),
+        (lambda samples: [1.0], r"function gave 1 numbers for 2 captions: a metric is def metric\(samples\)"),
         (lambda samples: ["1.0", "a"], r"function gave '1.0' \(str\) for a caption"),
         (lambda samples: [each.text for each in samples], r"raised AttributeError: .*test_function.py, line"),
         (lambda caption: 1 / ("dog" in caption), "raised ZeroDivisionError: .*the caption is 'a red star'; give None"),
-        (lambda completions, **_: [each[0]["content"] for each in completions], "here, not lists of messages"),
-        (lambda candidate, picture: 1.0, r"function takes \(candidate, picture\): a metric is function\(samples\)"),
+        (lambda x: [1.0], r"function takes \(x\): a metric is def metric\(samples\), def metric\(captions, images\)"),
+        (lambda candidate, picture: 1.0, r"function takes \(candidate, picture\): a metric is def metric\(samples\)"),
+        (lambda text, images: 1.0, "function needs images, and captions come with caption, text, image"),
+        (len, r"len takes \(obj\): a metric is def metric\(samples\)"),
+        (
+            min,
+            r"min does not say which parameters it has .*: wrap it, as in def metric\(caption\): return min\(caption\)",
+        ),
+        (torch.nn.Linear(1, 1), r"Linear is a network, and no metric by itself: write load_scorer\(METRIC, FOLDER\)"),
         (lambda completions, solution, **columns: [1.0], "function needs solution, and captions come with prompts"),
         (type("Needy", (), {"__init__": lambda self, model: None}), "Needy cannot be called with no arguments"),
     ],
@@ -201,12 +226,19 @@ def test_a_function_that_is_no_metric_is_told_what_is(function, message):
         load_scorer(function).score(SAMPLES)
 
 
+@pytest.mark.parametrize("metric", [torch.nn.Linear(1, 1), min, object(), lambda x: 1.0])
+def test_what_cannot_be_a_metric_is_refused_before_it_scores(metric):
+    for take in (load_scorer, MetricReward, BatchScorer):
+        with pytest.raises((ConfigError, UnknownMetricError)):
+            take(metric)
+
+
 PLACES = {
     "my_metrc.py:length": "there is no file my_metrc.py .*Did you mean 'my_metric.py'",
     "my_metric.py:lenght": "my_metric.py has no function 'lenght'. Did you mean 'length'. It has: Words, length",
     "my_metric.py": "'my_metric.py' names no function: write my_metric.py:Words",
-    "my_metric.py:length()": "names no function: write my_metric.py:length$",
-    "my_metric.py:number": "number is 5, and no function",
+    "my_metric.py:length()": "names no function: write my_metric.py:Words",
+    "my_metric.py:number": "number is no function: a metric is",
     "my_metric.py:broken": r"broken raised ZeroDivisionError: .* \(.*my_metric.py, line 18\)",
     "no_module:length": "no metric is named 'no_module:length'.* a function my_metric.py:length",
     "wrong.py:length": "wrong.py cannot be run: SyntaxError",
@@ -237,7 +269,7 @@ def test_an_edited_file_is_another_metric(file):
     assert load_scorer("my_metric.py:length").fingerprint == first.fingerprint
     stamp = os.stat(file)
     file.write_text(FILE.replace("float(len(sample.candidate.split()))", "float(len(sample.candidate))  "))
-    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1))
+    os.utime(file, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # of equal size, too
     second = load_scorer("my_metric.py:length")
     assert second.fingerprint != first.fingerprint
     assert second.score(SAMPLES).scores[0, 0] == 10.0

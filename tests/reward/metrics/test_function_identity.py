@@ -41,7 +41,11 @@ def with_memory(samples, memo={}):
     return [memo[sample.candidate] for sample in samples]
 
 
-def made(scale, samples=None):
+def scaled(samples, scale=1.0):
+    return [scale * words(sample.candidate) for sample in samples]
+
+
+def made(scale):
     def inner(samples, *, factor=scale):
         return [factor * scale * words(sample.candidate) for sample in samples]
 
@@ -120,7 +124,7 @@ def test_a_line_of_its_file_makes_another_function(name, edit, load):
 
 def test_what_it_was_made_with_counts(load):
     assert load("two").fingerprint != load("three").fingerprint
-    function = load("made").function
+    function = load("scaled").function
     prints = [FunctionScorer(function, scale=scale).fingerprint for scale in (1, 2, 2)]
     assert prints[0] != prints[1] == prints[2]
 

@@ -181,13 +181,32 @@ def test_one_replica_has_an_image_and_another_answers_while_it_is_down(
     assert len(down.tokens) < 12  # it is left alone between tries
 
 
-def test_a_wrong_token_stops_the_run(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPREWARD_TOKEN", "secret-token")
+@pytest.mark.parametrize("given", ["environment", "argument"])
+def test_a_token_is_sent_and_never_shown(given: str, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"api_key": "secret-token"} if given == "argument" else {}
+    monkeypatch.setenv("CAPREWARD_TOKEN", "another" if options else "secret-token")
+    rewards = [RemoteReward(service.url, **options), MetricReward("made-up", service.url, **options)]
+    for reward in [*rewards, pickle.loads(pickle.dumps(rewards[0]))]:
+        assert call(reward, "a") == [3.0]
+        assert "secret-token" not in f"{reward!r} {reward.__name__} {reward.__dict__.get('scorer')!r}"
+    assert {*service.tokens} == {"Bearer secret-token"}
     service.faults.append((401, "no secret-token here"))
-    with pytest.raises(ServiceError, match="CAPREWARD_TOKEN") as caught:
-        scorer_of(service).score(samples_of("a"))
+    with pytest.raises(ServiceError, match="api_key= or in CAPREWARD_TOKEN") as caught:
+        scorer_of(service, **options).score(samples_of("a"))
     assert "secret-token" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["", "one\ntwo", "gr\u00fcn", 3])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^api_key= must be a text of ASCII letters, digits and signs"):
+        RemoteReward("http://127.0.0.1:9", "vela", api_key=key)
+
+
+def test_a_file_of_scores_keeps_no_key(service: FakeService, tmp_path: Path) -> None:
+    rows = write_lines(tmp_path / "rows.jsonl", [{"candidate": "a b"}])
+    score_dataset(rows, "made-up", tmp_path / "scores.jsonl", source=service.url, api_key="secret-token")
     assert service.tokens == ["Bearer secret-token"]
+    assert not any(b"secret-token" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -97,7 +97,7 @@ def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
             call(reward, completions, image=[*[RED] * 5, *[None] * 5])
     counted = {"no image": 125, "empty caption": 25, "no caption": 25, "not scored by the metric": 50}
     assert reward.failures == counted
-    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [5, 10, 100]
+    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [1, 10, 100]
     assert "caption: 1 row so far: no caption" in caplog.text
     assert "the caption says fail" in caplog.text
 
@@ -237,6 +237,20 @@ def test_functions_of_the_user_count_among_the_rewards_of_a_trainer(caplog):
     trainer = Trainer(MetricReward(ToyScorer()), lambda completions, **_: [1.0] * len(completions))
     trainer.step(["red", "fail"], log_extra=trainer.log_extra)
     assert "CombinedReward([toy, <lambda>])" in caplog.text
+
+
+def test_a_call_without_a_trainer_follows_one_whose_trainer_is_gone():
+    combined = CombinedReward([MetricReward(ToyScorer()), words()])
+    trainer = Trainer(combined, MetricReward("length", name="other"))
+    trainer.step(["red", "a star"])
+    del trainer
+    assert call(combined, ["fail"], image=[RED]) == [None]
+
+
+def test_a_table_of_scores_has_the_weights_of_the_reward():
+    images, captions = [RED] * 2, ["red star", "a star"]
+    reward = MetricReward(ToyScorer(), weights={"col": 1})
+    assert reward.score(images, captions).reward.tolist() == call(reward, captions, image=images)
 
 
 def test_aspects_share_one_forward_pass():

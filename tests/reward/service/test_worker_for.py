@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -10,12 +11,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import reward.service.worker_for as worker_for
 from reward import CaptionSample, RemoteReward, load_scorer
+from reward.data.images import load_image
 from reward.errors import ServiceError
 from reward.http_client import http_library
 from reward.remote.scorer import RemoteScorer
@@ -31,7 +37,10 @@ def length(samples):
     return [None if sample.caption == "none" else 1 / (len(sample.caption) - 3) for sample in samples]
 
 def size(samples):
-    return [(sample.image.getpixel((0, 0))[0], len(sample.image_bytes), len(sample.references)) for sample in samples]
+    return [(sample.image.getpixel((0, 0))[0], sample.image.width, len(sample.references)) for sample in samples]
+
+def pixels(samples):
+    return [(sample.image.width, *sample.image.getpixel((0, 0))) for sample in samples]
 
 def few(samples):
     return [1.0]
@@ -75,13 +84,13 @@ def test_a_function_behind_it_is_a_metric_here(start: Start) -> None:
 
 
 def test_images_references_and_several_numbers(start: Start) -> None:
-    url = start("size", "--needs", "image,references", "--aspects", "red,bytes,references", "--name", "polos")
+    url = start("size", "--needs", "image,references", "--aspects", "red,width,references", "--name", "polos")
     samples = [CaptionSample("A star.", png("red"), ["A red star.", "Red."]), CaptionSample("A star.", png("red"))]
     table = load_scorer("polos", url).score(samples)
-    assert table.scores[0].tolist() == [255, len(png("red")), 2]
+    assert table.scores[0].tolist() == [255, 8, 2]
     assert ("needs references" in table.errors[1], table.truncated.any()) == (True, False)
-    two = load_scorer("size", start("size", "--aspects", "red,bytes")).score(samples[:1])
-    assert "it gave 3 numbers for the aspects red, bytes" in two.errors[0]
+    two = load_scorer("size", start("size", "--aspects", "red,width")).score(samples[:1])
+    assert "it gave 3 numbers for the aspects red, width" in two.errors[0]
 
 
 @pytest.mark.slow
@@ -90,17 +99,76 @@ def test_a_request_that_comes_again_is_scored_once(start: Start) -> None:
     assert scorer.score([CaptionSample("slow star"), CaptionSample("a star")]).errors == {}
 
 
+def metric_of(function: Callable[..., Any], *weights: Path) -> worker_for.Metric:
+    told = {"name": "metric", "aspects": None, "needs": "", "range": None}
+    options = argparse.Namespace(**told, weights=[str(path) for path in weights])
+    return worker_for.Metric(function, b"", options)
+
+
+def test_a_reply_with_a_failure_is_not_remembered() -> None:
+    calls = []
+
+    def soon(samples: list[Any]) -> list[float]:
+        calls.append(len(samples))
+        if len(calls) == 1:
+            raise MemoryError("CUDA out of memory")
+        return [1.0]
+
+    metric, body = metric_of(soon), b'{"samples": [{"candidates": ["a"]}]}'
+    told = [metric.answer(body)["samples"][0]["errors"] for _ in range(3)]
+    assert told == [["metric raised MemoryError: CUDA out of memory"], [None], [None]]
+    assert len(calls) == 2
+
+
+def test_other_weights_are_another_metric(tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    identities = [metric_of(len).identity]
+    for name, content in (("a", b"1"), ("a", b"2"), ("b", b"2")):
+        for file in folder.iterdir():
+            file.unlink()
+        (folder / name).write_bytes(content)
+        identities += [metric_of(len, folder).identity, metric_of(len, folder / name).identity]
+    assert len(set(identities)) == 6  # the same file under another name is the same weights
+    assert metric_of(len, folder.rename(tmp_path / "moved")).identity == identities[-2]
+
+
+HOLED = Image.new("RGBA", (3, 2), (255, 0, 0, 128))
+DEEP = Image.fromarray(np.full((2, 3), 30_000, np.uint16))
+TURNED = Image.new("RGB", (3, 2), "red")
+TURNED.putpixel((0, 0), (0, 0, 255))
+
+
+@pytest.mark.parametrize("picture", [HOLED, DEEP, TURNED], ids=["alpha", "16 bits", "orientation"])
+def test_it_sees_the_pixels_that_all_metrics_see(picture: Image.Image, start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "picture.png"
+    exif = Image.Exif()
+    if picture is TURNED:
+        exif[0x0112] = 6
+    picture.save(path, exif=exif)
+    scorer = load_scorer("pixels", start("pixels", "--needs", "", "--aspects", "width,red,green,blue"))
+    with Image.open(path) as opened:
+        table = scorer.score([path, path.read_bytes(), opened], "A star.")
+    seen = load_image(path)
+    assert table.scores.tolist() == [[seen.width, *seen.getpixel((0, 0))]] * 3  # type: ignore[misc]
+
+
 def test_a_wrong_request_is_told_what_is_right(start: Start) -> None:
     url = start("length")
     image = {"samples": [{"candidates": ["a"], "image": {"path": "a.png"}}]}
+    jpeg = {"samples": [{"candidates": ["a"], "image": {"base64": "/9j/4AAQSkZJRgABAQ=="}}]}
     for body, status, message in (
         (b'{"caption": "A star."}', 422, 'it looks like {"samples": [{"candidates": ["A dog."]'),
         (b"{", 422, "the body cannot be read (JSONDecodeError"),
         (json.dumps(image).encode(), 422, "the body cannot be read (KeyError"),
-        (b" " * 32_000_001, 413, "the body has more than 32000000 bytes"),
+        (json.dumps(jpeg).encode(), 422, "an image must be a PNG of mode RGB with 8 bits a channel"),
     ):
         reply = http_library().post(f"{url}/score", content=body)
         assert (reply.status_code, message in reply.json()["error"]) == (status, True)
+    connection = HTTPConnection(url.removeprefix("http://"))
+    connection.request("POST", "/score", headers={"Content-Length": "256000001"})
+    large = connection.getresponse()
+    assert (large.status, b"the body has more than 256000000 bytes" in large.read()) == (413, True)
 
 
 def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +190,7 @@ def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monk
         (["olf.py:length"], "No module named 'olf'"),
         (["old:lenght"], "module 'old' has no attribute 'lenght'"),
         (["old.py:length", "--host", "0.0.0.0"], "set the environment variable CAPREWARD_TOKEN"),
+        (["old.py:length", "--weights", "absent.pt"], "--weights: there is no file or folder absent.pt"),
         (["old.py:length", "--port", "PORT"], "cannot listen at 127.0.0.1"),
     ],
 )

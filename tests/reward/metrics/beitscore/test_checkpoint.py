@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 from reward.errors import CheckpointError
-from reward.metrics.beitscore import load_beit3
+from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model

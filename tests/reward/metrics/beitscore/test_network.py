@@ -17,8 +17,9 @@ from reward import CaptionSample
 from reward.backbones.clip import normalized
 from reward.backbones.fit import on_meta
 from reward.errors import CheckpointError
-from reward.metrics.beitscore import BeitScoreModel, load_beit3
+from reward.metrics.beitscore.checkpoint import load_beit3
 from reward.metrics.beitscore.config import PRESETS
+from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.retrieval import load_beit3_towers
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.training.corruptions.retrieval import clip_embeddings
@@ -155,7 +156,8 @@ def test_a_caption_and_an_image_are_embedded_alone(spm: Path, tmp_path: Path) ->
     assert (ids.shape[1] <= 64, cut) == (True, [True])
     # the same states as in the encoder's own pass over an empty other stream
     pixels = torch.stack([towers.preprocess(image) for image in images])
-    states = towers.beit3(pixels, torch.zeros(2, 0, dtype=torch.long))[0][:, 0]
+    no_text = towers.beit3.embed_text(torch.zeros(2, 0, dtype=torch.long), None)
+    states = towers.beit3(towers.beit3.embed_image(pixels), no_text, None)[0][:, 0]
     np.testing.assert_allclose((states @ heads["vision_head.weight"].T).detach().numpy(), pictures, atol=1e-5)
 
 

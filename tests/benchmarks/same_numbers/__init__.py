@@ -1,0 +1,1 @@
+"""Whether two trees of this library give the same numbers, see `__main__.py`."""

@@ -1,0 +1,98 @@
+"""What `scorer.score` gives: shipped weights, forms of data, checkpoints made here."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+from same_numbers.book import RUN, SCENES, Book, attempt, flat, part, scenes
+from same_numbers.toys import clip_types, toy
+
+
+def scored(book: Book, metric: str, *source: Any, count: int = SCENES, key: str = "", **options: Any) -> Any:
+    """Notes the scores of all captions with references, and without where the metric needs none; gives the scorer."""
+    from reward import load_scorer
+
+    scorer = load_scorer(metric, *source, device="cpu", **options)
+    scorer = scorer.fit([scene["references"] for scene in scenes()]) if scorer.spec.needs_corpus else scorer
+    names, images, captions, references = flat(count)
+    key = key or metric
+    book.table(f"{key}, references", scorer.score(images, captions, references=references), names)
+    if not scorer.spec.needs_references:
+        book.table(f"{key}, none", scorer.score(images, captions), names)
+    return scorer
+
+
+@part
+def embedded(book: Book) -> None:
+    """Every metric with shipped weights, or none, on all captions."""
+    from reward import list_metrics, metric_spec
+
+    if shutil.which("java") is None:
+        raise RuntimeError("java is not on the PATH: BLEU to METEOR have no numbers")
+    for metric in list_metrics():
+        spec = metric_spec(metric)
+        book.note(f"spec of {metric}", [*spec.aspects, *spec.range, spec.needs_image, spec.needs_references])
+        if (spec.has_embedded or spec.needs_corpus) and metric != "spice":  # which needs Stanford CoreNLP's models
+            scored(book, metric)
+    for metric in ("vela", "beitscore", "clipscore", "refclipscore", "unigram", "length", "bleu4"):
+        scored(book, f"{metric}_avg", count=3)
+
+
+@part
+def forms(book: Book) -> None:
+    """The same data in every form that `score` takes, and in batches of other sizes."""
+    import pandas as pd
+    from datasets import Dataset
+
+    from reward import CaptionSample, load_scorer
+
+    _, images, captions, references = flat(3, "good, rated, other, dots, long, chinese, again, thought")
+    rows = [{"image": a, "caption": b, "refs": c} for a, b, c in zip(images, captions, references, strict=True)]
+    for metric in ("vela", "beitscore", "refclipscore", "unigram", "rouge_l", "length"):
+        scorer = load_scorer(metric, device="cpu")
+        given: dict[str, tuple[Any, ...]] = {
+            "dicts": (rows,),
+            "columns": ({"image": images, "caption": captions, "refs": references},),
+            "samples": ([CaptionSample(b, a, c) for a, b, c in zip(images, captions, references, strict=True)],),
+            "frame": (pd.DataFrame(rows),),
+            "dataset": (Dataset.from_list(rows),),
+            "one image": (images[0], captions[:8], references[0]),
+            "one row": (rows[1],),
+        }
+        if scorer.spec.needs_image:
+            given["triples"] = (list(zip(images, captions, references, strict=True)),)
+        else:
+            given["texts"] = (None, captions, references) if scorer.spec.needs_references else (captions,)
+        for form, values in given.items():
+            book.table(f"{metric}, {form}", scorer.score(*values))
+        for size in (1, 3, 1000):
+            book.table(f"{metric}, {size} at a time", scorer.score(images, captions, references, batch_size=size))
+        book.note(f"{metric}, as a table", scorer.score(rows).to_pandas()["reward"].tolist())
+        scorer.save_pretrained(RUN.folder / f"saved {metric}")
+        book.table(f"{metric}, saved", load_scorer(metric, RUN.folder / f"saved {metric}", device="cpu").score(rows))
+
+
+@part
+def checkpoints(book: Book) -> None:
+    """Metrics that come without weights, on small random ones."""
+    chosen: list[tuple[str, str, int, dict[str, Any]]] = []  # metric, checkpoint, number of images, options
+    for kind in clip_types():
+        for metric in ("siglipscore", "clipscore") if kind.startswith("siglip") else ("clipscore", "refclipscore"):
+            chosen.append((metric, kind, 8, {}))
+    chosen += [(name, "open clip", 8, {}) for name in ("clipscore", "refclipscore", "pacscore", "refpacscore")]
+    chosen += [
+        ("pacscore_avg", "open clip", 3, {}),
+        ("longclipscore", "clip of 248 tokens", 8, {}),
+        ("clipscore", "clip", 2, {"prefix": ""}),
+        ("bertscore", "bert", 6, {"layer": 2}),
+        ("bertscore", "roberta", 6, {"layer": 3}),
+        ("bertscore", "bert", 2, {"layer": 1}),
+        ("crossencoder", "reranker", 6, {}),
+        ("crossencoder", "reranker", 2, {"activation": "none"}),
+        ("vlmreward", "reward model", 4, {}),
+        ("vlmreward", "reward model", 2, {"prompt": "What is there?"}),
+    ]
+    for metric, kind, count, options in chosen:
+        key = f"{metric} of {kind} {options or ''}".strip()
+        attempt(book, key, lambda: scored(book, metric, toy(kind), count=count, key=key, **options))  # noqa: B023
