@@ -94,8 +94,6 @@ def open_reasoning_end(text: str) -> str | None:
         >>> open_reasoning_end("<|assistant|><think>\\n"), open_reasoning_end("<|assistant|>")
         ('</think>', None)
     """
-    if not _may_have_marks(text):
-        return None
     text = text.rstrip()
     return next((closing for opening, closing in _marks().reasoning.items() if text.endswith(opening)), None)
 
