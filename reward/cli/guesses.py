@@ -134,7 +134,8 @@ def _is_setting(name: str, metrics: Sequence[str]) -> bool:
 
 
 def _is_judge_setting(name: str, metrics: Sequence[str]) -> bool:
-    return name in ("concurrency", "cache", "prices", "extra_body", "device", "dtype", "batch_size", "revision")
+    of_servers = ("concurrency", "cache", "prices", "extra_body", "timeout", "retries", "top_logprobs")
+    return name in (*of_servers, "device", "dtype", "batch_size", "revision")
 
 
 def _as_metrics(words: Sequence[str]) -> str:

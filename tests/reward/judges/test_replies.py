@@ -1,4 +1,4 @@
-"""Replies as judges write them, and what every judged metric makes of them: scripted, and by a server.
+"""Replies as judges write them, and what judged metrics make of them: scripted, by a server, by a small model.
 
 In a reply `«...»` is the answer. The token there has .8 and another answer .2; at all other tokens the digits 1 and 5,
 Yes and No, and the letters A and B are alternatives, too, which must not count.
@@ -12,9 +12,11 @@ import pytest
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
-from reward.judges import Answer, ScriptedJudge, ServerJudge
+from reward.judges import Answer, LocalJudge, Question, ScriptedJudge, ServerJudge
 from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
 from tests.toys.loopback_http import send, serving
+from tests.toys.rating_judges import marking_llava
+from tests.toys.toy_judges import plain_inputs, plain_pass, spellings
 
 RED = Image.new("RGB", (8, 8), "red")
 COLUMNS = {"rubric": ["It is short."], "questions": [{"question": "q", "answer": "B", "choices": ["cat", "dog"]}]}
@@ -269,3 +271,17 @@ def test_a_number_is_read_where_it_stands(text, judge_of):
 @pytest.mark.parametrize(("text", "reason"), NO_NUMBERS.items())
 def test_a_reply_without_one_number_says_why(text, reason, judge_of):
     assert reason in score("judge", judge_of(text), prompt="grade100")
+
+
+@pytest.mark.parametrize("before", ["*", "(", '"', "#"])
+def test_a_model_on_this_machine_is_read_where_its_grade_stands(before):
+    model, processor = marking_llava(before)
+    judge = LocalJudge(model, processor)
+    question = Question("How good?", image=RED)
+    (reply,) = judge.generate([question], max_new_tokens=8)
+    assert reply.text[0] == before
+    assert reply.text[1:] in list("12345")
+    plain = plain_pass(model, **plain_inputs(processor, question, before))
+    expected = [float(sum(plain[token] for token in same)) for same in spellings(processor, "12345")]
+    assert judge.weigh([question], list("12345"))[0] == pytest.approx(expected, abs=1e-5)
+    assert judge.weigh([question], list("12345"))[0].argmax() + 1 == int(reply.text[1:])
