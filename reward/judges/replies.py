@@ -64,6 +64,7 @@ _OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\
 _LIST_ITEM = re.compile(r"^[ \t]*[(\[]?(\d{1,2})[.)\]][ \t]+(?=\S)", re.M)
 _MARKER_TOKEN = re.compile(r"<[|\uff5c/][^<>\s]*>|<0x[0-9A-Fa-f]{2}>|(?:\\x[0-9A-Fa-f]{2})+|<s>")
 _WIDE = str.maketrans("\uff1a\uff0f\uff05\uff08\uff09\uff0e\uff0c\uff1d", ":/%().,=")
+_LABEL_REACH = 80  # characters
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
 NO_PROBABILITIES = "the judge gave no log probabilities"
 _NONE = ("the answer holds no number", "the answer is not one of")
@@ -385,8 +386,8 @@ def _is_marked(own: str, match: re.Match[str]) -> bool:
 def _chosen(own: str, candidates: list[Found]) -> Found | str | None:
     """The answer among those that may be it, why there is none, or None where there is nothing."""
     ways: list[Callable[[str, Found], bool]] = [
-        lambda own, found: bool(_BOXED.search(own[: found.start])),
-        lambda own, found: bool(_FINAL.search(own[: found.start])),
+        lambda own, found: bool(_BOXED.search(_before(own, found.start))),
+        lambda own, found: bool(_FINAL.search(_before(own, found.start))),
         lambda own, found: _is_labelled(own, found.start),
     ]
     for way in ways:
@@ -422,9 +423,13 @@ def _agreed(candidates: list[Found]) -> Found | str | None:
     return candidates[0]
 
 
+def _before(own: str, start: int) -> str:
+    """What stands before an answer, as far back as its label may stand."""
+    return own[max(0, start - _LABEL_REACH) : start]
+
+
 def _is_labelled(own: str, start: int) -> bool:
-    line = own[max(0, start - 80) : start]
-    label = _LABELLED.search(line)
+    label = _LABELLED.search(_before(own, start))
     return label is not None and not _NO_LABEL.search(label["between"])
 
 
