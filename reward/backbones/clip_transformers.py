@@ -124,13 +124,11 @@ class TransformersTowers(ClipTowers):
         return {name: tensor[0] for name, tensor in tensors.items()}
 
     def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """See `ClipTowers.encode_image`."""
         inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
         inputs["pixel_values"] = normalized(inputs["pixel_values"], self.mean, self.std).to(self.clip.dtype)
         return self._features(self.clip.get_image_features(**inputs))
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
-        """See `ClipTowers.encode_text`."""
         mask = self.tokens.mask(ids)
         if self.kind in _IGNORE_PADDING and self.tokens.pads_right:
             longest = int(mask.sum(1).max())
