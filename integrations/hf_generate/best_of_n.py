@@ -30,8 +30,8 @@ from integrations.hf_generate.private_names import (
 from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
-from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
-from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions, soft_rank
+from reward.decoding.endings import decode_texts, end_tokens, nearly_greedy, up_to_end
+from reward.decoding.selection import rate_captions, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 
@@ -50,8 +50,7 @@ class RatedCandidates:
 
     Args:
         captions: B lists of captions, without reasoning (`<think>...</think>`) unless the reward asks for it.
-        rewards: B lists of rewards, None for captions that could not be scored. Those without a word have the lowest
-            reward, and lose to all others.
+        rewards: B lists of rewards, None for captions that could not be scored.
         chosen: B lists of k indices into the lists above, best first.
     """
 
@@ -72,13 +71,11 @@ class BestOfN:
     """A decoding strategy for `model.generate(custom_generate=BestOfN(...))`: the best of n sampled captions per image.
 
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. A prompt goes through
-    the model once, where it keeps a cache; without one, its n rows do. Captions are always sampled when n > 1, with the
-    temperature, top_k, top_p, ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k`
-    returns the k best of the n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With
-    `return_dict_in_generate` the output holds `sequences` and `reward_scores`. Captions that come up twice are
-    scored once; empty ones, and those that cannot be scored, lose to all others. If no caption of an image can be
-    scored, there is nothing to choose by, and the call raises; if all are empty, the first is returned. Afterwards
-    `last` holds all candidates with their rewards.
+    the model once, where it keeps a cache. Captions are always sampled when n > 1, with the temperature, top_k, top_p,
+    ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the
+    n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the
+    output holds `sequences` and `reward_scores`. Empty captions, and those that cannot be scored, lose to all others.
+    Afterwards `last` holds all candidates with their rewards.
 
     The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
     strategy serves a whole data set::
@@ -87,20 +84,15 @@ class BestOfN:
         for batch in batches:
             model.generate(**processor(...), custom_generate=best, images=batch["image"])
 
-    A pipeline calls `generate` itself, one batch after the other, and has no place for images of a call. There an
-    iterator gives each call the next ones::
-
-        best = BestOfN(VelaReward(), n=16, processor=processor, images=iter(images))
-        pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})
+    Where a pipeline calls `generate`, an iterator gives each call the next ones: `images=iter(images)`, and
+    `pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})`.
 
     Not supported: beam search and assisted decoding, a static or filled cache, scores, attentions and hidden states in
-    the output, and `stop_strings`, which `generate` refuses with a strategy. `generate` keeps a streamer from every
-    strategy, and with `cache_implementation="paged"` it ignores strategies. If k does not divide n, up to k - 1 samples
-    per prompt are drawn and not used. Needs transformers 5, see `private_names.py`.
+    the output, and `stop_strings`. `generate` keeps a streamer from every strategy, and with
+    `cache_implementation="paged"` it ignores strategies. Needs transformers 5, see `private_names.py`.
 
     Args:
-        reward: such as `VelaReward()`; anything with `rewards(samples)`; a metric's name or a scorer; or a reward
-            function with a trainer's call. See `reward.rewards.rating.rates_captions`.
+        reward: such as `VelaReward()`, a metric's name or a function, see `reward.rewards.rating.rates_captions`.
         n: candidates per image, the greedy one included.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
@@ -108,16 +100,16 @@ class BestOfN:
         references: likewise, one list of reference captions per prompt; None for a prompt without references.
         include_greedy: makes the greedy caption the first candidate.
         chunk: largest number of rows that are decoded at once, for models whose n captions per prompt do not fit into
-            memory. It must allow one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the
-            same number and distribution as without it, but differ, because random numbers are drawn in another order.
-            Each part gets fresh copies of logits processors and stopping criteria, for those that remember what they
-            have seen; `max_time` applies to all parts together.
+            memory; at least one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the same
+            distribution as without it, but differ. Each part gets fresh copies of logits processors and stopping
+            criteria; `max_time` applies to all parts together.
         temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
             temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
 
     Raises:
         ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
-        InvalidSampleError: in the call, no caption of an image got a reward. `last` then holds the captions.
+        InvalidSampleError: in the call, no caption of an image got a reward, though one has a word. `last` then holds
+            the captions.
 
     Example:
         >>> from transformers import PreTrainedTokenizerFast
@@ -139,12 +131,15 @@ class BestOfN:
         *,
         temperature: float = 0.0,
     ) -> None:
-        self.n = _whole_number(n, "n")
-        self.chunk = chunk if chunk is None else _whole_number(chunk, "chunk")
+        for name, value in {"n": n, "chunk": 1 if chunk is None else chunk}.items():
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ConfigError(f"{name} must be at least 1 and a whole number, got {value!r:.80}")
         if not hasattr(processor, "batch_decode"):
             raise ConfigError(
                 f"processor must be able to batch_decode, as processors and tokenizers are: {processor!r:.80}"
             )
+        self.n = int(n)
+        self.chunk = chunk
         self.reward = rates_captions(reward)
         self.processor = processor
         self.images = _one_per_prompt(images, "images")
@@ -175,8 +170,7 @@ class BestOfN:
 
         `images` and `references` take the place of those given to the strategy.
         """
-        # `generate` has made the config for this call, so that it may be changed, and k rows of each prompt, side by
-        # side.
+        # `generate` has made the config for this call, so that it may be changed; it gives k rows of each prompt.
         config = generation_config
         k = config.num_return_sequences
         self._refuse_impossible(model, config, model_kwargs)
@@ -200,9 +194,14 @@ class BestOfN:
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, unrated, [[] for _ in captions])
         rewards = rate_captions(captions, images, references, self.reward)
-        chosen = [self._order(prompt_rewards)[:k] for prompt_rewards in rewards_of_words(captions, rewards)]
+        chosen = []
+        for prompt_rewards in rewards_of_words(captions, rewards):
+            # A seed from torch's random numbers, so that `torch.manual_seed` repeats a call.
+            seed = int(torch.randint(2**31, ())) if self.temperature else 0
+            chosen.append(soft_rank(prompt_rewards, self.temperature, np.random.default_rng(seed))[:k])
         self.last = RatedCandidates(captions, rewards, chosen)
 
+        # More than n where k does not divide n; those behind the n-th are not rated.
         rows_per_prompt = len(sequences) // prompts
         rows = []
         for prompt, indices in enumerate(chosen):
@@ -210,10 +209,9 @@ class BestOfN:
         best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
         if not returns_object:
             return best
-        scores = []
-        for pairs in self.last.best:
-            scores += [math.nan if reward is None else reward for _, reward in pairs]
-        return BestOfNOutput(best, torch.tensor(scores, device=best.device))
+        scores = [reward for pairs in self.last.best for _, reward in pairs]
+        # numpy writes None as NaN, which torch refuses.
+        return BestOfNOutput(best, torch.from_numpy(np.array(scores, np.float32)).to(best.device))
 
     def _sample(
         self,
@@ -229,6 +227,7 @@ class BestOfN:
         prompt_outputs = None
         copies_of_parts = self._copies_of_parts(config, len(input_ids), math.ceil(self.n / k))
         last = len(copies_of_parts) - 1
+        # With a cache the prompts go through the model once, and each part begins with copies of what that gave.
         if isinstance(model_kwargs.get("past_key_values"), Cache) and model_kwargs.get("use_cache", True):
             prompt_outputs = prefill(model, input_ids, config, model_kwargs)
 
@@ -275,20 +274,13 @@ class BestOfN:
 
     def _captions(self, written: torch.Tensor, prompts: int, config: GenerationConfig) -> list[list[str]]:
         """The first n captions of each prompt, as they are rated."""
-        # Up to the first end token: what fills up a row behind it may be a word, which skip_special_tokens leaves.
+        # Up to the first end token: what fills up a row behind it may be a word, which decoding leaves.
         rows = [ids for ids, _ in up_to_end(written.tolist(), end_tokens(self.processor, config))]
-        texts = self.processor.batch_decode(rows, skip_special_tokens=True)
+        texts = decode_texts(self.processor, rows)
         texts_of_prompts = []
         for first in range(0, len(texts), len(texts) // prompts):
             texts_of_prompts.append([text.strip() for text in texts[first : first + self.n]])
         return shown_captions(texts_of_prompts, self.reward)
-
-    def _order(self, rewards: list[float | None]) -> list[int]:
-        """The candidates of a prompt, best first, or as drawn with a seed from torch's random numbers."""
-        if not self.temperature:
-            return rank(rewards)
-        seed = int(torch.randint(2**31, ()))
-        return soft_rank(rewards, self.temperature, np.random.default_rng(seed))
 
     def _warn_of_copies(self, config: GenerationConfig) -> None:
         names = ("temperature", "top_k", "top_p", "min_p")
@@ -315,6 +307,7 @@ class BestOfN:
         unsupported = [name for name in names if getattr(config, name, None)]
         if config.return_dict_in_generate and unsupported:
             raise ConfigError(f"BestOfN gives sequences and rewards, but not {', '.join(unsupported)}: leave that out")
+        # `generate` runs encoders before it calls a strategy, too early for the strategy to switch off their dropout.
         if model_kwargs.get("encoder_outputs") or model_kwargs.get("mm_encoder_outputs"):
             decoder = set(model.get_decoder().modules())
             for module in model.modules():
@@ -335,12 +328,6 @@ class BestOfN:
             raise ConfigError("BestOfN cannot continue from a filled past_key_values: pass the whole prompt instead")
 
 
-def _whole_number(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ConfigError(f"{name} must be at least 1 and a whole number, got {value!r:.80}")
-    return int(value)
-
-
 def _one_per_prompt(values: Any, name: str) -> Any:
     """A list of one value per prompt, an iterator over those of all batches, or None."""
     is_file = hasattr(values, "read")
@@ -358,11 +345,10 @@ def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: st
     if values is None:
         return [None] * prompts
     if isinstance(values, Iterator):
-        values = list(islice(values, prompts))
+        values = list(islice(values, prompts))  # the next call gets those that follow
     if len(values) != prompts:
         raise ConfigError(
-            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts; it needs one per prompt. Give those "
-            f"of a batch with its call, generate(..., {name}=...). Where a pipeline calls generate, give the strategy "
-            f"an iterator over those of all batches, {name}=iter(...), and a new one for every run"
+            f"BestOfN has {len(values)} {name} for a batch of {prompts} prompts: give one per prompt with the call, "
+            f"generate(..., {name}=...), or, for each run of a pipeline, a strategy with a new {name}=iter(...)"
         )
     return values

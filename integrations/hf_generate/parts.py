@@ -21,6 +21,7 @@ class GreedyRows(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         greedy = scores[:: self.rows_per_prompt]
         likeliest = greedy.argmax(dim=-1, keepdim=True)
+        # One token has all the probability; the scores before are the model's, and others may hold them.
         scores = scores.clone()
         scores[:: self.rows_per_prompt] = torch.full_like(greedy, -torch.inf).scatter(1, likeliest, 0.0)
         return scores
@@ -30,6 +31,7 @@ def fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
     """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
     copies = type(processors)()
     for processor in processors:
+        # A model that guides, say; `deepcopy` takes what the memo holds as its own copy.
         for value in getattr(processor, "__dict__", {}).values():
             if isinstance(value, torch.nn.Module):
                 memo[id(value)] = value

@@ -39,10 +39,9 @@ def expand_inputs(
     model: Any, input_ids: torch.Tensor, model_kwargs: dict[str, Any], times: int
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """Inputs with `times` rows for each one, side by side. Changes its arguments, see `copy_inputs`."""
-    expanded: tuple[torch.Tensor, dict[str, Any]] = model._expand_inputs_for_generation(
+    return model._expand_inputs_for_generation(
         expand_size=times, is_encoder_decoder=model.config.is_encoder_decoder, input_ids=input_ids, **model_kwargs
     )
-    return expanded
 
 
 def copy_inputs(value: Any) -> Any:
@@ -64,6 +63,7 @@ def copy_inputs(value: Any) -> Any:
 def prefill(model: Any, input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> Any:
     """The model's outputs for the prompts, with their cache; removes the inputs that later tokens do not need."""
     outputs = model._prefill(input_ids, config, model_kwargs)
+    # The decoding loop would repeat them for all rows, or encode the images again.
     for name in ("past_key_values", "mm_encoder_outputs", "inputs_embeds"):
         model_kwargs.pop(name, None)
     return outputs
@@ -101,16 +101,9 @@ class _PrefilledModel:
 
 
 def sample(model: Any, input_ids: torch.Tensor, prompt_outputs: ModelOutput | None = None, **arguments: Any) -> Any:
-    """Runs the decoding loop.
+    """Sequences (rows, longer length): the prompts with what the decoding loop writes after them.
 
-    Args:
-        model: the model.
-        input_ids: (rows, length) the prompts.
-        prompt_outputs: what `prefill` gave for these rows; None sends the prompts through the model.
-        arguments: of the loop: processors, criteria, config and model inputs.
-
-    Returns:
-        (rows, longer length) prompts with what follows them.
+    `prompt_outputs` are what `prefill` gave for these rows; None sends the prompts through the model.
     """
     loop = type(model)._sample
     if prompt_outputs is None:
@@ -120,8 +113,7 @@ def sample(model: Any, input_ids: torch.Tensor, prompt_outputs: ModelOutput | No
 
 def pad_token(config: GenerationConfig) -> torch.Tensor | None:
     """The token that fills up rows which end early."""
-    token: torch.Tensor | None = config._pad_token_tensor
-    return token
+    return config._pad_token_tensor
 
 
 def warpers(model: Any, config: GenerationConfig) -> LogitsProcessorList:
@@ -142,6 +134,7 @@ def processor_for_rows(processor: LogitsProcessor, rows: Sequence[int]) -> Logit
         if isinstance(lengths, torch.Tensor):
             return RepetitionPenaltyLogitsProcessor(processor.penalty, lengths[list(rows)])
     if isinstance(processor, PrefixConstrainedLogitsProcessor):
+        # The new one counts rows, each of one beam; which row of the call it was is looked up.
         allowed_tokens, beams = processor._prefix_allowed_tokens_fn, processor._num_beams
         return PrefixConstrainedLogitsProcessor(lambda row, ids: allowed_tokens(rows[row] // beams, ids), 1)
     return processor
@@ -151,5 +144,6 @@ def processes_step_together(model: Any) -> bool:
     """Whether all processes must take the same number of steps; `generate` does not tell a strategy."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return False
+    # Parameters in shards are gathered by all processes at each step, also by those whose captions have ended.
     sharded = generation_utils.is_deepspeed_zero3_enabled() or generation_utils.is_fsdp_managed_module(model)
     return bool(sharded) and torch.distributed.get_world_size() > 1

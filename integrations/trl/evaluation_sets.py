@@ -1,4 +1,4 @@
-"""Several data sets of one evaluation: each has figures of its own, also those that TRL names as if there were one."""
+"""Several data sets of one evaluation: names of their figures in logs, and in `metric_for_best_model`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ class NamesOfSets(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
         for name in self.names:
-            if f"eval_{name}_runtime" in logs:
-                for figures in (logs, state.log_history[-1]):
-                    _rename(figures, f"eval_{name}_")
-
-
-def _rename(figures: dict[str, Any], prefix: str) -> None:
-    for name in list(figures):
-        if name.startswith("eval_") and not name.startswith(prefix):
-            figures[prefix + name.removeprefix("eval_")] = figures.pop(name)
+            if f"eval_{name}_runtime" not in logs:
+                continue
+            prefix = f"eval_{name}_"
+            # The one goes to the callbacks that report, the other into checkpoints.
+            for figures in (logs, state.log_history[-1]):
+                for key in list(figures):
+                    if key.startswith("eval_") and not key.startswith(prefix):
+                        figures[prefix + key.removeprefix("eval_")] = figures.pop(key)
 
 
 def check_best_metric(trainer: Any) -> None:

@@ -12,6 +12,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCall
 
 _WIDTH = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
+_FIRST = {"reward": "reward", "reward_std": "std"}
 # Worth a word only where there are some.
 _SHARES = {
     "unscored": "not scored",
@@ -27,11 +28,9 @@ _LEFT_OUT_ENDS = ("runtime", "_per_second")
 def readable_log(trainer: Trainer) -> None:
     """Makes a trainer print a few lines at each log, in place of a dict of thirty figures.
 
-    First come the reward and its deviation, each reward's mean with its aspects, and the length of the captions, then
-    loss, KL, entropy and what else is logged, but for clip ratios and the like. Shares of rows, such as those that were
-    not scored, are printed where they are not 0. `trainer.state.log_history` and reports to wandb keep all figures.
-
-    transformers' callback that prints is taken out, its progress bar stays. From this call on, the process shows no
+    They have the rewards with their aspects, the length of the captions, and loss, KL, entropy and the like, but no
+    clip ratios; shares of rows, such as those not scored, where they are not 0. transformers' progress bar stays, and
+    `trainer.state.log_history` and reports to wandb keep all figures. From this call on, the process shows no
     FutureWarning about `gradient_checkpointing`, which TRL 1.16 causes.
 
     Args:
@@ -73,7 +72,7 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
 
     Args:
         logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
-            of the whole training (`train_`). None stands for a figure that no row has.
+            of the whole training (`train_`).
         step, steps: the step, and how many there will be.
         start: the step after which the training went on; 0 for one from its beginning.
 
@@ -97,11 +96,10 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
         lines += _lines_of(step_figures, f"step {step} of {steps}")
     if "train_runtime" in logs:
         count = step - start
-        plural = "" if count == 1 else "s"
-        line = f"done: {count} step{plural}"
+        steps_done = "1 step" if count == 1 else f"{count} steps"
         if start and count:
-            line += f" ({start + 1} to {step})"
-        line += f" in {logs['train_runtime']:.1f} s"
+            steps_done += f" ({start + 1} to {step})"
+        line = f"done: {steps_done} in {logs['train_runtime']:.1f} s"
         if "train_loss" in logs:
             line += f", mean loss {_number(logs['train_loss'])}"
         lines.append(line)
@@ -111,10 +109,7 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
 def _lines_of(figures: Mapping[str, Any], head: str) -> list[str]:
     """The reward, then each reward function with its aspects, then the length of the captions and what is left."""
     left = {name: value for name, value in figures.items() if not name.endswith(_LEFT_OUT_ENDS)}
-    first: dict[str, Any] = {}
-    for name, short in (("reward", "reward"), ("reward_std", "std")):
-        if name in left:
-            first[short] = left.pop(name)
+    first = {short: left.pop(name) for name, short in _FIRST.items() if name in left}
     lines = [_listed(first)]
     for key in figures:
         if key.startswith("rewards/") and key.endswith("/mean"):
@@ -135,10 +130,11 @@ def _lines_of(figures: Mapping[str, Any], head: str) -> list[str]:
 def _reward_line(name: str, left: dict[str, Any]) -> str:
     """A reward function's mean and aspects, which are taken out of what is left; empty where it has no mean."""
     mean = left.pop(f"rewards/{name}/mean")
-    left.pop(f"rewards/{name}/std", None)
+    left.pop(f"rewards/{name}/std", None)  # that of the sum of all rewards is printed
     parts = {}
-    for key in [key for key in left if key.startswith(f"{name}/")]:
-        parts[key.removeprefix(f"{name}/")] = left.pop(key)
+    for key in list(left):
+        if key.startswith(f"{name}/"):
+            parts[key.removeprefix(f"{name}/")] = left.pop(key)
     if mean is None:  # of a monitor's second measure, while the policy trains
         return ""
     aspects = [part for part in parts if part not in _SHARES]

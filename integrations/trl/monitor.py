@@ -32,10 +32,10 @@ Rows: TypeAlias = "dict[str, dict[str, Any]]"  # {image: its row}, see `RewardMo
 class RewardMonitor(TrainerCallback):
     """Warns when the optimised reward and a second measure part on held-out images.
 
-    The second measure is not optimised: another metric, an oracle or a judge. In each of the trainer's evaluations it
-    rates the captions of the `eval_dataset` beside the rewards. It becomes the last of the trainer's reward functions,
-    with weight 0, and answers None while the policy trains, so that it changes nothing and costs nothing there. What
-    each image got is compared from check to check, by the rule of `integrations.trl.parting.judge`.
+    The second measure is not optimised: another metric, an oracle or a judge. It becomes the last of the trainer's
+    reward functions, with weight 0. In evaluations it rates the captions of the `eval_dataset` beside the rewards, and
+    while the policy trains it answers None, so that it changes and costs nothing there. What each image got is compared
+    from check to check, by the rule of `integrations.trl.parting.judge`.
 
     The trainer logs the means of an evaluation by itself, the second measure's as `eval_rewards/<name>/mean`, which
     `metric_for_best_model` can name; a check at which few images had a value is not taken for the best. Of several data
@@ -45,19 +45,17 @@ class RewardMonitor(TrainerCallback):
     (`images`), that check's step (`best_step`), and 1 if the two have parted, else 0 (`parted`).
 
     A warning comes once, with the captions that part most, then and now. A second measure that takes the reward with it
-    has not parted: the training is unstable, and the reward shows it.
+    has not parted: the training is unstable, and the reward shows it. One that fails after it has worked, such as a
+    judge whose key expires, does not end the training: the first failure is a warning, and `monitor/failed_calls`
+    counts all.
 
-    A second measure that fails after it has worked, such as a judge whose key expires, does not end the training. The
-    first failure is a warning, and `monitor/failed_calls` counts all.
-
-    With 50 images and the noise of F1, a fall of .1 is found nearly always, one of .05 in two of five runs; with 200,
-    a fall of .05 is found (docs/RESULTS.md). Captions and rewards of all checks are in
+    A fall of .05 is found with 200 images (docs/RESULTS.md). Captions and rewards of all checks are in
     `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
 
     Args:
         trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes, whose arguments have `eval_strategy` and
-            `eval_on_start=True`. `num_generations_eval=1` is enough; several captions of an image count by their mean.
-            With fewer than 10 images nothing is called parted; 50 or more are better.
+            `eval_on_start=True`. Several captions of an image count by their mean. With fewer than 10 images nothing is
+            called parted.
         second: reward function, or any callable with the same arguments and result. Higher must be better.
         on_parting: `"warn"`, or `"stop"` to end the training as well.
 
@@ -84,8 +82,7 @@ class RewardMonitor(TrainerCallback):
         self.on_parting = on_parting
         self.names = different_names(trainer.reward_func_names)
         self.weights: list[float] = trainer.reward_weights.tolist()
-        optimised = [name for name, weight in zip(self.names, self.weights, strict=True) if weight]
-        self.optimised = ", ".join(optimised)
+        self.optimised = ", ".join(name for name, weight in zip(self.names, self.weights, strict=True) if weight)
         self.history: list[dict[str, Any]] = []
         self.failed_calls = 0
         self._measure = second
@@ -93,6 +90,7 @@ class RewardMonitor(TrainerCallback):
         self._scarce: set[str] = set()  # columns of which it has been said that few images have a value
         self._begin_evaluation()
 
+        # The trainer has read its arguments by now, so that its own lists are changed.
         recorded = [self._recorded(column, function) for column, function in enumerate(trainer.reward_funcs)]
         trainer.reward_funcs[:] = [*recorded, self._second]
         trainer.reward_func_names[:] = [*self.names, self.second]
@@ -148,6 +146,7 @@ class RewardMonitor(TrainerCallback):
         values: Any
         try:
             values = self._measure(completions=completions, **columns)
+            # The trainer calls this function outside its event loop.
             if is_asynchronous(self._measure):
                 values = asyncio.run(values)
             self._measure_has_worked = True
@@ -166,8 +165,10 @@ class RewardMonitor(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.history = []
         if state.global_step and self._file.is_file():
-            for line in self._file.read_text(encoding="utf-8").splitlines():
+            # Not by `splitlines`, which also ends a line at characters that a caption may have.
+            for line in self._file.read_text(encoding="utf-8").rstrip("\n").split("\n"):
                 check = json.loads(line)
+                # That of the checkpoint's step is made again, as trainers evaluate when they start.
                 if check["step"] < state.global_step:
                     self.history.append(check)
 
@@ -189,12 +190,10 @@ class RewardMonitor(TrainerCallback):
         self._check_values(self.optimised, rewards)
         self._check_values(self.second, seconds)
         verdict = judge(rewards, seconds)
-        check["figures"] = self._figures(verdict)
-        if failed_calls:
-            check["figures"]["failed_calls"] = failed_calls
+        check["figures"] = self._figures(verdict, failed_calls)
         has_parted_before = any(earlier["figures"].get("parted") for earlier in self.history[:-1])
         if verdict.parted and not has_parted_before:
-            self._warn(verdict)
+            self._warn(verdict, seconds)
         # Not by the trainer's own `log`, which adds the means of the evaluation, and has done so already.
         Trainer.log(self.trainer, {f"monitor/{name}": value for name, value in check["figures"].items()})
         if self.trainer.is_world_process_zero():
@@ -234,23 +233,19 @@ class RewardMonitor(TrainerCallback):
         if metric not in metrics:  # of another data set, or not asked for
             return
 
+        # Of a figure that is no reward's mean, such as the loss, those images count that have a reward.
+        name = metric.partition("rewards/")[2].removesuffix("/mean")
         images_of_checks = []
         for rows_of_check in [*(check["rows"] for check in self.history), rows]:
-            # Only images of this evaluation: others are of another data set.
-            images = rows_of_check.keys() & rows.keys()
-            images_of_checks.append(
-                [image for image in images if self._value_behind(metric, rows_of_check[image]) is not None]
-            )
+            images = []
+            for image in rows_of_check.keys() & rows.keys():  # others are of another data set
+                row = rows_of_check[image]
+                values = {**row["rewards"], self.second: row["second"]}
+                if values.get(name, row["reward"]) is not None:
+                    images.append(image)
+            images_of_checks.append(images)
         if is_scarce(images_of_checks[-1], images_of_checks):
             metrics[metric] = -math.inf if args.greater_is_better else math.inf
-
-    def _value_behind(self, metric: str, row: Mapping[str, Any]) -> float | None:
-        """What an image adds to a figure of the trainer's; of others than rewards, such as the loss, its reward."""
-        value: float | None = row["reward"]
-        for name, reward in {**row["rewards"], self.second: row["second"]}.items():
-            if metric.endswith(f"rewards/{name}/mean"):
-                value = reward
-        return value
 
     def _rows(self, gathered: Sequence[tuple[Any, ...]]) -> Rows:
         """{image: its row}; of several captions of an image, the first, and the means of their rewards."""
@@ -259,6 +254,7 @@ class RewardMonitor(TrainerCallback):
         for (image, caption), *values in gathered:
             captions.setdefault(image, caption)
             values_of_image.setdefault(image, []).append(values)
+        # Several processes rate some images twice, where their number does not divide the images.
         rows = {}
         for image, values_of_captions in values_of_image.items():
             *rewards, second = [_mean(column) for column in zip(*values_of_captions, strict=True)]
@@ -282,20 +278,21 @@ class RewardMonitor(TrainerCallback):
             checks.append({image: row[column] for image, row in rows if row[column] is not None})
         return checks
 
-    def _figures(self, verdict: Parting) -> dict[str, float]:
+    def _figures(self, verdict: Parting, failed_calls: int) -> dict[str, float]:
         figures: dict[str, float] = {"best_step": self.history[verdict.best]["step"], "parted": float(verdict.parted)}
         if verdict.second is not None:
             change = verdict.second.value
             figures |= {"fall": -change.value, "fall_low": -change.high, "fall_high": -change.low}
             figures["images"] = verdict.second.images
+        if failed_calls:
+            figures["failed_calls"] = failed_calls
         return figures
 
-    def _warn(self, verdict: Parting) -> None:
+    def _warn(self, verdict: Parting, seconds: Sequence[Values]) -> None:
         """Says what has parted, with the captions whose second measure changed most."""
         if not self.trainer.is_world_process_zero() or verdict.second is None:
             return
         best, latest = self.history[verdict.best], self.history[-1]
-        seconds = self._values_of_checks("second")
         old, new = seconds[verdict.best], seconds[-1]
         images = sorted(old.keys() & new.keys(), key=lambda image: (-abs(new[image] - old[image]), image))
         lines = []
@@ -303,9 +300,8 @@ class RewardMonitor(TrainerCallback):
             lines.append(f"  image {number}")
             for check in (best, latest):
                 row = check["rows"][image]
-                columns = [column for column in ("reward", "second") if row[column] is not None]
-                numbers = ", ".join(f"{column} {row[column]:.3f}" for column in columns)
-                lines.append(f"    step {check['step']} ({numbers}): {row['caption'].strip()}")
+                numbers = [f"{column} {row[column]:.3f}" for column in ("reward", "second") if row[column] is not None]
+                lines.append(f"    step {check['step']} ({', '.join(numbers)}): {row['caption'].strip()}")
         reward = verdict.reward.value if verdict.reward else "nothing known"
         logger.warning(
             f"step {latest['step']}: the optimised reward ({self.optimised}) and {self.second} have parted. Since step "
@@ -319,6 +315,7 @@ class RewardMonitor(TrainerCallback):
 
     def _write(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed once it is whole, so that a kill leaves no cut history.
         draft = self._file.with_suffix(".new")
         draft.write_text("".join(json.dumps(check, ensure_ascii=False) + "\n" for check in self.history), "utf-8")
         os.replace(draft, self._file)
@@ -363,8 +360,9 @@ def _parts_of(reward: Any) -> list[Any]:
 
 
 def _is_same(reward: Any, second: Any) -> bool:
+    """Whether two measures are one function, or one metric with the same checkpoint and weights."""
     if getattr(reward, "spec", reward) != getattr(second, "spec", second):
         return False
-    sources = [str(getattr(measure, "source", "")) for measure in (reward, second)]
-    weights = [list(getattr(measure, "weights", ())) for measure in (reward, second)]
-    return sources[0] == sources[1] and weights[0] == weights[1]
+    if str(getattr(reward, "source", "")) != str(getattr(second, "source", "")):
+        return False
+    return list(getattr(reward, "weights", ())) == list(getattr(second, "weights", ()))

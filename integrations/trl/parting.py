@@ -39,27 +39,14 @@ def fewest_images(checks: Sequence[Collection[str]]) -> float:
 
 
 def is_scarce(images: Collection[str], checks: Sequence[Collection[str]]) -> bool:
-    """Whether these images are too few for a check, beside those that had a value at all checks, this one included.
-
-    Example:
-        >>> is_scarce({"a"}, [{"a", "b", "c"}, {"a"}]), is_scarce({"a", "b"}, [{"a", "b", "c"}, {"a", "b"}])
-        (True, False)
-    """
+    """Whether these images are too few for a check, beside those that had a value at all checks, this one included."""
     return not images or len(images) < fewest_images(checks)
 
 
-def change(before: Values, now: Values, fewest: float = FEWEST) -> Change | None:
+def change(before: Values, now: Values, fewest: float) -> Change | None:
     """The change from one check to another; None if fewer than `fewest` images have a value at both.
 
     What an image changed by rounding alone counts as no change.
-
-    Example:
-        >>> before = {str(image): 0.5 for image in range(20)}
-        >>> change_of_mean = change(before, {str(image): 0.6 for image in range(1, 30)})
-        >>> round(change_of_mean.value.value, 3), change_of_mean.sure, change_of_mean.images
-        (0.1, 1, 19)
-        >>> change(before, {"0": 0.6, "other": 0.9}) is None
-        True
     """
     images = [image for image in before if image in now]
     if not images or len(images) < fewest:
@@ -70,6 +57,7 @@ def change(before: Values, now: Values, fewest: float = FEWEST) -> Change | None
     largest = max(1.0, np.abs(old).max(), np.abs(new).max())
     differences[np.abs(differences) <= _ROUNDING * largest] = 0.0
 
+    # The same resamples for all changes of as many images, so that a verdict does not depend on chance.
     weights = _weights(len(images))
     means = weights @ differences / len(images)
     sure = 0
@@ -103,8 +91,8 @@ def judge(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
     the one before, the two have parted.
 
     The best of many noisy checks looks better than it was, so an interval of 95 % would call a third of quiet runs
-    parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESULTS.md). The resamples are of images:
-    they say that other images would show the same, not that another seed of the training would.
+    parted. By this rule it is less than 3 % of runs of 20 checks (docs/RESULTS.md). The resamples are of images: they
+    do not say that another seed of the training would show the same.
 
     A check that shares too few images with all others, see `is_scarce`, is never t*, and nothing parts at it.
 
@@ -142,6 +130,7 @@ def _compare(rewards: Sequence[Values], seconds: Sequence[Values]) -> Parting:
         if change_since is not None:
             changes[check] = change_since
     if not changes:
+        # The latest check is the scarce one, where others can be compared: the best stays that of the checks before.
         if not all(is_scarce(second, seconds) for second in seconds[:-1]):
             return Parting(_compare(rewards[:-1], seconds[:-1]).best)
         return Parting(latest)

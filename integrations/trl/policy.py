@@ -66,9 +66,10 @@ def load_policy(
     elif (folder / CONFIG_FILE).is_file():
         model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     else:
-        checkpoints = sorted(path.name for path in folder.glob("checkpoint-*"))
-        hint = f"; it holds {', '.join(checkpoints)}" if checkpoints else ""
-        raise CheckpointError(f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}{hint}")
+        checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
+        raise CheckpointError(
+            f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}; it holds {checkpoints}"
+        )
     with foreign_errors(f"policy {str(folder)!r}: its processor (tokenizer*.json, *processor*.json)"):
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=bool(options.get("trust_remote_code")))
     return model.eval(), processor
@@ -107,16 +108,15 @@ class ResumeWeights(TrainerCallback):
 
     `Trainer` of transformers 5 expects the names that weights have in memory, but a checkpoint holds the names used on
     the Hub. Where they differ, as in LLaVA and Qwen-VL, `train(resume_from_checkpoint=...)` and
-    `load_best_model_at_end` leave these weights out with no more than a logged warning: a full fine-tune goes on with
-    those it was started with, and ends with the last ones in place of the best. This callback reads the weights as
-    `from_pretrained` does, and raises where they do not fit. Adapters (LoRA), which Trainer loads correctly, are
-    checked.
+    `load_best_model_at_end` leave these weights out with no more than a logged warning. This callback reads the weights
+    as `from_pretrained` does, and raises where they do not fit, also those of adapters (LoRA), which Trainer loads
+    correctly. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
 
     With `sync_ref_model` the reference of the KL term moves, and TRL's checkpoints do not hold it. This callback saves
     it in the checkpoint's folder `reference`, and gives it back to a training that resumes.
 
     Within an epoch, the steps that follow are those of a training that never stopped. The order of rows in later epochs
-    is TRL's matter, and differs. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
+    is TRL's matter, and differs.
 
     Args:
         checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
@@ -146,11 +146,14 @@ class ResumeWeights(TrainerCallback):
         if state.global_step == 0:
             return  # a training from its beginning
 
-        folder = _checkpoint_folder(args, state)
-        if self.checkpoint is not None:
-            folder = Path(self.checkpoint)
-        _check_resumed_from(folder, state)
-        if _has_reference(args):
+        folder = Path(self.checkpoint or _checkpoint_folder(args, state))
+        file = folder / "trainer_state.json"
+        if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
+            raise CheckpointError(
+                f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that "
+                "it resumes from as ResumeWeights(checkpoint)"
+            )
+        if getattr(args, "beta", 0.0):
             _check_reference(folder, model)
         if _reference_moves(args):
             if not (folder / _REFERENCE_FOLDER).is_dir():
@@ -179,12 +182,8 @@ def _is_sharded() -> bool:
     return AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP)
 
 
-def _has_reference(args: Any) -> bool:
-    return bool(getattr(args, "beta", 0.0))
-
-
 def _reference_moves(args: Any) -> bool:
-    return _has_reference(args) and bool(getattr(args, "sync_ref_model", False))
+    return bool(getattr(args, "beta", 0.0) and getattr(args, "sync_ref_model", False))
 
 
 def _checkpoint_folder(args: Any, state: Any) -> Path:
@@ -192,7 +191,6 @@ def _checkpoint_folder(args: Any, state: Any) -> Path:
 
 
 def _load_weights(model: Any, folder: Path) -> None:
-    """Gives a policy in memory all weights of a checkpoint."""
     if getattr(model, "peft_config", None):
         _load_adapter(model, folder)
         return
@@ -206,17 +204,10 @@ def _load_weights(model: Any, folder: Path) -> None:
     )
 
 
-def _check_resumed_from(folder: Path, state: Any) -> None:
-    file = folder / "trainer_state.json"
-    if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
-        raise CheckpointError(
-            f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that it "
-            "resumes from as ResumeWeights(checkpoint)"
-        )
-
-
 def _check_reference(folder: Path, model: Any) -> None:
     """Raises if TRL has taken the checkpoint for the policy before training."""
+    # TRL takes its reference from the model's `name_or_path`; that of an adapter is a second adapter, `ref`, a copy of
+    # the first.
     adapters = getattr(model, "peft_config", None)
     if adapters:
         is_reference = "ref" in adapters and not (folder / "ref").is_dir()

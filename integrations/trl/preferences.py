@@ -22,17 +22,15 @@ def make_preference_dataset(
     rules: PreferenceRules | None = None,
     **reading: Any,
 ) -> Dataset:
-    """Chooses pairs among the scored captions of each image.
+    """Chooses pairs among the scored captions of each image, as `capreward pairs` does from file to file.
 
     Columns of the result: `images` (a list of one), `prompt`, `chosen` and `rejected` (messages), `chosen_score` and
     `rejected_score`. Give the trainer `max_length=None`, since a cut prompt loses image tokens. `KTOTrainer` takes what
     `trl.data_utils.unpair_preference_dataset` makes of it, `SFTTrainer` `prompt` and `chosen`, renamed `completion`.
 
-    A prompt is in TRL's or LLaVA's form, and ends with the user's last turn. Captions with a placeholder of a chat
-    template, such as `<image>`, at which trainers stop, are left out. The images are the pictures that were
-    scored, see `make_prompt_dataset`.
-
-    What is left out is logged with the reasons. `capreward pairs` does the same from file to file.
+    Prompts are in TRL's or LLaVA's form, and the images are the pictures that were scored, see `make_prompt_dataset`.
+    Captions with a placeholder of a chat template, such as `<image>`, at which trainers stop, are left out. What is
+    left out is logged with the reasons.
 
     Args:
         data: a file that `capreward score` or `capreward rerank` wrote; or rows with an image, and with `candidate` and
@@ -58,8 +56,7 @@ def make_preference_dataset(
 
     groups = read_candidates(data, prompt=prompt, **reading)
     preferences = Preferences.choose(groups, rules or PreferenceRules())
-    for reason, count in preferences.images_dropped.most_common():
-        logger.warning("%d images left out: %s", count, reason)
-    for reason, count in preferences.captions_dropped.most_common():
-        logger.warning("%d captions left out: %s", count, reason)
+    for kind, dropped in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
+        for reason, count in dropped.most_common():
+            logger.warning("%d %s left out: %s", count, kind, reason)
     return Dataset.from_list(with_plain_images(preferences.rows), features=features())

@@ -49,6 +49,7 @@ class PromptRows:
         from datasets import List, Value
 
         dataset = self._with_readable_images(dataset)
+        # Only columns that prompts need are read; without any, all rows have the same prompt.
         if self.prompt_needs:
             prompts = [self.read_prompt(row) for row in dataset.select_columns(self.prompt_needs)]
         else:
@@ -59,6 +60,7 @@ class PromptRows:
         prompts = trl_prompts(prompts, counts)
 
         if self.references is not None:
+            # Texts, lists and None are of several types in Arrow, and a column has one.
             captions = [self._read_captions(cell) for cell in dataset[self.references]]
             dataset = dataset.remove_columns(self.references)
             dataset = dataset.add_column(self.references, captions, feature=List(Value("string")))
@@ -79,22 +81,20 @@ class PromptRows:
         with ThreadPoolExecutor() as threads:  # Pillow decodes without Python's lock
             total = math.ceil(len(dataset) / _CELLS_AT_ONCE)
             for cells in tqdm(_undecoded_cells(dataset, self.image), total=total, desc="Checking images"):
-                for fault, looks_different in threads.map(self._inspect, cells):
+                for cell, fault in zip(cells, threads.map(self._fault, cells), strict=True):
                     faults.append(fault)
-                    any_looks_different |= looks_different
+                    if fault is None and not any_looks_different:
+                        any_looks_different = any(plain_image(image) is not image for image in _images_of(cell))
         self._report(faults)
         if any(faults):
             dataset = dataset.select([row for row, fault in enumerate(faults) if fault is None])
+        # Writing the column anew takes long, and stored images mostly are as processors read them.
         if any_looks_different:
-            dataset = dataset.map(
-                self._with_plain_images,
-                input_columns=self.image,
-                features=dataset.features,
-                load_from_cache_file=False,
-            )
+            options = {"features": dataset.features, "load_from_cache_file": False}
+            dataset = dataset.map(self._with_plain_images, input_columns=self.image, **options)
         return self._cast_images(dataset, decode=True)
 
-    def _cast_images(self, dataset: Dataset, *, decode: bool) -> Dataset:
+    def _cast_images(self, dataset: Any, *, decode: bool) -> Any:
         from datasets import Image, List
 
         feature: Any = Image(decode=decode)
@@ -119,23 +119,13 @@ class PromptRows:
         if faults and missing + len(broken) == len(faults):
             why = f"that can be read. The first: {broken[0]}" if broken else "in any row"
             raise InvalidSampleError(f"column {self.image!r} holds no image {why}")
+        counted = f"of {len(faults)} rows have"
         if missing:
-            logger.warning("%d of %d rows have no image in column %r: left out", missing, len(faults), self.image)
+            logger.warning(f"{missing} {counted} no image in column {self.image!r}: left out")
         if broken:
             logger.warning(
-                "%d of %d rows have a broken image in column %r: left out. The first: %s",
-                len(broken),
-                len(faults),
-                self.image,
-                broken[0],
+                f"{len(broken)} {counted} a broken image in column {self.image!r}: left out. The first: {broken[0]}"
             )
-
-    def _inspect(self, cell: Any) -> tuple[str | None, bool]:
-        """Why a row is left out, and whether an image in it looks different to a policy's processor."""
-        fault = self._fault(cell)
-        if fault is not None:
-            return fault, False
-        return None, any(plain_image(image) is not image for image in _images_of(cell))
 
     def _fault(self, cell: Any) -> str | None:
         """Why a row with this cell is left out; None if its images can be read."""
@@ -160,14 +150,11 @@ class PromptRows:
 
     def shape_stream(self, dataset: IterableDataset) -> IterableDataset:
         """Shapes a stream row by row; nothing is known of a row before it is read."""
-        from datasets import Image, List
+        from datasets import Image
 
         feature = (dataset.features or {}).get(self.image)
         if isinstance(getattr(feature, "feature", feature), Image):
-            undecoded: Any = Image(decode=False)  # a broken image must not end the stream
-            if hasattr(feature, "feature"):
-                undecoded = List(undecoded)
-            dataset = dataset.cast_column(self.image, undecoded)
+            dataset = self._cast_images(dataset, decode=False)  # a broken image must not end the stream
         old_names = [old for old, new in self.new_names.items() if old != new]
         return dataset.filter(self._is_readable).map(self._shape_row, remove_columns=old_names or None)
 
@@ -176,10 +163,13 @@ class PromptRows:
         fault = self._fault(row[self.image])
         if fault is None:
             return True
-        kind = "no image" if fault == _NO_IMAGE else "a broken image"
+        kind = "no image"
+        first = ""
+        if fault != _NO_IMAGE:
+            kind = "a broken image"
+            first = f". The first: {fault}"
         if kind not in self._warned:
             self._warned.add(kind)
-            first = "" if fault == _NO_IMAGE else f". The first: {fault}"
             logger.warning("a row has %s in column %r: such rows are left out%s", kind, self.image, first)
         return False
 
@@ -187,9 +177,10 @@ class PromptRows:
         """The new columns of a row."""
         cell = row[self.image]
         images = [load_image(image) for image in _images_of(cell)]
-        columns: dict[str, Any] = {}
-        columns[self.new_names[self.image]] = images if isinstance(cell, (list, tuple)) else images[0]
-        columns["prompt"] = trl_prompts([self.read_prompt(row)], [len(images)])[0]
+        columns: dict[str, Any] = {
+            self.new_names[self.image]: images if isinstance(cell, (list, tuple)) else images[0],
+            "prompt": trl_prompts([self.read_prompt(row)], [len(images)])[0],
+        }
         if self.references is not None:
             columns["references"] = self._read_captions(row[self.references])
         return columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from integrations.trl.prompt_rows import PromptRows
 from reward.data.cells import missing_to_none
-from reward.data.chats import PROMPT, as_prompt
+from reward.data.chats import PROMPT, as_prompt, prompt_images
 from reward.data.samples import column_names, find_column
 from reward.errors import DataError, InvalidSampleError
 
@@ -32,30 +32,28 @@ def make_prompt_dataset(
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
     The prompt is conversational, as TRL wants it beside images: TRL puts the images before the text of the first user
-    message, or where `<image>` stands in a user's text. A prompt ends with the user's last turn. Rows that lack an
-    image are left out, with a warning that counts them: TRL cannot mix them with others. So are rows with a broken
-    image, on which the policy's processor would stop the training. Each image is decoded once to find them.
+    message, or where `<image>` stands in a user's text. A prompt ends with the user's last turn. Rows without an image,
+    which TRL cannot mix with others, and rows with a broken one, on which the policy's processor would stop the
+    training, are left out, with a warning that counts them.
 
     The policy sees the picture that the rewards see: images that its processor would show otherwise (16-bit grey,
     transparency) become PNGs of what `reward.data.images.load_image` gives.
 
-    Columns may have any names. Those that are not named by an option are found under the names that the rewards and
-    `capreward score` know: the image under `images`, `image`, `file_name`, `image_path` or `img`, the references under
-    `references` or `refs`. A prompt's column is used only if it is named.
+    Columns that are not named by an option are found under the names that the rewards and `capreward score` know: the
+    image under `images`, `image`, `file_name`, `image_path` or `img`, the references under `references` or `refs`. A
+    prompt's column is used only if it is named.
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
-            directory; nothing is downloaded). Streaming data sets and dicts of splits are taken, too, and so are a list
-            of dicts and a DataFrame.
+            directory; nothing is downloaded). Streams, dicts of splits, lists of dicts and DataFrames are taken, too.
         prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
             returns the text. None without `prompt_column`: "Describe the image in detail."
         system: system message, or None for none.
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
-        prompt_column: holds the text that the policy is asked, or whole messages in TRL's or LLaVA's form; becomes
-            `prompt`, see `reward.data.chats.as_prompt`. Without an image column, the images are those in its
-            messages.
-        check_images: whether to look for broken images. False saves the time, where all are known to be good.
+        prompt_column: holds the text that the policy is asked, or messages as for `reward.data.chats.as_prompt`;
+            becomes `prompt`. Without an image column, the images are those in its messages.
+        check_images: False saves the time in which each image is decoded to find broken ones.
 
     Returns:
         The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
@@ -63,9 +61,8 @@ def make_prompt_dataset(
 
     Raises:
         DataError: a column is not there, or several could be meant.
-        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt is neither text nor
-            messages, holds a placeholder of a chat template or shows more images than its row has, or no row has an
-            image that can be read. A streaming data set raises it when the row is read.
+        InvalidSampleError: a column is of another type, or in the way of a new one, a prompt cannot be read or shows
+            more images than its row has, or no row has an image that can be read. A stream raises it when it is read.
 
     Example:
         >>> from datasets import Dataset
@@ -109,12 +106,12 @@ def make_prompt_dataset(
     _check_free(new_names, columns)
 
     def read_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        content: Any = PROMPT if prompt is None else prompt
         if prompt_column is not None:
-            return as_prompt(row[prompt_column], system)
-        if callable(prompt):
-            row_without_image = {name: cell for name, cell in row.items() if name != image}
-            return as_prompt(prompt(row_without_image), system)
-        return as_prompt(PROMPT if prompt is None else prompt, system)
+            content = row[prompt_column]
+        elif callable(prompt):
+            content = prompt({name: cell for name, cell in row.items() if name != image})
+        return as_prompt(content, system)
 
     prompt_needs: list[str] = []
     if prompt_column is not None:
@@ -139,13 +136,14 @@ def _make_table(rows: Any, prompt_column: str | None) -> Dataset:
         raise DataError(
             f"make_prompt_dataset takes a data set of `datasets`, a list of dicts or a DataFrame, got {rows!r:.200}"
         )
-    names = dict.fromkeys(str(name) for row in rows for name in row)
-    columns = {name: [_arrow_cell(row.get(name)) for row in rows] for name in names}
+    columns: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[str(name)] = [_arrow_cell(row.get(name)) for row in rows]
     if prompt_column in columns:
         # Arrow takes neither pictures in messages nor texts beside lists of parts.
         chats = [as_prompt(cell) for cell in columns[prompt_column]]
-        if not any(name in columns for name in column_names("image")):
-            columns["images"] = [_images_in(chat) for chat in chats]
+        if columns.keys().isdisjoint(column_names("image")):
+            columns["images"] = [prompt_images(chat) for chat in chats]
         for chat in chats:
             for message in chat:
                 message["content"] = [{**part, "image": None} for part in message["content"]]
@@ -159,19 +157,12 @@ def _arrow_cell(cell: Any) -> Any:
     return missing_to_none(cell)
 
 
-def _images_in(chat: Any) -> list[Any]:
-    images = []
-    for message in as_prompt(chat):
-        images += [part["image"] for part in message["content"] if "image" in part]
-    return images
-
-
 def _with_images_of_prompts(dataset: Any, name: str) -> Any:
     """The data set with a column `images` of the images in its messages."""
     from datasets import Dataset, Image, List
 
     def images_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-        return {"images": _images_in(row[name])}
+        return {"images": prompt_images(as_prompt(row[name]))}
 
     if not isinstance(dataset, Dataset):
         return dataset.map(images_of_row)
@@ -186,7 +177,8 @@ def _list_columns(dataset: Dataset | IterableDataset) -> dict[str, bool]:
 
     if dataset.features is not None:
         return {name: isinstance(feature, (List, LargeList)) for name, feature in dataset.features.items()}
-    first_row: dict[str, Any] = next(iter(dataset), {})  # such as that of a generator
+    # Of a stream without types, such as that of a generator, the first row tells.
+    first_row: dict[str, Any] = next(iter(dataset), {})
     return {name: isinstance(cell, (list, tuple)) for name, cell in first_row.items()}
 
 

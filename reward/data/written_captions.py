@@ -52,6 +52,17 @@ def caption_in(text: str) -> str:
     return text if caption == text else caption.strip()
 
 
+def has_part_of_mark(token: str) -> bool:
+    """Whether marks of reasoning or of answers have this token, such as gpt-oss's `<|message|>`.
+
+    Example:
+        >>> has_part_of_mark("[THINK]"), has_part_of_mark("<|message|>"), has_part_of_mark("<|im_end|>")
+        (True, True, False)
+    """
+    pairs = (_marks().reasoning | _marks().answers).items()
+    return any(token in mark for pair in pairs for mark in pair)
+
+
 def without_reasoning(text: str) -> str:
     """A text without its reasoning, by the rule of `caption_in`; for what is no caption, such as a judge's reply.
 

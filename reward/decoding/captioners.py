@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import fingerprint_source
 from reward.data.images import load_image
-from reward.decoding.endings import end_tokens, up_to_end
+from reward.decoding.endings import decode_texts, end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
 from reward.judges import Question, ServerJudge, Usage
 from reward.judges.chat import Sampled
@@ -272,7 +272,7 @@ class LocalCaptioner:
         self.usage.answered += len(written)
         self.usage.input_tokens += inputs["input_ids"].numel()
         self.usage.output_tokens += sum(len(ids) for ids, _ in written)
-        texts = processor.batch_decode([ids for ids, _ in written], skip_special_tokens=True)
+        texts = decode_texts(processor, [ids for ids, _ in written])
         return [Sampled(text.strip(), not ended) for text, (_, ended) in zip(texts, written, strict=True)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from reward.data.cells import to_list
-from reward.data.samples import CaptionSample, ImageLike, is_wordless
+from reward.data.samples import CaptionSample, ImageLike, is_wordless, read_references
 from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.async_reward import AsyncReward
@@ -34,21 +34,19 @@ def rerank(
 ) -> list[int]:
     """Indices of the candidates of one image, best first.
 
-    Ties keep their order; empty captions and captions that cannot be scored come last. If all captions are empty, they
-    keep their order; if there are others and none of them can be scored, this raises. For the rewards themselves, or
+    Ties keep their order; empty captions and captions that cannot be scored come last. For the rewards themselves, or
     several images at once, see `rate_candidates`.
 
     Args:
         candidates: captions of the image; an iterator is read to its end.
-        image: path, bytes, PIL image, array, ... as for `reward.data.images.load_image`; None for metrics that need
-            none.
+        image: as for `reward.data.images.load_image`; None for metrics that need none.
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
             with a trainer's call, see `reward.rewards.rating.rates_captions`.
         temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
-        InvalidSampleError: a candidate or reference is no string, or no candidate got a reward.
+        InvalidSampleError: a candidate or reference is no string, or no candidate with a word got a reward.
 
     Example:
         >>> from reward.rewards.metric_reward import MetricReward
@@ -58,8 +56,8 @@ def rerank(
     rater = rates_captions(reward)
     captions = shown_captions(_checked([candidates]), rater)
     rewards = rate_captions(captions, [image], [references], rater)
-    to_choose_by = rewards_of_words(captions, rewards)
-    return soft_rank(to_choose_by[0], temperature, np.random.default_rng(seed))
+    [to_choose_by] = rewards_of_words(captions, rewards)
+    return soft_rank(to_choose_by, temperature, np.random.default_rng(seed))
 
 
 def rate_candidates(
@@ -70,9 +68,8 @@ def rate_candidates(
 ) -> list[list[float | None]]:
     """Rewards of the candidates of several images, in one call of the reward.
 
-    Captions that got no reward lose to all others. Where no caption of an image got one, there is nothing to choose by,
-    and this raises. It does not if all captions of an image are empty: then the model has written nothing, and they are
-    equally bad.
+    Where no caption of an image got a reward, there is nothing to choose by, and this raises. It does not if all
+    captions of an image are empty: then the model has written nothing, and they are equally bad.
 
     Args:
         candidates: the captions of each image. Repeated ones are scored once. Reasoning (`<think>...</think>`) is cut
@@ -117,30 +114,30 @@ def rate_captions(
     # Only rewards of this library know the lowest of a metric; other objects are never shown a caption without a word.
     rates_wordless = isinstance(rater, (MetricReward, CombinedReward, AsyncReward))
 
-    samples: list[CaptionSample] = []
-    samples_of_images: list[dict[str, int]] = []  # {caption: its index in samples}, of each image
-    for captions, image, image_references in zip(candidates, images, references, strict=True):
-        indices: dict[str, int] = {}
-        for caption in map(_one_wordless, captions):
-            if caption in indices or (caption == _WORDLESS and not rates_wordless):
-                continue
-            indices[caption] = len(samples)
-            samples.append(
-                CaptionSample(caption, image=image, references=() if image_references is None else image_references)
-            )
-        samples_of_images.append(indices)
+    groups: list[list[str]] = []
+    samples: dict[tuple[int, str], CaptionSample] = {}  # {(number of the image, caption): its sample}
+    for number, captions in enumerate(candidates):
+        groups.append([_WORDLESS if is_wordless(caption) else caption for caption in captions])
+        for caption in dict.fromkeys(groups[number]):
+            if caption != _WORDLESS or rates_wordless:
+                samples[number, caption] = CaptionSample(caption, images[number], read_references(references[number]))
+    values = rater.rewards(list(samples.values())) if samples else []
+    if len(values) != len(samples):
+        raise InvalidSampleError(f"the reward gave {len(values)} numbers for {len(samples)} captions")
+    reward_of = dict(zip(samples, values, strict=True))
 
-    rewards_of_samples: list[float | None] = rater.rewards(samples) if samples else []
-    if len(rewards_of_samples) != len(samples):
-        raise InvalidSampleError(f"the reward gave {len(rewards_of_samples)} numbers for {len(samples)} captions")
     rewards: list[list[float | None]] = []
-    for number, (captions, indices) in enumerate(zip(candidates, samples_of_images, strict=True)):
-        reward_of_caption = {caption: rewards_of_samples[index] for caption, index in indices.items()}
-        with_word = [caption for caption in indices if caption != _WORDLESS]
-        if with_word and not any(_is_number(reward_of_caption[caption]) for caption in with_word):
-            first = samples[indices[with_word[0]]]
-            raise InvalidSampleError(_nothing_scored(number, len(with_word), first, rater))
-        rewards.append([reward_of_caption.get(_one_wordless(caption)) for caption in captions])
+    for number, captions in enumerate(groups):
+        rewards.append([reward_of.get((number, caption)) for caption in captions])
+        with_word = [caption for caption in dict.fromkeys(captions) if caption != _WORDLESS]
+        numbers = [reward_of[number, caption] for caption in with_word]
+        if with_word and all(reward is None or math.isnan(reward) for reward in numbers):
+            first = samples[number, with_word[0]]
+            reason = rater.reason(first) if hasattr(rater, "reason") else None
+            raise InvalidSampleError(
+                f"no caption of image {number} (of {len(with_word)} different ones) has a reward, so there is nothing "
+                f"to choose by. The first, {first.candidate!r:.80}: {reason or 'the reward gave None and no reason'}"
+            )
     return rewards
 
 
@@ -149,13 +146,7 @@ def rewards_of_words(
 ) -> list[list[float | None]]:
     """The rewards to choose by: None for a caption without a word, which loses to every caption with one.
 
-    Args:
-        candidates: the captions of each image, see `shown_captions`.
-        rewards: theirs, as `rate_candidates` gives them.
-
-    Example:
-        >>> rewards_of_words([["...", "A star."]], [[0.0, 0.0]])
-        [[None, 0.0]]
+    `candidates` are the captions of each image, as `shown_captions` gives them, and `rewards` theirs.
     """
     to_choose_by: list[list[float | None]] = []
     for captions, image_rewards in zip(candidates, rewards, strict=True):
@@ -168,10 +159,6 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
     """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
 
     A reward with `strip_thinking=False` is shown all that was written.
-
-    Example:
-        >>> shown_captions([["<think>Red?</think>A red star.", "A star."]], reward=None)
-        [['A red star.', 'A star.']]
     """
     if not strips_thinking(reward):
         return [list(texts) for texts in candidates]
@@ -187,12 +174,7 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
 
 
 def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:
-    """The share of candidates that are no repetition of another of their image; None where no image has several.
-
-    Example:
-        >>> distinct_share([["A star.", "A star.", "A dog.", "A cat."], ["A red star."]])
-        0.75
-    """
+    """The share of candidates that are no repetition of another of their image; None where no image has several."""
     several = [captions for captions in candidates if len(captions) > 1]
     if not several:
         return None
@@ -209,28 +191,10 @@ def _checked(candidates: Sequence[Any]) -> list[list[str]]:
     return lists
 
 
-def _one_wordless(caption: str) -> str:
-    """The caption, or the one that stands for all without a word."""
-    return _WORDLESS if is_wordless(caption) else caption
-
-
-def _is_number(reward: float | None) -> bool:
-    return reward is not None and not math.isnan(reward)
-
-
-def _nothing_scored(number: int, captions: int, first: CaptionSample, rater: RatesCaptions) -> str:
-    reason = rater.reason(first) if hasattr(rater, "reason") else None
-    return (
-        f"no caption of image {number} (of {captions} different ones) has a reward, so there is nothing to choose "
-        f"by. The first, {first.candidate!r:.80}: {reason or 'the reward gave None and no reason'}"
-    )
-
-
 def rank(rewards: Sequence[float | None]) -> list[int]:
     """Indices of the rewards, best first.
 
-    Equal rewards keep their order; None and NaN come last, in their order, so that a candidate that could not be scored
-    loses to every one that could.
+    Equal rewards keep their order; None and NaN come last, in their order.
 
     Args:
         rewards: N numbers, or None where there is none; larger is better.
@@ -239,14 +203,21 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
         >>> rank([0.2, None, 0.9, 0.9])
         [2, 3, 0, 1]
     """
-    return sorted(range(len(rewards)), key=lambda index: _descending(rewards[index]))
+    scored = []
+    unscored = []
+    for index, reward in enumerate(rewards):
+        if reward is None or math.isnan(reward):
+            unscored.append(index)
+        else:
+            scored.append((-float(reward), index))
+    return [index for _, index in sorted(scored)] + unscored
 
 
 def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator | None = None) -> list[int]:
     """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
 
     The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
-    Candidates without a reward come last. Rewards on different scales need different temperatures.
+    Candidates without a reward come last.
 
     Args:
         rewards: N numbers, or None where there is none.
@@ -271,10 +242,3 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
     for reward, gumbel in zip(rewards, noise, strict=True):
         noisy.append(None if reward is None else reward / temperature + gumbel)
     return rank(noisy)
-
-
-def _descending(reward: float | None) -> tuple[bool, float]:
-    """Sorts rewards, best first, and what has none last."""
-    if reward is None or not _is_number(reward):
-        return True, 0.0
-    return False, -float(reward)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -200,6 +200,8 @@ class MetricReward:
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
         """Scores (N, A) of captions, in order; what the metric cannot score is NaN with an entry in `errors`.
 
+        The table's `reward` is the mean by this reward's weights.
+
         Args:
             samples, captions, references, columns: as in `score(images, captions)`, see
                 `reward.data.held_data.as_samples`.
@@ -207,7 +209,9 @@ class MetricReward:
         scorer, _ = self._load()
         data = as_samples(samples, captions, spec=self.spec, references=references, **columns)
         with self._turn(scorer):
-            return data.spread(self._score(scorer, data.samples))
+            table = self._score(scorer, data.samples)
+        weights = dict(zip(self.spec.aspects, self.weights.tolist(), strict=True))
+        return data.spread(replace(table, default_weights=weights))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of valid samples, in order, as a trainer's call would give them.

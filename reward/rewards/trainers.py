@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reward.errors import ConfigError
@@ -14,18 +14,47 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class _Called:
-    """A reward that a trainer called, and whether it gave None to a row."""
+class _Trainer:
+    """A trainer, by its state: an object that all its rewards get, and all that they are told of it."""
 
-    state: weakref.ref[Any]  # of the trainer
-    reward: weakref.ref[Any]
-    gave_none: bool = False
+    state: weakref.ref[Any]
+    rewards: dict[str, weakref.ref[Any]] = field(default_factory=dict)  # by name, in the order of their first calls
+    incomplete: list[str] = field(default_factory=list)  # names of rewards that gave None to a row
+    is_warned: bool = False
+
+    def summed(self, log_extra: Callable[..., None] | None) -> list[Any]:
+        """The rewards that the trainer sums.
+
+        A trainer's logger is one of its methods, by which its own list is found. Without a logger only those rewards
+        are known that asked; the parts of a combination are called by it, and are none of the trainer's own.
+        """
+        trainer = getattr(log_extra, "__self__", None)
+        functions = getattr(trainer, "reward_funcs", None)
+        if functions is not None:
+            return list(functions)
+        called = [reward() for reward in self.rewards.values()]
+        parts = [part for reward in called for part in getattr(reward, "parts", ())]
+        return [reward for reward in called if reward is not None and reward not in parts]
 
 
-# A reward is told nothing of its trainer but the state, an object that all rewards of the trainer get. States are
-# compared by identity, since those of two trainers may be equal.
-_called: dict[str, _Called] = {}  # by name
-_warned: list[weakref.ref[Any]] = []  # states of trainers
+_trainers: list[_Trainer] = []
+
+
+def _trainer_of(trainer_state: Any) -> _Trainer | None:
+    """The trainer with this state; None where a caller is no trainer.
+
+    States are compared by identity, since those of two trainers may be equal.
+    """
+    _trainers[:] = [trainer for trainer in _trainers if trainer.state() is not None]
+    for trainer in _trainers:
+        if trainer.state() is trainer_state:
+            return trainer
+    try:
+        state = weakref.ref(trainer_state)
+    except TypeError:  # None, or a plain value
+        return None
+    _trainers.append(_Trainer(state))
+    return _trainers[-1]
 
 
 def check_one_name(reward: Any, trainer_state: Any) -> None:
@@ -38,21 +67,17 @@ def check_one_name(reward: Any, trainer_state: Any) -> None:
     Raises:
         ConfigError: another reward of this name was called by the same trainer, which would merge their logs.
     """
-    try:
-        state = weakref.ref(trainer_state)
-    except TypeError:  # None, or no object of a trainer
+    trainer = _trainer_of(trainer_state)
+    if trainer is None:
         return
-    last = _called.get(reward.__name__)
-    if last is not None and last.state() is trainer_state:
-        if last.reward() is reward:
-            return
-        if last.reward() is not None:
-            raise ConfigError(
-                f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
-                f"Give one of them another name: {type(reward).__name__}(..., name='...')"
-            )
-    _called.pop(reward.__name__, None)  # so that they are in the order of their first calls
-    _called[reward.__name__] = _Called(state, weakref.ref(reward))
+    same_name = trainer.rewards.get(reward.__name__)
+    other = same_name() if same_name is not None else None
+    if other is not None and other is not reward:
+        raise ConfigError(
+            f"two rewards of this trainer are named {reward.__name__!r}, and it would merge their logs. "
+            f"Give one of them another name: {type(reward).__name__}(..., name='...')"
+        )
+    trainer.rewards[reward.__name__] = weakref.ref(reward)
 
 
 def warn_of_sums(
@@ -69,36 +94,34 @@ def warn_of_sums(
         reward: was called, and `check_one_name` before.
         trainer_state: as for `check_one_name`.
         rewards: what it gives.
-        log_extra: the trainer's logger, a method by which the trainer and all its rewards are found; without, only
-            rewards of this library are.
+        log_extra: the trainer's logger.
     """
-    call = _called.get(reward.__name__)
-    if call is None or call.state() is not trainer_state:
+    trainer = _trainer_of(trainer_state)
+    if trainer is None or trainer.is_warned:
         return
-    call.gave_none = call.gave_none or None in rewards
-    calls = [call for call in _called.values() if call.state() is trainer_state]
-    # Parts of a combination are called by it, and are none of the trainer's own.
-    parts = [part for call in calls for part in getattr(call.reward(), "parts", ())]
-    calls = [call for call in calls if call.reward() not in parts]
-    incomplete = [call.reward() for call in calls if call.gave_none]
-    functions = getattr(getattr(log_extra, "__self__", None), "reward_funcs", None)
-    if functions is None:
-        functions = [call.reward() for call in calls]
+    if None in rewards and reward.__name__ not in trainer.incomplete:
+        trainer.incomplete.append(reward.__name__)
+    if not trainer.incomplete:
+        return
+    functions = trainer.summed(log_extra)
     # The aspects of one metric lack the same rows, which the trainer then leaves out.
-    metrics = {id(_metric_of(function)) for function in functions}
-    if not incomplete or len(metrics) < 2 or any(state() is trainer_state for state in _warned):
+    if len({id(_metric_of(function)) for function in functions}) < 2:
         return
-    _warned.append(weakref.ref(trainer_state))
-    names = [str(getattr(function, "__name__", type(function).__name__)) for function in functions]
+    names = [getattr(function, "__name__", type(function).__name__) for function in functions]
+    incomplete = [name for name in trainer.incomplete if name in names]
+    if not incomplete:  # a part of a combination, which has dealt with it
+        return
+    trainer.is_warned = True
     logger.warning(
         "%s gave None to a row, and the trainer has several rewards: where another one gives the row a number, TRL "
         "counts None as 0. Write reward_funcs=[CombinedReward([%s])], which leaves the row out, or give each reward "
         'on_error="lowest"',
-        getattr(incomplete[0], "__name__", ""),
+        incomplete[0],
         ", ".join(names),
     )
 
 
 def _metric_of(function: Any) -> Any:
+    """What the rewards of one metric's aspects have in common; of any other function, itself."""
     function = getattr(function, "reward", function)  # inside an AsyncReward
     return getattr(function, "_shared", function)

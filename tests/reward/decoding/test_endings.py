@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from transformers import AddedToken
 
 from integrations.hf_generate import BestOfN
+from reward.data.written_captions import caption_in
 from reward.decoding.captioners import EMBEDDED_PROMPT, LocalCaptioner, Sampling, prompt_inputs
 from reward.decoding.captioning import caption_images
 
@@ -28,14 +30,14 @@ def embedded() -> LocalCaptioner:
 def by_captioner(model: Any, processor: Any) -> list[str]:
     captioner = LocalCaptioner("embedded", device="cpu")
     captioner._loaded = model, processor
-    sampling = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=12, seed=0)
+    sampling = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=30, seed=0)
     return [each.text for _, captions in captioner.sample([(0, IMAGE)], 6, sampling) for each in captions]
 
 
 def by_best_of_n(model: Any, processor: Any, **options: Any) -> list[str]:
     best, inputs = BestOfN("length", 6, processor), prompt_inputs(processor, [IMAGE], EMBEDDED_PROMPT)
     torch.manual_seed(0)
-    model.generate(**inputs, custom_generate=best, max_new_tokens=12, **options)
+    model.generate(**inputs, custom_generate=best, max_new_tokens=30, **options)
     return best.last.captions[0]
 
 
@@ -50,6 +52,25 @@ def test_a_caption_ends_with_its_end_token_also_when_it_is_filled_up_with_a_word
     assert len({len(caption.split()) for caption in captions}) > 1  # some are filled up
     assert all("." not in caption[:-1] for caption in captions), captions
     assert any(caption.endswith(".") for caption in captions)
+
+
+@pytest.mark.parametrize("write", [by_captioner, by_best_of_n])
+@pytest.mark.parametrize(
+    ("special", "text"),
+    [
+        (["[THINK]", "[/THINK]"], "[THINK]A star?[/THINK]A red star."),
+        (["<|channel|>", "<|message|>"], "<|channel|>a<|message|>Hm.<|channel|>final<|message|>A red star."),
+    ],
+)
+def test_reasoning_between_special_tokens_is_no_part_of_a_caption(write: Any, special: list[str], text: str) -> None:
+    model, processor = copy.deepcopy(embedded()._loaded)
+    processor.tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    model.resize_token_embeddings(len(processor.tokenizer))
+    ids = processor.tokenizer(f"{text}<|endoftext|>", add_special_tokens=False).input_ids
+    config = model.generation_config
+    config.sequence_bias = [[ids[: length + 1], 90.0 * (length + 1)] for length in range(len(ids))]
+    config.eos_token_id = ids[-1]
+    assert {caption_in(written) for written in write(model, processor)} == {"A red star."}
 
 
 def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on() -> None:

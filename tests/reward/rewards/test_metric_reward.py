@@ -239,6 +239,20 @@ def test_functions_of_the_user_count_among_the_rewards_of_a_trainer(caplog):
     assert "CombinedReward([toy, <lambda>])" in caplog.text
 
 
+def test_a_call_without_a_trainer_follows_one_whose_trainer_is_gone():
+    combined = CombinedReward([MetricReward(ToyScorer()), words()])
+    trainer = Trainer(combined, MetricReward("length", name="other"))
+    trainer.step(["red", "a star"])
+    del trainer
+    assert call(combined, ["fail"], image=[RED]) == [None]
+
+
+def test_a_table_of_scores_has_the_weights_of_the_reward():
+    images, captions = [RED] * 2, ["red star", "a star"]
+    reward = MetricReward(ToyScorer(), weights={"col": 1})
+    assert reward.score(images, captions).reward.tolist() == call(reward, captions, image=images)
+
+
 def test_aspects_share_one_forward_pass():
     scorer = ToyScorer()
     colour, brevity = MetricReward(scorer, weights={"col": 1}).aspects()
