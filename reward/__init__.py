@@ -15,25 +15,24 @@ if TYPE_CHECKING:
     from reward.data.score_table import ScoreTable
     from reward.decoding.selection import rerank
     from reward.registry import list_metrics, load_scorer, metric_spec
-    from reward.rewards.async_reward import AsyncReward
-    from reward.rewards.combined_reward import CombinedReward
+    from reward.rewards.combined_reward import AsyncReward, CombinedReward
     from reward.rewards.metric_reward import MetricReward
     from reward.rewards.named_rewards import (
         BeitScoreReward,
         FleurReward,
         HarmonicReward,
+        RemoteReward,
         VelaReward,
         beitscore_reward,
         vela_reward,
     )
-    from reward.rewards.remote_reward import RemoteReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
 
 __version__ = "0.2.0"
 
 _HOMES = {
-    "AsyncReward": "reward.rewards.async_reward",
+    "AsyncReward": "reward.rewards.combined_reward",
     "BeitScoreReward": "reward.rewards.named_rewards",
     "BestOfN": "integrations.hf_generate.best_of_n",  # from above, and heavy: not in __all__
     "CaptionSample": "reward.data.samples",
@@ -42,7 +41,7 @@ _HOMES = {
     "HarmonicReward": "reward.rewards.named_rewards",
     "LengthReward": "reward.rewards.text_rewards",
     "MetricReward": "reward.rewards.metric_reward",
-    "RemoteReward": "reward.rewards.remote_reward",
+    "RemoteReward": "reward.rewards.named_rewards",
     "RepetitionReward": "reward.rewards.text_rewards",
     "ScoreTable": "reward.data.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",

@@ -29,21 +29,20 @@ def normalise_weights(
         >>> normalise_weights({"rel": 3, "flu": 1}, ["relevance", "fluency"], {"rel": "relevance", "flu": "fluency"})
         array([0.75, 0.25])
     """
-    aspects = list(aspects)
     if weights is None:
         return np.full(len(aspects), 1 / len(aspects))
     if not isinstance(weights, Mapping):
         raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(weights).__name__}")
     aliases = aliases or {}
     vector = np.zeros(len(aspects))
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, weight in weights.items():
         aspect = aliases.get(name, name)
         if aspect not in aspects:
             raise WeightsError(f"weights name an unknown aspect {name!r}; known: {list_names(aspects, aliases)}")
-        if aspect in seen:
-            raise WeightsError(f"weights give aspect {aspect!r} twice, as {seen[aspect]!r} and {name!r}")
-        seen[aspect] = name
+        if aspect in names:
+            raise WeightsError(f"weights give aspect {aspect!r} twice, as {names[aspect]!r} and {name!r}")
+        names[aspect] = name
         vector[aspects.index(aspect)] = checked_weight(weight, f"weight of aspect {name!r}")
     return sum_to_one(vector)
 
@@ -87,11 +86,13 @@ def sum_to_one(weights: Sequence[float] | np.ndarray) -> np.ndarray:
         [0.75, 0.25]
     """
     vector = np.asarray(weights, dtype=np.float64)
-    if not 0 < (total := vector.sum()) < math.inf:
+    total = vector.sum()
+    if not 0 < total < math.inf:
         raise WeightsError(f"weights must sum to a positive number, got {vector.tolist()!r} with sum {total:g}")
     return vector / total
 
 
 def list_names(aspects: Sequence[str], aliases: Mapping[str, str]) -> str:
     """Aspects and their aliases, for a message."""
-    return ", ".join([*aspects, *(alias for alias, target in aliases.items() if target in aspects)])
+    short_names = [alias for alias, aspect in aliases.items() if aspect in aspects]
+    return ", ".join([*aspects, *short_names])

@@ -105,10 +105,10 @@ def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
         >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"])
         ['clipscore', 'refclipscore']
     """
-    closest = sorted(names)
-    closest.sort(key=lambda other: difflib.SequenceMatcher(None, name, other).ratio(), reverse=True)
-    sharing = [other for other in closest if min(len(name), len(other)) > 2 and (name in other or other in name)]
-    return (sharing or closest)[:count]
+    candidates = sorted(names)
+    candidates.sort(key=lambda candidate: difflib.SequenceMatcher(None, name, candidate).ratio(), reverse=True)
+    overlapping = [text for text in candidates if min(len(name), len(text)) > 2 and (name in text or text in name)]
+    return (overlapping or candidates)[:count]
 
 
 def first_line(error: BaseException) -> str:

@@ -175,7 +175,9 @@ def metric_spec(name: str) -> MetricSpec:
         UnknownMetricError: no such metric; the message names the nearest.
     """
     spec, is_mean = _find(name)
-    return sentence_mean_spec(spec) if is_mean else spec
+    if is_mean:
+        return sentence_mean_spec(spec)
+    return spec
 
 
 def _find(name: str) -> tuple[MetricSpec, bool]:
@@ -317,25 +319,21 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
         metric: name of the metric; None is a judge without a metric.
     """
     if not isinstance(source, (str, os.PathLike)):
-        is_judge = metric is not None and _find(metric)[0].sources == "judge"
-        first, last = ("an address", "a judge of reward.judges") if is_judge else ('"embedded"', "a Hub id")
-        raise ConfigError(f"source must be {first}, a folder or {last}, got {source!r:.80}")
+        forms = '"embedded", a folder or a Hub id'
+        if metric is not None and _find(metric)[0].sources == "judge":
+            forms = "an address, a folder or a judge of reward.judges"
+        raise ConfigError(f"source must be {forms}, got {source!r:.80}")
     if names_function(source):
         return
-    if metric is None:
-        _check_sources(source, "judge", "judge")
+    kind: SourceKind | None = "judge"
+    if metric is not None:
+        spec, _ = _find(metric)
+        metric, kind = spec.name, spec.sources
+        if kind is not None and source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
+            spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
+    if kind is None:
         return
-    spec, _ = _find(metric)
-    if spec.sources is None:
-        return
-    if source == "embedded" and not (spec.has_embedded or spec.needs_corpus):
-        spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
-    _check_sources(source, spec.name, spec.sources)
-
-
-def _check_sources(source: str | os.PathLike[str], metric: str, kind: SourceKind) -> None:
-    """Checks the source of a metric, or the sources of several judges."""
-    sources = split_sources(source) if kind == "judge" else [source]
-    for part in sources:
+    parts = split_sources(source) if kind == "judge" else [source]
+    for part in parts:
         if not is_address(part):
-            check_source(part, metric=metric, kind=kind)
+            check_source(part, metric=metric or "judge", kind=kind)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reward.data.base64_images import data_url_bytes
 from reward.data.cells import missing_to_none
+from reward.data.image_files import data_url_bytes
 from reward.data.samples import read_references
 from reward.data.written_captions import without_ends
 from reward.errors import ImageError, InvalidSampleError

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from reward.data.chats import trl_prompts
-from reward.data.drawn_images import plain_image
-from reward.data.images import load_image
+from reward.data.images import load_image, plain_image
 from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
 

@@ -73,4 +73,6 @@ def find_image(info: Mapping[str, Any]) -> Any:
     """
     present = [name for name, value in info.items() if missing_to_none(value) is not None]
     name = find_column("image", present, option="extra_info")
-    return None if name is None else info[name]
+    if name is None:
+        return None
+    return info[name]

@@ -13,10 +13,12 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, CaptionIds, Remembered
-from reward.data.images import Scaling, refuse_thin
+from reward.errors import ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 class ClipTowers(nn.Module, ABC):
@@ -242,6 +244,47 @@ class HubClipTokenizer:
 
 
 @dataclass(frozen=True)
+class Scaling:
+    """Scales RGB images to a square.
+
+    Args:
+        size: pixels of a side.
+        crops: False scales both sides to `size`. True scales the shorter side to it and cuts out the middle, as
+            torchvision's `Resize` and `CenterCrop` do.
+        filter: of Pillow, in small letters.
+
+    Example:
+        >>> from PIL import Image
+        >>> Scaling(20)(Image.new("RGB", (40, 30), "white")).shape
+        (3, 20, 20)
+    """
+
+    size: int
+    crops: bool = False
+    filter: str = "bicubic"
+
+    def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Levels (3, size, size), uint8."""
+        from PIL import Image
+
+        width = height = self.size
+        if self.crops:
+            refuse_thin(image)
+            longer = int(self.size * max(image.size) / min(image.size))
+            if image.width <= image.height:
+                height = longer
+            else:
+                width = longer
+        if image.size != (width, height):
+            image = image.resize((width, height), Image.Resampling[self.filter.upper()])
+        if width != height:
+            left = round((width - self.size) / 2)
+            top = round((height - self.size) / 2)
+            image = image.crop((left, top, left + self.size, top + self.size))
+        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
+
+
+@dataclass(frozen=True)
 class _Steps:
     """The levels (3, H, W) that some transforms of PIL images give."""
 
@@ -252,6 +295,15 @@ class _Steps:
         for step in self.steps:
             image = step(image)
         return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def refuse_thin(image: Image.Image) -> None:
+    """Refuses an image that is too long and thin to be scaled by its shorter side."""
+    if max(image.size) / min(image.size) > _MOST_STRETCH:
+        raise ImageError(
+            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
+            f"factor of {_MOST_STRETCH} at most; crop it"
+        )
 
 
 def stacked_on(device: torch.device, images: Sequence[Any]) -> Any:

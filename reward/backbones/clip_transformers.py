@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from PIL import Image
 
-from reward.backbones.clip import ClipTowers, normalized
+from reward.backbones.clip import ClipTowers, normalized, refuse_thin
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN
 from reward.backbones.pretrained import load_pretrained
-from reward.data.images import refuse_thin
 from reward.errors import CheckpointError
 
 TRANSFORMERS_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")  # how transformers calls its files

@@ -42,14 +42,11 @@ def parse_size(size: int | str) -> int:
 class TensorCache:
     """The tensors that one model made, in a folder that several models and processes may use at once.
 
-    They are in the folder's `kept.sqlite`. When that file has its size, nothing more is kept, with a warning; an entry
-    that is damaged is made again.
-
     Args:
-        folder: made if absent.
+        folder: made if absent, with a file `kept.sqlite`.
         kind: a word in small letters, such as `"images"`.
         fingerprint: 64 hexadecimal digits that stand for everything the entries depend on but their keys.
-        size: most bytes of the file, such as `"20GB"`, whoever wrote them.
+        size: most bytes of the file, such as `"20GB"`, whoever wrote them; a full one keeps nothing more, and warns.
 
     Attributes:
         hits, misses: how often `load` found an entry, and how often not.
@@ -90,11 +87,11 @@ class TensorCache:
         """The tensors under a key, on the CPU; None if there are none."""
         from safetensors.torch import load
 
-        data = None
         try:
             data = self._store.get(self._model, key)
         except OutputError as error:
             self._warn(str(error))
+            data = None
         if data is None:
             self.misses += 1
             return None
@@ -108,9 +105,8 @@ class TensorCache:
 
         values = {}
         for key, tensors in entries.items():
-            values[key] = save(
-                {name: torch.as_tensor(tensor).detach().cpu().contiguous() for name, tensor in tensors.items()}
-            )
+            copies = {name: torch.as_tensor(tensor).detach().cpu() for name, tensor in tensors.items()}
+            values[key] = save({name: tensor.contiguous() for name, tensor in copies.items()})
         try:
             if not self._store.put(self._model, values):
                 self._warn(f"it is full with {self._store.size:,} bytes; raise --cache-size or delete it")

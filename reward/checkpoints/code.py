@@ -9,10 +9,10 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import reward
 from reward.data.image_files import file_stamp
@@ -29,21 +29,13 @@ class UntoldError(Exception):
     """What an object holds, or the source of a function, cannot be told."""
 
 
-class _File(NamedTuple):
-    """A file of code: the hash of what it says, and the modules that it imports."""
-
-    digest: str
-    imports: frozenset[str]
-
-
 def fingerprint_code(*modules: str) -> str:
     """Hash of the code that takes part in a metric's scores.
 
-    That is: each module with the files beside it, folders of other metrics that these import, and what all metrics
-    share. Python files count by their syntax trees without docstrings, JSON and YAML by their content.
-
     Args:
-        modules: names such as `"reward.metrics.vela.scorer"`; those of the standard library count nothing.
+        modules: names such as `"reward.metrics.vela.scorer"`, which count with the files beside them, the folders of
+            other metrics that these import, and what all metrics share; the standard library counts nothing. Python
+            files count by their syntax trees without docstrings, JSON and YAML by their content.
 
     Returns:
         16 hexadecimal digits.
@@ -62,20 +54,18 @@ def fingerprint_code(*modules: str) -> str:
         for path in _files_of_module(module):
             # A metric may compute with code of another, as HarmonicEval does with that of judges.
             files.add(path)
-            waiting.extend(name for name in _read(path).imports if name.startswith(_METRICS))
-    lines = sorted(f"{path.name} {_read(path).digest}" for path in files)
+            _, imports = _read(path, file_stamp(path.stat()))
+            waiting.extend(name for name in imports if name.startswith(_METRICS))
+    lines = sorted(f"{path.name} {file_code(path)}" for path in files)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def file_of_module(module: str) -> Path | None:
     """The file of a module; None for those without one, such as a notebook's."""
     name = getattr(sys.modules.get(module), "__file__", None)
-    if name is None and module not in sys.modules:
-        try:
-            spec = find_spec(module)
-        except (ImportError, ValueError):
-            return None
-        name = None if spec is None else spec.origin
+    if module not in sys.modules:
+        with suppress(ImportError, ValueError):
+            name = getattr(find_spec(module), "origin", None)
     if name is None or not os.path.isfile(name):
         return None
     return Path(name)
@@ -83,7 +73,8 @@ def file_of_module(module: str) -> Path | None:
 
 def file_code(path: Path) -> str:
     """Hash of what a file of code says."""
-    return _read(path).digest
+    digest, _ = _read(path, file_stamp(path.stat()))
+    return digest
 
 
 def function_tree(function: types.FunctionType) -> ast.AST:
@@ -100,25 +91,21 @@ def function_tree(function: types.FunctionType) -> ast.AST:
         tree = ast.parse(text)
     except SyntaxError as error:
         raise UntoldError(f"the source of {function.__qualname__} cannot be read: {error}") from error
-    nodes = [node for node in _functions(tree) if _starts_as(node, code)]
+    nodes = [node for node in ast.walk(tree) if _starts_as(node, code)]
     if len(nodes) != 1:
-        reason = "has no source" if not nodes else "is one of several functions in a line"
+        reason = "is one of several functions in a line" if nodes else "has no source"
         raise UntoldError(f"{function.__qualname__} {reason}")
     return _without_docstrings(nodes[0])
 
 
-def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda]:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield node
-
-
-def _starts_as(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, code: types.CodeType) -> bool:
+def _starts_as(node: ast.AST, code: types.CodeType) -> bool:
     """Whether compiled code may be that of a node; it begins with the first decorator."""
     if isinstance(node, ast.Lambda):
         return code.co_name == "<lambda>" and node.lineno == code.co_firstlineno
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or code.co_name != node.name:
+        return False
     lines = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
-    return code.co_name == node.name and min(lines) == code.co_firstlineno
+    return min(lines) == code.co_firstlineno
 
 
 def _files_of_module(module: str) -> Iterator[Path]:
@@ -141,20 +128,19 @@ def _files_of_module(module: str) -> Iterator[Path]:
     yield from (path for path in folder.iterdir() if path.suffix in _CODE_FILES)
 
 
-def _read(path: Path) -> _File:
-    return _parsed(path, file_stamp(path.stat()))
-
-
 @cache
-def _parsed(path: Path, stamp: str) -> _File:
-    """Reads a file; once for each stamp, since parsing the package takes a quarter of a second."""
+def _read(path: Path, stamp: str) -> tuple[str, set[str]]:
+    """The hash of what a file says, and the modules that it imports.
+
+    It is read once for each stamp, since parsing the package takes a quarter of a second.
+    """
     data = path.read_bytes()
     imports = set[str]()
     if path.suffix == ".py":
         try:
             tree = ast.parse(data)
         except (SyntaxError, ValueError):  # a template, or of another Python
-            return _File(hashlib.sha256(data).hexdigest(), frozenset())
+            return hashlib.sha256(data).hexdigest(), imports
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 imports.update(alias.name for alias in node.names)
@@ -162,7 +148,7 @@ def _parsed(path: Path, stamp: str) -> _File:
                 imports.add(node.module)
         # Without line numbers, unless it is asked for them.
         data = ast.dump(_without_docstrings(tree)).encode("utf-8", "backslashreplace")
-    return _File(hashlib.sha256(data).hexdigest(), frozenset(imports))
+    return hashlib.sha256(data).hexdigest(), imports
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:

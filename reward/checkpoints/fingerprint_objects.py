@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import inspect
 import re
 import sys
 import types
@@ -49,10 +48,10 @@ def is_told(fingerprint: str) -> bool:
 def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
     """Names an object by its class, the code of that class, its settings, and the weights of its networks.
 
-    Equal objects have equal names in every process. A function counts by its source, its defaults and the arguments of
-    a `partial`; the file of a function counts as a whole, since it may call what stands beside it. Lists and dicts in
-    a function's closure may be filled by each call, and an object of a user's class may hold anything: what holds one,
-    or an open connection, has a new name each time, which `is_told` tells. An attribute `fingerprint` stands for all.
+    Equal objects have equal names in every process. A function counts by its source, its defaults, the arguments of a
+    `partial`, and its file, since it may call what stands beside it. What holds an object of a user's class, an open
+    connection, or a list or dict in a closure, which calls may fill, has a new name each time, which `is_told` tells.
+    An attribute `fingerprint` stands for all.
 
     Args:
         value: a scorer, or any other.
@@ -77,15 +76,11 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
 
 
 def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:
-    """Lists and texts that stand for a value and all that it holds.
+    """Lists and texts that stand for a value and all that it holds, or an UntoldError.
 
     Args:
-        value: anything.
         above: `id` of the values that hold it, since a value may hold itself.
         is_users: whether a user's function holds it, in which lists and dicts may be memories of calls.
-
-    Raises:
-        UntoldError: it cannot be told.
     """
     if _is_plain(value):
         return repr(value)
@@ -113,7 +108,7 @@ def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
         settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
         facts = [sorted(value.get_vocab().items()), _facts(settings, above)]
-    # What scorers, judges and objects of users say of themselves.
+    # Scorers, judges and objects of users have this attribute.
     elif isinstance(getattr(value, "fingerprint", None), str):
         facts = value.fingerprint
         if not is_told(facts):
@@ -156,8 +151,16 @@ def _callable_facts(function: Any, above: tuple[int, ...]) -> Any:
     variables = {name: cell.cell_contents for name, cell in cells}
     if _is_library(function.__module__):
         return [function.__module__, function.__qualname__, _variable_facts(variables, above)]
-    tree = function_tree(function)
-    variables |= _defaults(function, tree)
+    tree: Any = function_tree(function)
+    defaults = list(zip(tree.args.defaults, function.__defaults__ or (), strict=True))
+    for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True):
+        if node is not None:
+            defaults.append((node, function.__kwdefaults__[argument.arg]))
+    for node, value in defaults:
+        try:
+            ast.literal_eval(node)  # such as `memo={}`, of which the source tells all that no call leaves in it
+        except ValueError:
+            variables[f"{ast.unparse(node)} by default"] = value
     file = file_of_module(function.__module__ or "")
     if file is not None:
         return [file_code(file), ast.dump(tree), _variable_facts(variables, above)]
@@ -177,22 +180,6 @@ def _variable_facts(variables: dict[str, Any], above: tuple[int, ...]) -> list[A
         except UntoldError as error:
             raise UntoldError(f"{name!r}: {error}") from error
     return facts
-
-
-def _defaults(function: types.FunctionType, tree: Any) -> dict[str, Any]:
-    """Defaults of a function by parameter, without those that its source tells whole, such as `memo={}`."""
-    arguments = [*tree.args.posonlyargs, *tree.args.args]
-    with_default = arguments[len(arguments) - len(tree.args.defaults) :]
-    nodes = {argument.arg: node for argument, node in zip(with_default, tree.args.defaults, strict=True)}
-    nodes |= {argument.arg: node for argument, node in zip(tree.args.kwonlyargs, tree.args.kw_defaults, strict=True)}
-    defaults = {}
-    for name, parameter in inspect.signature(function, follow_wrapped=False).parameters.items():
-        if parameter.default is not parameter.empty:
-            try:
-                ast.literal_eval(nodes[name])
-            except ValueError:
-                defaults[name] = parameter.default
-    return defaults
 
 
 def _class_facts(kind: type) -> list[Any]:

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,9 +44,8 @@ def hash_file(path: Path) -> str:
 def fingerprint_file(path: Path) -> str:
     """Names the content of a file, all of it: a copy has the same name, and an edit anywhere gives another.
 
-    A file of the Hub's cache is called as its blob is. Any other file is hashed, once: the hash of a large one is kept
-    by path and `file_stamp` in the user's cache folder, `capreward/kept.sqlite` of `XDG_CACHE_HOME`, else of
-    `~/.cache`. Where nothing can be written there, it is hashed each time.
+    A file of the Hub's cache is called as its blob is. Any other is hashed; the hash of a large one is kept by path and
+    `file_stamp` in `capreward/kept.sqlite` of `XDG_CACHE_HOME`, else of `~/.cache`, if that can be written.
     """
     real = Path(os.path.realpath(path))
     if real.parent.name == "blobs" and _BLOB.fullmatch(real.name):
@@ -55,43 +54,35 @@ def fingerprint_file(path: Path) -> str:
     if facts.st_size < _KEPT_FROM:
         return hash_file(real)
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
-    hashes = Store(folder / "kept.sqlite", survives_power_cut=False)
     key = f"{os.fspath(real)!r} {file_stamp(facts)}"
-    content = None
-    with suppress(OutputError):
-        content = hashes.get("hashes", key)
-    if content is None:
-        content = hash_file(real).encode()
+    with closing(Store(folder / "kept.sqlite", survives_power_cut=False)) as hashes:
+        with suppress(OutputError):
+            content = hashes.get("hashes", key)
+            if content is not None:
+                return content.decode()
+        digest = hash_file(real)
         if time.time() - max(facts.st_mtime, facts.st_ctime) > _SETTLED:
             with suppress(OutputError):
-                hashes.put("hashes", {key: content})
-    hashes.close()
-    return content.decode()
+                hashes.put("hashes", {key: digest.encode()})
+    return digest
 
 
 def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
     """Short text that changes when the file of an image is edited or replaced; see `file_stamp`.
 
     Args:
-        image: a cell of an image column.
+        image: what `reward.data.samples.one_image` gives of a cell.
         root: where relative paths start.
 
     Returns:
         Empty for what is no file on this disk: pixels, encoded images, addresses, names of nothing.
     """
-    if isinstance(image, (list, tuple)) and len(image) == 1:
-        image = image[0]
     if isinstance(image, Mapping) and image.get("bytes") is None:
         image = image.get("path")
-    if isinstance(image, int):
-        image = str(image)
     if not isinstance(image, (str, os.PathLike)):
         return ""
-    path = os.path.join(root, image)
     with suppress(OSError, ValueError):
-        return file_stamp(os.stat(path))
-    with suppress(OSError, ValueError):
-        return file_stamp(os.stat(image_file(path)))
+        return file_stamp(os.stat(image_file(os.path.join(root, image))))
     return ""
 
 
@@ -111,10 +102,9 @@ def split_sources(source: str | os.PathLike[str]) -> list[str]:
 def fingerprint_source(source: Any, revision: str | None = None) -> str:
     """Names the weights that a scorer's `source` stands for now.
 
-    A file counts by its content. Of a folder its data files count, and what its config.json names: files and folders
-    on this disk by their content, models on the Hub by the commit. A Hub id counts by the commit that its revision
-    stands for, and by what its config.json names; if the Hub cannot be reached, by the commit that was last
-    downloaded. Any other source, such as `"embedded"`, is its own fingerprint.
+    A file counts by its content; a folder by its data files and what its config.json names. A Hub id counts by the
+    commit that its revision stands for, or was last downloaded if the Hub cannot be reached, and by what the
+    config.json names. Any other source, such as `"embedded"`, is its own fingerprint.
     """
     parts = []
     for text in split_sources(str(source)):
@@ -127,10 +117,8 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
         if commit is not None:
             parts.append(f"{text}@{commit}")
             parts.extend(_weights_in_config(_hub_config(text, commit)))
-        elif revision:
-            parts.append(f"{text}@{revision}")
         else:
-            parts.append(text)
+            parts.append(f"{text}@{revision}" if revision else text)
     return ";".join(parts)
 
 
@@ -199,13 +187,10 @@ def hub_commit(source: str, revision: str | None) -> str | None:
 
 
 def fingerprint_network(network: nn.Module, *facts: Any) -> str:
-    """Hash of what a network computes with: name, type, shape and all values of each tensor.
-
-    It names the weights that are loaded, wherever they came from: a Hub revision that moved, or adapters, change it.
-    Equal weights have equal hashes on every device.
+    """Hash of what a network computes with: name, type, shape and all values of each tensor, on every device alike.
 
     Args:
-        network: on any device.
+        network: with its adapters.
         facts: whatever else its outputs depend on, such as a configuration; hashed as text.
 
     Returns:
@@ -262,10 +247,8 @@ def metric_identity(
 ) -> dict[str, Any]:
     """What a metric's scores depend on: code, weights, revision, number format and its options.
 
-    The version of the library is left out: the code says what changed, and a release that computes the same ends no
-    run.
-    Weights are named by `fingerprint_source`; those that ship with the package, and files that an option names, by
-    their content.
+    The version of the library is left out, so that a release that computes the same ends no run. Files that an option
+    names count by their content.
 
     Example:
         >>> from reward.registry import metric_spec

@@ -31,7 +31,6 @@ CARD_FILE = "README.md"
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
 SourceKind = Literal["checkpoint", "clip", "judge", "model"]
 
-_STAGED = ".saving"
 # An old one of these beside the new tokenizer would be read with it.
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -59,7 +58,7 @@ def resolve_checkpoint(
         subfolders: whether files below a repository's own folder are fetched, too: JSON and weights in safetensors.
 
     Returns:
-        A local folder. `read_config` and `load_strict` check its files.
+        A local folder, whose files are not checked.
 
     Raises:
         CheckpointError: there is no such checkpoint, the Hub cannot be reached, or see `check_revision`.
@@ -72,7 +71,7 @@ def resolve_checkpoint(
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         warn_embedded()
         return assets
-    folder = local_folder(source, metric=metric, revision=revision)
+    folder = local_folder(source, metric=metric)
     if folder is not None:
         return folder
     if subfolders:
@@ -80,12 +79,11 @@ def resolve_checkpoint(
     return hub_folder(text, metric, revision)
 
 
-def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str | None = None) -> Path | None:
+def local_folder(source: str | os.PathLike[str], *, metric: str) -> Path | None:
     """The folder that a source names; None if it may be a Hub id."""
     text = os.fspath(source)
     folder = Path(text)
     if folder.is_dir():
-        check_revision(source, revision)
         return folder
     if folder.exists():
         raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
@@ -104,7 +102,8 @@ def local_folder(source: str | os.PathLike[str], *, metric: str, revision: str |
 
 def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
-    folder = local_folder(source, metric="the", revision=revision)
+    check_revision(source, revision)
+    folder = local_folder(source, metric="the")
     if folder is not None:
         return folder
     return hub_folder(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG))
@@ -141,12 +140,12 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
     """
     if source == "embedded":
         return
-    if kind == "clip" and isinstance(source, str):
-        source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
-        if ":" in source:  # an architecture of open_clip and a tag
+    if kind == "clip":
+        if isinstance(source, str):
+            source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+        # An architecture of open_clip and a tag, or a file of weights.
+        if ":" in os.fspath(source) or os.path.isfile(source):
             return
-    if kind == "clip" and Path(source).is_file():
-        return
     folder = local_folder(source, metric=metric)
     if folder is None:
         _check_hub_id(os.fspath(source), metric, kind)
@@ -196,9 +195,10 @@ def hub_folder(
     if revision is not None:
         repository += f" at revision {revision}"
     where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
-    patterns: dict[str, Any] = {"allow_patterns": list(files), "ignore_patterns": list(without)}
     try:
-        return Path(snapshot_download(repo_id, revision=revision, **patterns))
+        return Path(
+            snapshot_download(repo_id, revision=revision, allow_patterns=list(files), ignore_patterns=list(without))
+        )
     except HFValidationError as error:
         raise CheckpointError(f"{where} it is no valid Hub id: {first_line(error)}") from error
     except (LocalEntryNotFoundError, HTTPError, OSError) as error:
@@ -209,8 +209,8 @@ def hub_folder(
             ) from error
         raise CheckpointError(
             f"{where} as a Hub id {repository} is not in the local cache and the Hub cannot be reached "
-            f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE; or download it elsewhere with "
-            f'`hf download {repo_id} --local-dir FOLDER` and give the folder; or use source="embedded" if there is one.'
+            f"({first_line(error)}). Check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or download it elsewhere with "
+            f"`hf download {repo_id} --local-dir FOLDER` and give the folder"
         ) from error
 
 
@@ -252,10 +252,9 @@ def save_checkpoint(
 ) -> None:
     """Writes `config.json`, `model.safetensors`, `README.md` and a tokenizer; other files of the folder stay.
 
-    All is first written into a folder of its own. A new checkpoint is that folder, renamed. In a folder that is there,
-    the old config is removed, then a tokenizer that a new one replaces, and the files are moved into place, the new
-    config last. So a crash leaves the old checkpoint, the new one, or a folder without config, which `read_config`
-    refuses, but never a mixture.
+    All is first written into a folder in the folder. Then the old config is removed and a tokenizer that a new one
+    replaces, and the files are moved into place, the new config last. So a crash leaves the old checkpoint, the new
+    one, or a folder without config, which `read_config` refuses, but never a mixture.
 
     Args:
         folder: made if absent.
@@ -270,10 +269,7 @@ def save_checkpoint(
         raise CheckpointError("a checkpoint's config must name its metric under the key 'metric'")
     config_text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
     folder = Path(folder)
-    if folder.is_dir():  # what lies beside it may be another disk, or not be ours to write
-        staged = folder / _STAGED
-    else:
-        staged = folder.with_name(f".{folder.name}{_STAGED}")
+    staged = folder / ".saving"
     try:
         shutil.rmtree(staged, ignore_errors=True)  # of a save that was killed
         staged.mkdir(parents=True)
@@ -289,9 +285,6 @@ def save_checkpoint(
         for path in staged.iterdir():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-        if not folder.exists():
-            staged.replace(folder)
-            return
         (folder / CONFIG_FILE).unlink(missing_ok=True)
         if any((staged / name).exists() for name in _TOKENIZER_FILES):
             for name in _TOKENIZER_FILES:
@@ -306,11 +299,10 @@ def save_checkpoint(
 
 @contextmanager
 def unsharded_loading() -> Iterator[None]:
-    """Context in which models are loaded whole, even if a distributed trainer is alive.
+    """Context in which models are loaded whole, by one thread at a time, even if a distributed trainer is alive.
 
     With DeepSpeed ZeRO-3, transformers partitions every model that is loaded. With FSDP's RAM-efficient loading, ranks
-    above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off here and
-    restored afterwards. Only one thread at a time can be inside.
+    above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off meanwhile.
 
     Example:
         >>> with unsharded_loading():

@@ -36,14 +36,13 @@ class Store:
     """Values by owner and key, each whole or absent after a kill at any time.
 
     It is opened by the first use, and again in a process that was forked or to which it was sent. SQLite's rollback
-    journal is used, since its other one, the write-ahead log, does not work between machines: in a folder on a network
-    several machines may share a store, if that network's file locks work.
+    journal is used, since its write-ahead log does not work between machines that share a folder.
 
     Args:
         path: the file; made if absent, with its folder.
         size: most bytes of the file, however many processes write to it; None for no limit.
-        survives_power_cut: whether a value is on the disk once `put` returns. Without, a value survives the end of the
-            process only, which is enough for what can be computed again, and much faster.
+        survives_power_cut: whether a value is on the disk once `put` returns. Without, which is much faster, it
+            survives the end of the process only.
 
     Raises:
         OutputError: in any call, if the file cannot be read or written.
@@ -81,9 +80,8 @@ class Store:
 
     def items(self, owner: str) -> list[tuple[str, bytes]]:
         """Keys and values of an owner in the order in which they came, without those that are damaged."""
-        return self._sound(
-            self._select("SELECT key, value, checksum FROM kept WHERE owner = ? ORDER BY number", [owner])
-        )
+        rows = self._select("SELECT key, value, checksum FROM kept WHERE owner = ? ORDER BY number", [owner])
+        return self._sound(rows)
 
     def count(self, owner: str) -> int:
         """How many values an owner has."""
@@ -102,9 +100,8 @@ class Store:
                 used = connection.execute(_USED).fetchone()[0]
                 if used + sum(len(value) for value in values.values()) > self.size:
                     return False
-            connection.executemany(
-                "INSERT OR REPLACE INTO kept (owner, key, value, checksum) VALUES (?, ?, ?, ?)", rows
-            )
+            insert = "INSERT OR REPLACE INTO kept (owner, key, value, checksum) VALUES (?, ?, ?, ?)"
+            connection.executemany(insert, rows)
         return True
 
     def clear(self) -> None:
@@ -121,8 +118,8 @@ class Store:
 
     def _sound(self, rows: Sequence[tuple[str, bytes, int]]) -> list[tuple[str, bytes]]:
         sound = [(key, value) for key, value, checksum in rows if zlib.crc32(value) == checksum]
-        if len(sound) < len(rows):
-            damaged = len(rows) - len(sound)
+        damaged = len(rows) - len(sound)
+        if damaged:
             warnings.warn(f"{self.path}: {damaged} damaged, left out and to be made again", stacklevel=3)
         return sound
 

@@ -27,9 +27,8 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     header = Header({}, {}, {})
     with _opened(path, "np") as file:
         for key in file.keys():  # noqa: SIM118  # it is no dict
-            part = file.get_slice(key)
-            header.shapes[key] = tuple(part.get_shape())
-            header.types[key] = part.get_dtype()
+            header.shapes[key] = tuple(file.get_slice(key).get_shape())
+            header.types[key] = file.get_slice(key).get_dtype()
         header.metadata.update(file.metadata() or {})
     return header
 
@@ -38,8 +37,6 @@ def read_header(path: str | os.PathLike[str]) -> Header:
 def _opened(path: str | os.PathLike[str], framework: str) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    if not Path(path).is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     try:
         with safe_open(path, framework) as file:
             yield file
@@ -59,11 +56,11 @@ def load_tensors(path: str | os.PathLike[str], *, begin: str | tuple[str, ...] =
         CheckpointError: the file is missing, damaged, of another kind, or a pickle that would run code.
     """
     path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     if path.suffix == ".safetensors":
         with _opened(path, "pt") as file:
             return {key: file.get_tensor(key) for key in file.keys() if key.startswith(begin)}  # noqa: SIM118
-    if not path.is_file():
-        raise CheckpointError(f"weights file {str(path)!r} does not exist")
     if path.suffix in (".pt", ".pth", ".bin"):
         return {key: value for key, value in _load_pickled(path).items() if key.startswith(begin)}
     raise CheckpointError(f"{str(path)!r} has an unknown suffix; known: .safetensors, .pt, .pth, .bin")
@@ -104,27 +101,20 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
         where: the source of the tensors, for messages.
 
     Raises:
-        CheckpointError: the keys do not fit, integers are given for floats, or the module is on the device "meta".
+        CheckpointError: the keys do not fit, or integers are given for floats.
     """
     # All is checked before anything is loaded.
     state = module.state_dict()
-    faults = shape_faults(_shapes(state), _shapes(tensors))
+    needed = {key: tuple(tensor.shape) for key, tensor in state.items()}
+    faults = shape_faults(needed, {key: tuple(tensor.shape) for key, tensor in tensors.items()})
     if faults:
         raise CheckpointError(f"{where} {faults}. Refusing to score with wrong weights.")
     refuse_integers({key: tensors[key] for key, value in state.items() if value.is_floating_point()}, where=where)
-    on_meta = [name for name, parameter in module.named_parameters() if parameter.is_meta]
-    if on_meta:
-        faults = _list_keys("the network has no memory for", on_meta)
-        raise CheckpointError(f"{where}: {faults}; build it on a real device")
     module.load_state_dict(dict(tensors), strict=True)
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(tensor.shape) for key, tensor in tensors.items()}
-
-
 def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Refuses weights that are not stored as floats, as those of a quantised model: read as floats they are wrong.
+    """Refuses weights that are no floats, as those of a quantised model: read as floats they are wrong.
 
     Example:
         >>> import torch
@@ -133,34 +123,24 @@ def refuse_integers(tensors: Mapping[str, Tensor], *, where: str) -> None:
         ...
         reward.errors.CheckpointError: 'model.safetensors' has integers for 1 key (bias is torch.int8), ...
     """
-    integers = [key for key, tensor in tensors.items() if not tensor.is_floating_point()]
-    _refuse_types({key: str(tensors[key].dtype) for key in integers}, where)
+    _refuse_types({key: str(value.dtype) for key, value in tensors.items() if not value.is_floating_point()}, where)
 
 
 def refuse_stored_integers(files: Iterable[Path], module: nn.Module, *, where: str) -> None:
-    """The same for files that another library has loaded into a network, where the names may differ.
-
-    Integers are right where they are no weights, such as `position_ids`: those whose last name is no float's.
-
-    Args:
-        files: `.safetensors` or PyTorch files. Of the former, the header is read only.
-        module: the network.
-        where: the source of the tensors, for messages.
-    """
-    # Another library may have renamed what stands before the last name.
+    """The same for `.safetensors` and PyTorch files that another library has loaded into a network."""
+    # The library may have renamed what stands before the last name. Integers whose last name is no float's, such as
+    # `position_ids`, are no weights.
     last_names = {key.rpartition(".")[2] for key, value in module.state_dict().items() if value.is_floating_point()}
     integers: dict[str, str] = {}
     for file in files:
         if file.suffix == ".safetensors":
             types = read_header(file).types
-            # Types there are written F16, BF16, F32, F8_E4M3, I8, U8, BOOL.
-            is_float = {key: kind.startswith(("F", "BF")) for key, kind in types.items()}
         else:
-            tensors = load_tensors(file)
-            types = {key: str(tensor.dtype) for key, tensor in tensors.items()}
-            is_float = {key: tensor.is_floating_point() for key, tensor in tensors.items()}
+            types = {key: str(tensor.dtype) for key, tensor in load_tensors(file).items()}
         for key, kind in types.items():
-            if not is_float[key] and key.rpartition(".")[2] in last_names:
+            # Headers write F16, BF16, F32, F8_E4M3, I8, U8, BOOL; torch writes torch.float16 and torch.int8.
+            is_float = kind.startswith(("F", "BF", "torch.float", "torch.bfloat"))
+            if not is_float and key.rpartition(".")[2] in last_names:
                 integers[key] = kind
     _refuse_types(integers, where)
 

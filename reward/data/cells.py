@@ -1,4 +1,4 @@
-"""Columns and cells of any library as plain values: lists, None for what is missing, lists that are written as text."""
+"""Columns and cells of any library as plain values: lists, None for what is missing, lists written as text."""
 
 from __future__ import annotations
 
@@ -61,23 +61,14 @@ def is_list(value: Any) -> bool:
 
 
 def to_list(value: Any, name: str) -> list[Any]:
-    """The values of a column, or of a cell that holds several: everything that `is_list` takes, as a list.
-
-    Args:
-        value: the column or cell.
-        name: what messages call it.
+    """The values of a column, or of a cell that holds several, as a list.
 
     Raises:
-        InvalidSampleError: it is no list.
+        InvalidSampleError: `is_list` does not take it; the message calls it by `name`.
 
     Example:
         >>> to_list(("A star.", "A red star."), "references")
         ['A star.', 'A red star.']
-        >>> to_list({"en": "A star."}, "references")
-        Traceback (most recent call last):
-            ...
-        reward.errors.InvalidSampleError: references must be a list, got a dict with the keys en: name the one that \
-holds the list
     """
     if is_list(value):
         if hasattr(type(value), "to_pylist"):  # of Arrow, whose own items are no texts
@@ -136,7 +127,6 @@ def parse_list(value: Any) -> Any:
 
 
 def _parse_item(item: str) -> str | None:
-    """An item of a printed list of texts."""
     if item in ("None", "nan", "<NA>"):
         return None
     if item.startswith("np.str_("):

@@ -1,7 +1,4 @@
-"""Chats: the prompts that data sets hold, in one form, and the text and images in messages.
-
-All that reads messages does so here: rewards, data files, preferences.
-"""
+"""Chats: the prompts that data sets hold, in one form, and the text and images in messages."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.data.cells import is_list, parse_list, to_list
+from reward.data.image_files import BASE64_IMAGES, base64_bytes, data_url_bytes
 from reward.errors import ImageError, InvalidSampleError
 
 PROMPT = "Describe the image in detail."
@@ -81,8 +78,8 @@ def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
 def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message of either form as one of `as_prompt`, with its further keys."""
     fields = {key: value for key, value in message.items() if value is not None}
-    role = fields.pop("role" if "role" in fields else "from", None)
-    content = fields.pop("content" if "content" in fields else "value", None)
+    role = fields.pop("role", fields.pop("from", None))
+    content = fields.pop("content", fields.pop("value", None))
     if not isinstance(role, str) or role not in _ROLES:
         raise InvalidSampleError(
             f"a message has the role {role!r}, and roles are {', '.join(_ROLES)}: give messages such as {_FORM}"
@@ -90,30 +87,33 @@ def _read_message(message: Mapping[str, Any]) -> dict[str, Any]:
     role = _ROLES[role]
     if content is None and role in ("user", "system"):
         raise InvalidSampleError(f"a message has no content, got {dict(message)!r:.200}: give messages such as {_FORM}")
-    blocks: list[Any] = []
-    if is_list(content):
-        blocks = to_list(content, "a content")
-    elif content is not None:
-        blocks = [content]
     parts: list[dict[str, Any]] = []
-    for block in blocks:
-        parts += _block_parts(block, role)
+    for block in _blocks(content):
+        if _is_image(block):
+            image = block_image(block)
+            parts.append({"type": "image"} if image is None else {"type": "image", "image": image})
+            continue
+        text = block
+        if isinstance(block, Mapping) and block.get("type") in _TEXT_TYPES:
+            text = block.get("text")
+        if not isinstance(text, str):
+            raise InvalidSampleError(
+                "a part of a message must be {'type': 'text', 'text': ...} or {'type': 'image'}, "
+                f"got {block!r:.200}"
+            )
+        parts += _text_parts(text, role)
     return {"role": role, "content": parts, **fields}
 
 
-def _block_parts(block: Any, role: str) -> list[dict[str, Any]]:
-    """A block of a message's content as parts."""
-    if isinstance(block, str):
-        return _text_parts(block, role)
-    kind = block.get("type") if isinstance(block, Mapping) else None
-    if kind in _IMAGE_TYPES:
-        image = block_image(block)
-        return [{"type": "image"} if image is None else {"type": "image", "image": image}]
-    if kind not in _TEXT_TYPES or not isinstance(block.get("text"), str):
-        raise InvalidSampleError(
-            f"a part of a message must be {{'type': 'text', 'text': ...}} or {{'type': 'image'}}, got {block!r:.200}"
-        )
-    return _text_parts(block["text"], role)
+def _blocks(content: Any) -> list[Any]:
+    """The blocks of a message's content: a text is the only one, and None has none."""
+    if is_list(content):
+        return to_list(content, "a content")
+    return [] if content is None else [content]
+
+
+def _is_image(block: Any) -> bool:
+    return isinstance(block, Mapping) and block.get("type") in _IMAGE_TYPES
 
 
 def _text_parts(text: str, role: str) -> list[dict[str, Any]]:
@@ -142,8 +142,9 @@ def _text_parts(text: str, role: str) -> list[dict[str, Any]]:
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether a text has a token that a chat template writes for images, sound or films; a policy's processor takes it
-    for an image that is not there, and stops the training.
+    """Whether a text has a token that a chat template writes for images, sound or films.
+
+    A policy's processor takes it for an image that is not there, and stops the training.
 
     Example:
         >>> has_placeholder("A <b>red</b> star."), has_placeholder("<|image_pad|> A star.")
@@ -168,10 +169,19 @@ def block_image(block: Mapping[str, Any]) -> Any:
             image = image["url"]
         if image is None:
             continue
+        if not isinstance(image, str):
+            return image
+        scheme = image[:5].lower()
         try:
-            return _read_image(image, key)
+            if scheme == "data:":
+                return data_url_bytes(image)
+            if scheme == "file:":
+                return url2pathname(urlsplit(image).path)
+            if key == "base64" or image.startswith(BASE64_IMAGES):
+                return base64_bytes("".join(image.split()))
         except ImageError as error:
             raise ImageError(f"{key!r} of an image in the messages: {error}") from None
+        return image
     unread = [repr(key) for key, value in block.items() if value is not None and key not in _OTHER_KEYS]
     if unread:
         raise ImageError(
@@ -179,19 +189,6 @@ def block_image(block: Mapping[str, Any]) -> Any:
             f"{', '.join(map(repr, _IMAGE_KEYS))}"
         )
     return None
-
-
-def _read_image(image: Any, key: str) -> Any:
-    if not isinstance(image, str):
-        return image
-    scheme = image[:5].lower()
-    if scheme == "data:":
-        return data_url_bytes(image)
-    if scheme == "file:":
-        return url2pathname(urlsplit(image).path)
-    if key == "base64" or image.startswith(BASE64_IMAGES):
-        return base64_bytes("".join(image.split()))
-    return image
 
 
 def completion_text(completion: Any) -> str:
@@ -213,29 +210,25 @@ def completion_text(completion: Any) -> str:
     """
     if isinstance(completion, str):
         return completion
-    if not isinstance(completion, list):  # trainers give lists
-        if not is_list(completion):
-            raise InvalidSampleError(
-                "a completion must be a string or a list of messages, "
-                f"got {type(completion).__name__}: {completion!r:.80}"
-            )
-        completion = to_list(completion, "a completion")
-    for message in reversed(completion):  # what follows may be the answer of a tool
+    if not is_list(completion):
+        raise InvalidSampleError(
+            f"a completion must be a string or a list of messages, got {type(completion).__name__}: {completion!r:.80}"
+        )
+    messages = to_list(completion, "a completion")
+    for message in reversed(messages):  # what follows may be the answer of a tool
         if isinstance(message, Mapping) and (message.get("role") or message.get("from")) in _ASSISTANT:
             return _content_text(message.get("content", message.get("value")))
-    raise InvalidSampleError(f"the completion has no assistant message among its {len(completion)} messages")
+    raise InvalidSampleError(f"the completion has no assistant message among its {len(messages)} messages")
 
 
 def _content_text(content: Any) -> str:
-    """The text of a message's content: blocks of text are joined by line breaks, in all that reads chats."""
+    """The text of a message's content."""
     if content is None:
         return ""
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        content = to_list(content, "the content of a message")
     texts = []
-    for block in content:
+    for block in to_list(content, "the content of a message"):
         text = block
         if isinstance(block, Mapping):
             text = block.get("text") if block.get("type", "text") in _TEXT_TYPES else None
@@ -259,14 +252,10 @@ def prompt_images(prompt: Any) -> list[Any]:
         return []
     images = []
     for message in to_list(prompt, "prompt"):
-        content = message.get("content") if isinstance(message, Mapping) else None
-        blocks = to_list(content, "content") if is_list(content) else []
-        for block in blocks:
-            if not isinstance(block, Mapping) or block.get("type") not in _IMAGE_TYPES:
-                continue
-            image = block_image(block)
-            if image is not None:  # else the block only says where an image stands
-                images.append(image)
+        if not isinstance(message, Mapping):
+            continue
+        shown = [block_image(block) for block in _blocks(message.get("content")) if _is_image(block)]
+        images += [image for image in shown if image is not None]  # else the block only says where an image stands
     return images
 
 
@@ -280,7 +269,7 @@ def join_texts(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     joined: list[dict[str, Any]] = []
     for part in parts:
         if joined and part["type"] == joined[-1]["type"] == "text":
-            joined[-1] = {**part, "text": _content_text([joined[-1], part])}
+            joined[-1] = {**part, "text": f"{joined[-1]['text']}\n{part['text']}"}
         else:
             joined.append(part)
     return joined
@@ -305,55 +294,44 @@ def trl_prompts(prompts: Sequence[list[dict[str, Any]]], image_counts: Sequence[
         >>> [part["type"] for part in trl_prompts([as_prompt("What is in <image>?")], [1])[0][0]["content"]]
         ['text', 'image', 'text']
     """
-    for prompt, count in zip(prompts, image_counts, strict=True):
-        images = sum(map(_count_images, prompt))
-        if images not in (0, count):
-            raise InvalidSampleError(
-                f"a prompt shows {images} images ('<image>' or image parts), but its row has {count}: show each once, "
-                f"or none, and all come first. The prompt: {prompt!r:.200}"
-            )
+    with_images = [_with_images(prompt, count) for prompt, count in zip(prompts, image_counts, strict=True)]
+    with_texts = [messages for messages in map(_with_texts, with_images) if messages is not None]
     # The same form for all rows, since Arrow holds one type a column.
-    if all(_is_plain(prompt) for prompt in prompts):
-        return [_with_texts(prompt) for prompt in prompts]
-    return [_with_image_parts(prompt, count) for prompt, count in zip(prompts, image_counts, strict=True)]
+    return with_texts if len(with_texts) == len(prompts) else with_images
 
 
-def _count_images(message: Mapping[str, Any]) -> int:
-    return sum(part["type"] == "image" for part in message["content"])
-
-
-def _is_plain(prompt: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether each message is one text, but for images before that of the first user's turn."""
-    first_of_user = next(message for message in prompt if message["role"] == "user")
+def _with_images(prompt: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+    """A prompt with its `count` images as mere placeholders: if it shows none, before the first user's text."""
+    messages: list[dict[str, Any]] = []
+    shown = 0
     for message in prompt:
-        kinds = [part["type"] for part in message["content"]]
-        if message is first_of_user:
-            kinds = kinds[_count_images(message) :]
-        if kinds not in ([], ["text"]):
-            return False
-    return True
-
-
-def _with_texts(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A plain prompt with texts as contents; TRL puts the images before that of the user."""
-    messages = []
-    for message in prompt:
-        text = ""
+        parts = []
         for part in message["content"]:
-            if part["type"] == "text":  # at most one, as the prompt is plain
-                text = part["text"]
-        messages.append({**message, "content": text})
+            if part["type"] == "image":
+                shown += 1
+                part = {"type": "image"}
+            parts.append(part)
+        messages.append({**message, "content": parts})
+    if shown not in (0, count):
+        raise InvalidSampleError(
+            f"a prompt shows {shown} images ('<image>' or image parts), but its row has {count}: show each once, or "
+            f"none, and all come first. The prompt: {prompt!r:.200}"
+        )
+    if shown == 0:
+        user = next(message for message in messages if message["role"] == "user")
+        user["content"] = [{"type": "image"}] * count + user["content"]
     return messages
 
 
-def _with_image_parts(prompt: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
-    """A prompt with parts as contents and its `count` images among them: if it shows none, before the user's text."""
-    shows_images = sum(map(_count_images, prompt)) > 0
+def _with_texts(prompt: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """A prompt with texts as contents, to which TRL adds the images; None where they would not stand as before."""
+    first_of_user = next(message for message in prompt if message["role"] == "user")
     messages = []
     for message in prompt:
-        parts = [{"type": "image"} if part["type"] == "image" else part for part in message["content"]]
-        if message["role"] == "user" and not shows_images:
-            parts = [{"type": "image"}] * count + parts
-            shows_images = True
-        messages.append({**message, "content": parts})
+        parts = message["content"]
+        while message is first_of_user and parts and parts[0]["type"] == "image":
+            parts = parts[1:]
+        if [part["type"] for part in parts] not in ([], ["text"]):
+            return None
+        messages.append({**message, "content": parts[0]["text"] if parts else ""})
     return messages

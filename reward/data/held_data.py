@@ -53,19 +53,12 @@ class HeldData:
         errors = dict(self.errors)
         for sample, message in table.errors.items():
             errors[rows[sample]] = message
+        errors = dict(sorted(errors.items()))
         texts: dict[str, list[str | None]] = {}
         for name, column in table.texts.items():
-            texts[name] = [None] * count
-            for row, text in zip(rows, column, strict=True):
-                texts[name][row] = text
-        return replace(
-            table,
-            scores=scores,
-            truncated=truncated,
-            errors=dict(sorted(errors.items())),
-            texts=texts,
-            index=self.index,
-        )
+            by_row = dict(zip(rows, column, strict=True))
+            texts[name] = [by_row.get(row) for row in range(count)]
+        return replace(table, scores=scores, truncated=truncated, errors=errors, texts=texts, index=self.index)
 
 
 class TakesData(ABC):
@@ -86,8 +79,7 @@ class TakesData(ABC):
         """Scores captions: `score(images, captions)`, `score(rows)`, `score(captions, references=...)`.
 
         Args:
-            samples: images, or rows: a list of `CaptionSample`, dicts or (image, caption) tuples, a DataFrame, a
-                `datasets.Dataset`, or one row. See `reward.data.held_data.as_samples`.
+            samples: images, or rows: see `data` of `reward.data.held_data.as_samples`.
             captions: one for each image, or several for one image.
             batch_size: most captions or images of one forward pass; None leaves it to the metric.
             progress: whether to show a progress bar.
@@ -95,8 +87,8 @@ class TakesData(ABC):
             columns: what columns of the data are called, as in `image_column="shot"`.
 
         Returns:
-            Scores (N, A) in `spec.range`, in the order of the samples. A sample that cannot be scored has NaN and an
-            entry in `errors`. Texts that do not fit the model are cut, and flagged in `truncated`.
+            Scores (N, A) in `spec.range`, in the order of the samples; NaN and an entry in `errors` for a sample that
+            cannot be scored. Texts that do not fit the model are cut, and flagged in `truncated`.
 
         Raises:
             InvalidSampleError: data of another kind, or not one row of them is a sample.
@@ -122,8 +114,7 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     Args:
         data: images, one or several, if captions are given. Else one of these:
 
-            - a list of `CaptionSample`, of dicts, or of tuples (image, caption) or (image, caption, references), or
-              one of them;
+            - a list of `CaptionSample`, dicts, or tuples (image, caption) or (image, caption, references), or one;
             - a DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, or a dict of columns;
             - a list of captions, or one, for a metric that looks at no image.
         captions, columns: values, see `TakesData.score`, under a name of `reward.data.samples.COLUMN_NAMES`. Beside
@@ -154,21 +145,28 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
     # A tuple is one row, (image, caption), unless it holds the images of captions that are given beside it.
     if isinstance(data, CaptionSample) or (isinstance(data, tuple) and "candidate" not in values):
         data = [data]
-    if isinstance(data, Mapping) and not _is_encoded_image(data):
-        data, values = _read_dict(data, values, names, spec)
-    rows = _rows(data)
+    is_dict = isinstance(data, Mapping) and not _is_encoded_image(data)
+    rows = None if is_dict else _rows(data)
+    if is_dict or rows is not None:
+        # Beside columns, a text is the name of one, and a list has a value for each row.
+        for role in list(values):
+            if isinstance(values[role], str):
+                names[role] = values.pop(role)
+    if is_dict:
+        rows, values = _read_dict(data, values, names, spec)
+        data = None
     if rows is None:
         # Images, if captions stand beside them; else the captions themselves.
         if data is not None:
             values = {"image" if "candidate" in values else "candidate": data, **values}
         _check_values(values, spec)
         return _made(_rows_of_values(values), {}, spec)
-    # Beside rows, a text is the name of a column, and a list has a value for each row.
-    for role in [role for role, value in values.items() if isinstance(value, str)]:
-        names[role] = values.pop(role)
     if values:
-        rows = _with_values(rows, values)
-        names |= {role: role for role in values}
+        if any(isinstance(row, CaptionSample) for row in rows):
+            raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
+        additions = _rows_of_values(values, len(rows))
+        rows = [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
+        names |= zip(values, values, strict=True)
     return _made(rows, names, spec, data.index if _is_pandas(data) else None)
 
 
@@ -189,7 +187,9 @@ def _role(keyword: str) -> str:
 
 def _readable_twice(value: Any) -> Any:
     """The value itself; the list of what a generator gives."""
-    return list(value) if is_list(value) and not hasattr(value, "__len__") else value
+    if is_list(value) and not hasattr(value, "__len__"):
+        return list(value)
+    return value
 
 
 def _rows(data: Any) -> list[Any] | None:
@@ -216,7 +216,7 @@ def _rows(data: Any) -> list[Any] | None:
 
 
 def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
-    """A row of a list: a sample, a dict, or a tuple as a dict; None stays, and becomes an error of its row."""
+    """A row of a list: a sample, a dict, a tuple as a dict, or None."""
     if row is None or isinstance(row, (CaptionSample, Mapping)):
         return row
     if not isinstance(row, tuple) or len(row) not in (2, 3):
@@ -227,7 +227,9 @@ def _row(row: Any, number: int) -> CaptionSample | Mapping[str, Any] | None:
 
 
 def _first(values: Any) -> Any:
-    """The first of several values that is there; None if there is none."""
+    """The first of several values that is there, None if there is none; one value itself."""
+    if not is_list(values):
+        return values
     return next((value for value in to_list(values, "values") if missing_to_none(value) is not None), None)
 
 
@@ -246,19 +248,16 @@ def _read_dict(
     """The rows and the values of a dict: one row if its caption is a text, else its columns by their roles."""
     if any(hasattr(value, "column_names") for value in data.values()):
         raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
-    texts = {role: value for role, value in values.items() if isinstance(value, str)}  # names of columns
-    columns = _find_columns(list(data), {**names, **texts}, spec, beside=values)
+    columns = _find_columns(list(data), names, spec, beside=values)
     if "candidate" in columns and isinstance(data[columns["candidate"]], str):
         return [data], values
-    by_role = {role: data[name] for role, name in columns.items()}
-    return None, by_role | {role: value for role, value in values.items() if role not in texts}
+    return None, {role: data[name] for role, name in columns.items()} | values
 
 
 def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
     """Refuses captions and images that are none, or in each other's place."""
     captions, images = values.get("candidate"), values.get("image")
-    caption = _first(captions) if is_list(captions) else captions
-    image = _first(images) if is_list(images) else images
+    caption, image = _first(captions), _first(images)
     if isinstance(captions, str) and images is None and os.path.exists(captions):
         raise InvalidSampleError(
             f"{captions!r} is a file or folder: a data file is scored by reward.scoring.score_dataset or "
@@ -294,8 +293,8 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     """Rows of values by role: a list has one for each of `count` rows, and any other value is that of every row."""
     columns: dict[str, list[Any]] = {}
     for role, value in values.items():
-        is_batch = getattr(value, "ndim", 1) == 4  # of images
-        if role != "references" and is_list(value) and (is_batch or getattr(value, "ndim", 1) == 1):
+        # An array of four dimensions is a batch of images.
+        if role != "references" and is_list(value) and getattr(value, "ndim", 1) in (1, 4):
             columns[role] = to_list(value, f"{role}s")
     counts = {role: len(column) for role, column in columns.items()}
     if count is not None:
@@ -307,22 +306,26 @@ def _rows_of_values(values: Mapping[str, Any], count: int | None = None) -> list
     if "references" in values:
         has_one_image = "image" in values and "image" not in columns
         columns["references"] = _reference_column(values["references"], count, are_shared=has_one_image)
-    size = 1 if count is None else count
+    if count is None:
+        count = 1
     for role, value in values.items():
-        columns.setdefault(role, [value] * size)
+        columns.setdefault(role, [value] * count)
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
 def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> list[Any]:
-    """The references of each of `count` captions; None is a single caption beside a single image.
+    """The references of each of `count` captions; None is a single caption.
 
-    One text, or a list of texts beside one image, is of all captions. Else there is a list or a text for each.
+    One text, or a list of texts that `are_shared`, is of all captions. Else there is a list or a text for each.
     """
-    items = [value] if isinstance(value, str) else to_list(value, "references")
+    if isinstance(value, str):
+        value, are_shared = [value], True
+    items = to_list(value, "references")
     is_nested = any(is_list(item) for item in items)
     if count is None:
-        return items if is_nested and len(items) == 1 else [items]
-    if isinstance(value, str) or (are_shared and not is_nested):
+        has_list_for_caption = is_nested and len(items) == 1
+        return items if has_list_for_caption else [items]
+    if are_shared and not is_nested:
         return [items] * count
     if len(items) != count:
         raise InvalidSampleError(
@@ -331,25 +334,20 @@ def _reference_column(value: Any, count: int | None, *, are_shared: bool) -> lis
     return items
 
 
-def _with_values(rows: list[Any], values: Mapping[str, Any]) -> list[Any]:
-    """Rows with the values beside them, which are of equal number."""
-    if any(isinstance(row, CaptionSample) for row in rows):
-        raise InvalidSampleError(f"a CaptionSample holds everything of its row: leave out {', '.join(values)}")
-    additions = _rows_of_values(values, len(rows))
-    return [None if row is None else {**row, **addition} for row, addition in zip(rows, additions, strict=True)]
-
-
 def _made(rows: list[Any], names: Mapping[str, str], spec: MetricSpec | None, index: Any = None) -> HeldData:
     """The samples of rows, which are samples, dicts or None; `names` of columns are those that the user gave."""
-    keys = dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row)
-    columns = _find_columns(list(keys), names, spec) if keys else {}
+    keys: dict[str, None] = {}
+    for row in rows:
+        if isinstance(row, Mapping):
+            keys.update(dict.fromkeys(row))
+    columns: dict[str, str] = {}
+    if keys:
+        columns = _find_columns(list(keys), names, spec)
     samples: list[CaptionSample] = []
     errors: dict[int, str] = {}
     for number, row in enumerate(rows):
         try:
-            if not isinstance(row, CaptionSample):
-                row = _sample(row, columns)
-            samples.append(row)
+            samples.append(_sample(row, columns))
         except InvalidSampleError as error:
             errors[number] = str(error)
     if errors and not samples:
@@ -362,28 +360,31 @@ def _find_columns(
 ) -> dict[str, str]:
     """{role: name of its column}; what the metric needs must be there, but for roles whose values are `beside` them."""
     roles = ["candidate", "image", "references", *names]
-    required: list[str] = []
+    required = [] if spec is None else ["candidate", *spec.needs]
     if spec is None or spec.reads_questions:
         roles.append("question")
-    if spec is not None:
-        roles += spec.columns
-        required = ["candidate", *["image"] * spec.needs_image, *["references"] * spec.needs_references, *spec.columns]
+    roles += required
     by_role: dict[str, str] = {}
     for role in dict.fromkeys(roles):
-        metric = f"metric {spec.name!r}" if spec is not None and role in required and role not in beside else None
+        metric = None
+        if spec is not None and role in required and role not in beside:
+            metric = f"metric {spec.name!r}"
         try:
             name = find_column(role, columns, names.get(role), option=f"{role}_column=", needed_by=metric)
         except DataError as error:
-            lists = next((name for name in column_names("candidates") if name in columns), None)
-            hint = "" if lists is None else f" For each row with several {lists}, call score(image, {lists})."
-            raise InvalidSampleError(str(error) + hint) from None
+            message = str(error)
+            for lists in set(column_names("candidates")) & set(columns):
+                message += f" For each row with several {lists}, call score(image, {lists})."
+            raise InvalidSampleError(message) from None
         if name is not None:
             by_role[role] = name
     return by_role
 
 
-def _sample(row: Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:
+def _sample(row: CaptionSample | Mapping[str, Any] | None, columns: Mapping[str, str]) -> CaptionSample:
     """The sample of a row, by the columns of its roles."""
+    if isinstance(row, CaptionSample):
+        return row
     if row is None:
         raise InvalidSampleError("the row is None")
     cells = {role: missing_to_none(row.get(name)) for role, name in columns.items()}

@@ -1,41 +1,35 @@
-"""Encoded images: the file that a path means, its bytes, and a PIL image of them."""
+"""Encoded images: the file that a path means, and the bytes of files, streams and texts."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
+BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF and WebP begin in base64
 _COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
-# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
 # "s3://bucket/a.png"; a pathlib.Path makes one slash of two. A single letter is a drive of Windows.
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/|data:", re.IGNORECASE)
 
 
 def file_stamp(facts: os.stat_result) -> str:
-    """Text that changes when a file is edited or replaced, also by one of equal size and time of modification.
-
-    The time of the last change of its entry and its number on the disk cannot be set by a copy.
-    """
+    """Text that changes when a file is edited or replaced, also by one of equal size and time of modification."""
+    # A copy cannot set the time at which the file's entry changed last, nor its number on the disk.
     return f"{facts.st_size:x}.{facts.st_mtime_ns:x}.{facts.st_ctime_ns:x}.{facts.st_ino:x}"
 
 
 def image_file(path: str | os.PathLike[str]) -> str:
     """The file that a path means: the path itself if a file is there or none is found.
 
-    The ending may be left out, and a path may be written as on Windows. CLIPScore's and CapArena's captions name images
-    `image1` and `test_00731`; in COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
+    The ending may be left out, as in CLIPScore's `image1`, and a path may be written as on Windows. In COCO's results
+    `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
 
     Example:
         >>> image_file("absent/391895")
@@ -126,25 +120,24 @@ def _stream_bytes(stream: Any, name: str) -> bytes:
     return data
 
 
-@contextmanager
-def opened_image(file: Any, name: str) -> Iterator[Image.Image]:
-    """Context with the PIL image of a path or binary file, of which only the header has been decoded.
+def data_url_bytes(url: str) -> bytes:
+    """The bytes that a data URL holds, in base64 or percent-encoded.
 
-    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`.
+    Example:
+        >>> data_url_bytes("data:image/png;base64,aGk=")
+        b'hi'
     """
-    from PIL import Image, PngImagePlugin
+    head, comma, data = url.partition(",")
+    if not comma:
+        raise ImageError("the image's data URL has no comma")
+    if head.lower().endswith(";base64"):
+        return base64_bytes(data)
+    return unquote_to_bytes(data)
 
-    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
-    # All texts of a file together still have its limit of 64 MiB.
-    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
+
+def base64_bytes(text: str) -> bytes:
+    """The bytes that a text in base64 holds."""
     try:
-        with Image.open(file, formats=_FORMATS) as opened:
-            yield opened
-    except Image.UnidentifiedImageError:
-        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ImageError(f"{name} has too many pixels: {error}") from None
-    except ImageError:
-        raise
-    except Exception as error:  # broken headers make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise ImageError(f"the image is not base64: {error}") from None

@@ -1,11 +1,12 @@
-"""Reads images (paths, bytes, files, PIL images, arrays, `datasets` dicts) as RGB, hashes and scales them; no torch."""
+"""Reads images (paths, bytes, files, PIL images, arrays, `datasets` dicts) as RGB, and hashes them; no torch."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.image_arrays import image_of_array
-from reward.data.image_files import encoded_bytes, opened_image
+from reward.data.image_files import encoded_bytes
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 THREADS = min(8, os.cpu_count() or 1)  # threads that decode and scale images
 _MAX_PIXELS = 64_000_000
+# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
+_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
 _TURNS = {  # EXIF orientation: the member of Pillow's `Transpose` that turns the image upright
     2: "FLIP_LEFT_RIGHT",
@@ -35,8 +38,9 @@ _TURNS = {  # EXIF orientation: the member of Pillow's `Transpose` that turns th
 }
 # Entries of Pillow's `info` that hold the orientation, too.
 _ORIENTATION_ENTRIES = ("exif", "Raw profile type exif", "XML:com.adobe.xmp", "xmp")
+_PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr")  # that Pillow's convert("RGB") reads as `load_image` does
+_LONGEST_TEXT = 2**20  # bytes of a text beside the pixels of a PNG; Pillow itself refuses longer ones
 _MOST_COMPARED = 8  # images of the same look with which the pixels of another are compared
-_MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,7 @@ def load_image(
 
     The EXIF orientation is applied, an animation gives its first frame, transparency is laid over white, CMYK and
     palettes are converted, and 16-bit grey is scaled to 8 bits (Pillow alone would clip it to white). The input
-    is not changed, and a file object keeps its position. An image that is already plain RGB is returned itself, not
-    copied.
+    is not changed, and a file object keeps its position. An image that is already plain RGB is returned itself.
 
     Args:
         image: one of these, or a list or tuple that holds one of them:
@@ -73,8 +76,7 @@ def load_image(
             - undecoded dict of a `datasets.Image` column (`{"bytes": ..., "path": ...}`; bytes are preferred);
             - numpy array, torch tensor, or other array of shape (H, W), (H, W, C) or (C, H, W) with C of 1 (grey), 3
               (RGB) or 4 (RGB and transparency), as uint8, or as floats in [0, 1], which are rounded to 256 levels.
-              Batches, other integer types, other ranges (such as the normalised pixels of an image processor), and
-              small images such as (3, 8, 3), where both ends could be the channels, are refused.
+              Small images such as (3, 8, 3), where both ends could be the channels, are refused.
         root: folder that relative paths start from; None is the current folder.
         max_pixels: largest width times height. The header is checked before any pixel is decoded.
 
@@ -90,14 +92,8 @@ def load_image(
         >>> load_image(Image.new("L", (4, 3), 255)).getpixel((0, 0))
         (255, 255, 255)
     """
-    from PIL import Image
-
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        return _rgb(image, max_pixels, f"PIL image of mode {image.mode}")
-    data, name = encoded_bytes(image, root, max_pixels)
-    with opened_image(BytesIO(data), name) as opened:
-        return _rgb(opened, max_pixels, name)
+    content, name = _read(image, root, max_pixels)
+    return _rgb(content, max_pixels, name)
 
 
 def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> bytes:
@@ -111,27 +107,57 @@ def encoded_image(image: ImageLike, *, root: str | os.PathLike[str] | None = Non
         >>> encoded_image(Image.new("RGB", (2, 2)))[1:4]
         b'PNG'
     """
-    from PIL import Image
-
-    image = _single(image)
-    if not isinstance(image, Image.Image):
-        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
-        return data
+    content, name = _read(image, root, _MAX_PIXELS)
+    if isinstance(content, bytes):
+        return content
     file = BytesIO()
-    load_image(image).save(file, "PNG", compress_level=1)
+    _rgb(content, _MAX_PIXELS, name).save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def plain_image(image: Any) -> Any:
+    """An image in which every reader sees what `load_image` gives: itself if it is one, else a PNG of that picture.
+
+    The processor of a policy reads with Pillow, which refuses long texts in a PNG, and whose `convert("RGB")` makes
+    16-bit grey white and transparency black, and with `datasets`, which fails on EXIF data that cannot be written back.
+    So all data for trainers pass through here. Only the header is read of an image that stays.
+
+    Args:
+        image: path, encoded bytes or undecoded dict of a `datasets.Image` column.
+
+    Returns:
+        `image`, or `{"bytes": a PNG of mode RGB, "path": None}`. An image that cannot be read is returned as it is.
+
+    Example:
+        >>> from PIL import Image
+        >>> data = encoded_image(Image.new("RGB", (2, 2)))
+        >>> plain_image(data) is data
+        True
+    """
+    file: Any = image
+    if isinstance(image, dict):
+        file = image.get("path") if image.get("bytes") is None else image["bytes"]
+    is_path = isinstance(file, (str, os.PathLike)) and os.path.isfile(file)
+    if not isinstance(file, bytes) and not is_path:
+        return image
+    try:
+        with opened_image(file, "image") as opened:
+            if _is_plain(opened):
+                return image
+        return {"bytes": encoded_image(load_image(file)), "path": None}
+    except ImageError:
+        return image
 
 
 def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -> str:
     """Content hash of an image: equal content has an equal key, in whatever object it comes.
 
     Encoded images (path, bytes, file, dict) are hashed without decoding, so a path and the bytes of its file share a
-    key. PIL images and arrays are hashed by their size and the RGB pixels that `load_image` gives,
-    so that equal pixels share a key. An encoded image and its decoded PIL image have different keys.
+    key. PIL images and arrays are hashed by their size and the RGB pixels that `load_image` gives. An encoded image and
+    its decoded PIL image have different keys.
 
     Args:
-        image: as for `load_image`.
-        root: as for `load_image`.
+        image, root: as for `load_image`.
 
     Returns:
         64 hexadecimal digits (SHA-256).
@@ -142,19 +168,16 @@ def image_key(image: ImageLike, *, root: str | os.PathLike[str] | None = None) -
         >>> image_key(red) == image_key(red.copy()), image_key(red) == image_key(blue)
         (True, False)
     """
-    from PIL import Image
-
     if isinstance(image, KeyedImage):
         return image.key
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        pixels = load_image(image)
+    content, name = _read(image, root, _MAX_PIXELS)
+    if isinstance(content, bytes):
+        digest = hashlib.sha256(b"encoded ")
+        digest.update(content)
+    else:
+        pixels = _rgb(content, _MAX_PIXELS, name)
         digest = hashlib.sha256(f"pixels {pixels.width}x{pixels.height} ".encode())
         digest.update(pixels.tobytes())
-    else:
-        data, _ = encoded_bytes(image, root, _MAX_PIXELS)
-        digest = hashlib.sha256(b"encoded ")
-        digest.update(data)
     return digest.hexdigest()
 
 
@@ -173,26 +196,16 @@ def keyed_image(
         >>> keyed_image(data, lambda key: True).image == data, keyed_image(data, lambda key: False).image.size
         (True, (2, 2))
     """
-    from PIL import Image
-
-    image = _single(image)
-    if isinstance(image, Image.Image):
-        return KeyedImage(image_key(image), load_image(image))
-    data, name = encoded_bytes(image, root, _MAX_PIXELS)
-    key = image_key(data)
-    if is_known(key):
-        return KeyedImage(key, data)
-    with opened_image(BytesIO(data), name) as opened:
-        return KeyedImage(key, _rgb(opened, _MAX_PIXELS, name))
+    content, name = _read(image, root, _MAX_PIXELS)
+    key = image_key(content)
+    if isinstance(content, bytes) and is_known(key):
+        return KeyedImage(key, content)
+    return KeyedImage(key, _rgb(content, _MAX_PIXELS, name))
 
 
 def in_threads(work: Callable[[Any], Any], images: list[Any]) -> list[Any]:
-    """Calls a function with each image, in several threads, and gives the results in order.
-
-    An error that the function raises ends the whole call.
-    """
-    is_cheap = all(isinstance(image, KeyedImage) and image.prepared for image in images)
-    if is_cheap or len(images) == 1:
+    """Calls a function with each image, in several threads, and gives the results in order."""
+    if len(images) == 1 or all(isinstance(image, KeyedImage) and image.prepared for image in images):
         return [work(image) for image in images]
     with ThreadPoolExecutor(min(len(images), THREADS), thread_name_prefix="prepare") as pool:
         return list(pool.map(work, images))
@@ -215,16 +228,30 @@ def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> lis
         >>> image_names([red, blue, red.copy()])
         ['0', '1', '0']
     """
+    from PIL import Image, ImageChops
+
+    def read(image: ImageLike) -> Image.Image | str | ImageError:
+        try:
+            if by_content or not isinstance(image, Image.Image):
+                return image_key(image)
+            pixels = load_image(image)
+            return image if pixels is image else image_key(pixels)
+        except ImageError as error:
+            return error
+
     names: list[str | ImageError] = []
     seen: dict[Any, list[tuple[str, Image.Image]]] = {}  # images with their names, by size and a few pixels
-    read = _key_or_error if by_content else _rgb_or_key
     for number, result in enumerate(in_threads(read, list(images))):
         if isinstance(result, (str, ImageError)):
             names.append(result)
             continue
         look = (result.size, result.resize((16, 16), 0).tobytes())
         alike = seen.setdefault(look, [])
-        name = _name_of_equal(result, alike)
+        name = None
+        for other_name, other in alike:
+            if ImageChops.difference(result, other).getbbox() is None:
+                name = other_name
+                break
         if name is None and len(alike) < _MOST_COMPARED:
             name = str(number)
             alike.append((name, result))
@@ -233,40 +260,46 @@ def image_names(images: Sequence[ImageLike], *, by_content: bool = False) -> lis
     return names
 
 
-def _rgb_or_key(image: ImageLike) -> Image.Image | str | ImageError:
-    """A decoded RGB image as it is, the key of any other, or the reason why there is none."""
-    from PIL import Image
+@contextmanager
+def opened_image(image: Any, name: str) -> Iterator[Image.Image]:
+    """Context with the PIL image of a path or of encoded bytes, of which only the header has been decoded.
 
-    if not isinstance(image, Image.Image):
-        return _key_or_error(image)
+    Every error of Pillow inside the context becomes an ImageError, which calls the image by `name`; a PIL image comes
+    through for that alone.
+    """
+    from PIL import Image, PngImagePlugin
+
+    # Pillow refuses a PNG for a compressed text of more than 1 MiB beside the pixels, such as a workflow or a history.
+    # All texts of a file together still have its limit of 64 MiB.
+    PngImagePlugin.MAX_TEXT_CHUNK = max(PngImagePlugin.MAX_TEXT_CHUNK, PngImagePlugin.MAX_TEXT_MEMORY)
     try:
-        pixels = load_image(image)
-    except ImageError as error:
-        return error
-    if pixels is image:
-        return pixels
-    return image_key(pixels)
+        if isinstance(image, Image.Image):
+            yield image
+            return
+        file = BytesIO(image) if isinstance(image, bytes) else image
+        with Image.open(file, formats=_FORMATS) as opened:
+            yield opened
+    except Image.UnidentifiedImageError:
+        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise ImageError(f"{name} has too many pixels: {error}") from None
+    except ImageError:
+        raise
+    except Exception as error:  # broken headers or pixels make Pillow's decoders raise nearly any exception
+        raise ImageError(f"{name} cannot be decoded: {error}") from error
 
 
-def _key_or_error(image: ImageLike) -> str | ImageError:
-    try:
-        return image_key(image)
-    except ImageError as error:
-        return error
+def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
+    """Raises ImageError if an opened image, of which nothing need be decoded, has no pixels or too many."""
+    width, height = image.size
+    if width * height == 0:
+        raise ImageError(f"{name} has no pixels: its size is {width} x {height}")
+    if width * height > max_pixels:
+        raise ImageError(f"{name} has too many pixels: {width} x {height} is over the limit of {max_pixels}")
 
 
-def _name_of_equal(image: Image.Image, candidates: list[tuple[str, Image.Image]]) -> str | None:
-    """The name of the image among (name, image) that has the same pixels; None if there is none."""
-    from PIL import ImageChops
-
-    for name, candidate in candidates:
-        if ImageChops.difference(image, candidate).getbbox() is None:
-            return name
-    return None
-
-
-def _single(image: Any) -> Any:
-    """The image in a list of one, an array as a PIL image, anything else as it is."""
+def _read(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[Image.Image | bytes, str]:
+    """A PIL image, or an array as one, or the encoded bytes of anything else; and a name for messages."""
     from PIL import Image
 
     if isinstance(image, (list, tuple)):
@@ -279,30 +312,32 @@ def _single(image: Any) -> Any:
     if isinstance(image, KeyedImage):
         image = image.image
     # numpy's own strings and bytes have __array__ as well
-    if isinstance(image, (Image.Image, str, bytes)) or not hasattr(type(image), "__array__"):
-        return image
-    return image_of_array(image)
+    is_array = hasattr(type(image), "__array__") and not isinstance(image, (Image.Image, str, bytes))
+    if is_array:
+        image = image_of_array(image)
+    if isinstance(image, Image.Image):
+        return image, f"PIL image of mode {image.mode}"
+    return encoded_bytes(image, root, max_pixels)
 
 
-def check_size(image: Image.Image, max_pixels: int, name: str) -> None:
-    """Raises ImageError if an opened image, of which nothing need be decoded, has no pixels or too many."""
-    width, height = image.size
-    if width * height == 0:
-        raise ImageError(f"{name} has no pixels: its size is {width} x {height}")
-    if width * height > max_pixels:
-        raise ImageError(f"{name} has too many pixels: {width} x {height} is over the limit of {max_pixels}")
+def _rgb(content: Image.Image | bytes, max_pixels: int, name: str) -> Image.Image:
+    """Decodes a PIL image or encoded bytes as 8-bit RGB, upright, with transparency over white."""
+    from PIL import Image
 
-
-def _rgb(image: Image.Image, max_pixels: int, name: str) -> Image.Image:
-    """Decodes an opened PIL image as 8-bit RGB."""
-    check_size(image, max_pixels, name)
-    try:
+    with opened_image(content, name) as image:
+        check_size(image, max_pixels, name)
+        if image.mode == "F":
+            raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
         image.load()
-        return _flattened(_upright(image))
-    except ImageError:
-        raise
-    except Exception as error:  # broken bytes make Pillow's decoders raise nearly any exception
-        raise ImageError(f"{name} cannot be decoded: {error}") from error
+        image = _upright(image)
+        if image.mode.startswith("I"):  # 16-bit grey, which Pillow also opens as 32-bit integers
+            grey = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
+            image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
+        if image.has_transparency_data:
+            coloured = image.convert("RGBA")
+            page = Image.new("RGBA", coloured.size, "white")
+            image = Image.alpha_composite(page, coloured)
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -323,69 +358,16 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def _flattened(image: Image.Image) -> Image.Image:
-    """Any mode to RGB, with transparency over white."""
-    from PIL import Image
-
-    if image.mode == "F":
-        raise ImageError("an image of floats has no agreed range; convert it to 8 bits first")
-    if image.mode.startswith("I"):  # 16-bit grey, which Pillow also opens as 32-bit integers
-        grey = np.clip(np.asarray(image).astype(np.int64), 0, 65535)
-        image = Image.fromarray(((grey * 255 + 32767) // 65535).astype(np.uint8))
-    if image.has_transparency_data:
-        coloured = image.convert("RGBA")
-        page = Image.new("RGBA", coloured.size, "white")
-        return Image.alpha_composite(page, coloured).convert("RGB")
-    if image.mode == "RGB":
-        return image
-    return image.convert("RGB")
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Scales RGB images to a square.
-
-    Args:
-        size: pixels of a side.
-        crops: False scales both sides to `size`. True scales the shorter side to it and cuts out the middle, as
-            torchvision's `Resize` and `CenterCrop` do.
-        filter: of Pillow, in small letters.
-
-    Example:
-        >>> from PIL import Image
-        >>> Scaling(20)(Image.new("RGB", (40, 30), "white")).shape
-        (3, 20, 20)
-    """
-
-    size: int
-    crops: bool = False
-    filter: str = "bicubic"
-
-    def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Levels (3, size, size), uint8."""
-        from PIL import Image
-
-        width = height = self.size
-        if self.crops:
-            refuse_thin(image)
-            longer = int(self.size * max(image.size) / min(image.size))
-            if image.width <= image.height:
-                height = longer
-            else:
-                width = longer
-        if image.size != (width, height):
-            image = image.resize((width, height), Image.Resampling[self.filter.upper()])
-        if width != height:
-            left = round((width - self.size) / 2)
-            top = round((height - self.size) / 2)
-            image = image.crop((left, top, left + self.size, top + self.size))
-        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
-
-
-def refuse_thin(image: Image.Image) -> None:
-    """Refuses an image that is too long and thin to be scaled by its shorter side."""
-    if max(image.size) / min(image.size) > _MOST_STRETCH:
-        raise ImageError(
-            f"image of {image.width} x {image.height} pixels is too long and thin: its sides may differ by a "
-            f"factor of {_MOST_STRETCH} at most; crop it"
-        )
+def _is_plain(image: Image.Image) -> bool:
+    """Whether every reader sees in an opened image what `load_image` gives."""
+    if image.mode not in _PLAIN_MODES or image.has_transparency_data:
+        return False
+    if any(isinstance(text, str) and len(text) > _LONGEST_TEXT for text in image.info.values()):
+        return False
+    try:
+        exif = image.getexif()
+        if exif.get(_EXIF_ORIENTATION, 1) != 1:
+            exif.tobytes()  # as readers do that turn the image, Pillow's own function among them
+    except Exception:  # broken EXIF data make Pillow raise nearly any exception
+        return False
+    return True

@@ -1,7 +1,4 @@
-"""What goes into a metric: CaptionSample, and the names of the columns that hold captions, images and references.
-
-The table of column names is the only one: commands, data sets and rewards read it.
-"""
+"""What goes into a metric: CaptionSample, and the names of the columns that hold captions, images and references."""
 
 from __future__ import annotations
 
@@ -145,25 +142,8 @@ class CaptionSample:
         return self.candidate
 
 
-def check_samples(samples: Sequence[Any], batch_size: int | None = None) -> None:
-    """Checks the arguments of a scorer.
-
-    Raises:
-        InvalidSampleError: an item of `samples` is no CaptionSample.
-        ValueError: `batch_size` is neither None nor a whole number of at least 1.
-    """
-    check_batch_size(batch_size)
-    for row, sample in enumerate(samples):
-        if not isinstance(sample, CaptionSample):
-            raise InvalidSampleError(f"samples[{row}] must be a CaptionSample, got {type(sample).__name__}")
-
-
 def check_batch_size(batch_size: Any) -> None:
-    """Checks a batch size; None leaves it to the metric.
-
-    Raises:
-        ValueError: neither None nor a whole number of at least 1.
-    """
+    """Raises ValueError if a batch size is neither None, which leaves it to the metric, nor a whole number above 0."""
     if batch_size is None:
         return
     is_whole = isinstance(batch_size, Integral) and not isinstance(batch_size, bool)
@@ -187,23 +167,21 @@ def is_blank(text: str) -> bool:
 def is_wordless(text: str) -> bool:
     """Whether a text has no letter and no number of any script, such as a blank text, "...", or emoji alone.
 
-    Such a caption makes no claim about the image. Rewards and decoding rank it lowest; scorers do not treat it
-    specially.
+    Such a caption makes no claim about the image. Rewards and decoding rank it lowest; scorers do not.
 
     Example:
         >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
         (True, True, False, False)
     """
+    if text[:1].isascii() and text[:1].isalnum():  # nearly all captions begin so
+        return False
     return all(unicodedata.category(character)[0] not in "LN" for character in _INVISIBLE.sub("", text))
 
 
 def check_encodable(text: str, name: str) -> None:
-    """Checks that a text, which messages call `name`, has no lone surrogate: tokenizers fail on them.
+    """Raises InvalidSampleError if a text, which messages call `name`, has a lone surrogate: tokenizers fail on it.
 
     JSON files can hold such halves of a character, for example of an emoji that was cut.
-
-    Raises:
-        InvalidSampleError: it has one.
     """
     try:
         text.encode()
@@ -212,18 +190,13 @@ def check_encodable(text: str, name: str) -> None:
 
 
 def column_names(role: str) -> tuple[str, ...]:
-    """All names of a role, in the order in which they are taken.
+    """All names of a role, in the order in which they are taken; one that is not in the table is its only name.
 
     Example:
         >>> column_names("references")
         ('references', 'refs', 'reference', 'ref')
     """
-    return tuple(chain(*_role_names(role)))
-
-
-def _role_names(role: str) -> RoleNames:
-    """Names of a role; one that is not in the table is the name of its column."""
-    return COLUMN_NAMES.get(role, RoleNames((role,)))
+    return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
 
 
 def names_in_words(role: str) -> str:
@@ -242,19 +215,17 @@ def names_in_words(role: str) -> str:
 def find_column(
     role: str, columns: Iterable[str], name: str | None = None, *, option: str, needed_by: str | None = None
 ) -> str | None:
-    """The column that holds what a role means: the one that the user named, else one of a known name.
-
-    The known names are those of `COLUMN_NAMES`; a column may have them in capitals.
+    """The column that holds what a role means: the one that the user named, else one of a name in `COLUMN_NAMES`.
 
     Args:
-        role: a key of `COLUMN_NAMES`, or a column's own name; anything if `name` is not None.
+        role: a key of `COLUMN_NAMES`, or the name of a column; anything if `name` is not None.
         columns: names of the columns there are.
         name: what the user named, or None.
         option: how the user names it, such as `"image_column="` or `"--image-column"`, for messages.
         needed_by: what needs the column, such as `"metric 'vela'"`; None if it is optional.
 
     Returns:
-        Its name; None where there is none and nobody needs it.
+        Its name, which may be in capitals; None where there is none and nobody needs it.
 
     Raises:
         DataError: there is no column of that name; two synonyms could be meant; or there is none and it is needed.
@@ -262,11 +233,6 @@ def find_column(
     Example:
         >>> find_column("image", ["File_Name", "refs"], option="image_column=")
         'File_Name'
-        >>> find_column("references", ["file_name", "refs"], "captions", option="references_column=")
-        Traceback (most recent call last):
-            ...
-        reward.errors.DataError: references_column= names 'captions', which is no column. The columns are: file_name, \
-refs.
     """
     columns = list(columns)
     if name is not None:
@@ -278,7 +244,7 @@ refs.
         return name
     column_of = {column.strip().lower(): column for column in columns if isinstance(column, str)}
     column_of |= {column: column for column in columns}  # one that is written exactly so goes before capitals
-    names = _role_names(role)
+    names = COLUMN_NAMES.get(role, RoleNames((role,)))
     for first in names.first:
         if first in column_of:
             return column_of[first]
@@ -291,12 +257,12 @@ refs.
             )
         if present:
             return present[0]
-    if needed_by is not None:
-        raise DataError(
-            f"{needed_by} needs a column with the {role}, but none is named {names_in_words(role)}. "
-            f"The columns are: {join_names(columns)}. Name it with {option}."
-        )
-    return None
+    if needed_by is None:
+        return None
+    raise DataError(
+        f"{needed_by} needs a column with the {role}, but none is named {names_in_words(role)}. "
+        f"The columns are: {join_names(columns)}. Name it with {option}."
+    )
 
 
 def join_names(columns: Sequence[str], most: int = 30) -> str:
@@ -309,7 +275,9 @@ def join_names(columns: Sequence[str], most: int = 30) -> str:
     if not columns:
         return "none"
     names = ", ".join(columns[:most])
-    return names if len(columns) <= most else f"{names}, and {len(columns) - most} more"
+    if len(columns) > most:
+        names += f", and {len(columns) - most} more"
+    return names
 
 
 def one_image(value: Any) -> Any:
@@ -324,7 +292,7 @@ def one_image(value: Any) -> Any:
     """
     if type(value) is list and len(value) == 1:
         value = value[0]
-    if hasattr(value, "getbands"):  # a PIL image, as most are
+    if hasattr(value, "getbands"):  # a PIL image
         return value
     value = parse_list(missing_to_none(value))
     # Pixels are no list of images, though they are one of rows.
@@ -337,7 +305,7 @@ def one_image(value: Any) -> Any:
                 f"the row has {len(images)} images, but a caption is judged against one; keep one a row, or name a "
                 "column that holds one with image_column="
             )
-        value = images[0] if images else None
+        value = next(iter(images), None)
     if isinstance(value, Integral) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and not value.strip():
@@ -351,8 +319,7 @@ def read_references(value: Any) -> tuple[str, ...]:
     A string is one reference, or the list that it writes, see `reward.data.cells.parse_list`.
 
     Raises:
-        InvalidSampleError: neither a string nor a list (a dict is none: its keys would be scored), or an item that is
-            no string.
+        InvalidSampleError: neither a string nor a list, or an item that is no string.
 
     Example:
         >>> read_references("A red star."), read_references(["A red star.", " ", None]), read_references(None)

@@ -21,8 +21,7 @@ _ROWS_OF_REPR = 10  # at most
 class ScoreTable:
     """Scores of N samples on A aspects, in the order of the samples; larger is better.
 
-    `print(table)` shows it, `table.mean()` is its mean reward, `table["relevance"]` a column, `table[0]` a row, and
-    `table.to_pandas()` a DataFrame.
+    `table.mean()` is its mean reward, `table["relevance"]` a column, `table[0]` a row, `table.to_pandas()` a DataFrame.
 
     Args:
         scores: float array (N, A); NaN where a sample could not be scored.
@@ -59,9 +58,8 @@ class ScoreTable:
         if scores.ndim != 2 or scores.shape[1] != len(self.aspects):
             raise ValueError(f"scores must have shape (N, {len(self.aspects)}), got {scores.shape}")
         object.__setattr__(self, "scores", scores)
-        if self.truncated is None:
-            truncated = np.zeros(len(scores), dtype=bool)
-        else:
+        truncated = np.zeros(len(scores), dtype=bool)
+        if self.truncated is not None:
             truncated = np.asarray(self.truncated, dtype=bool)
         if truncated.shape != (len(scores),):
             raise ValueError(f"truncated must have shape ({len(scores)},), got {truncated.shape}")
@@ -75,10 +73,7 @@ class ScoreTable:
         return (self[row] for row in range(len(self)))
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"a ScoreTable has no {name!r}: its numbers are in .scores, .reward and table[aspect] (arrays), and "
-            ".to_pandas() makes a DataFrame of it"
-        )
+        raise AttributeError(f"a ScoreTable has no {name!r}: its numbers are in .scores, table[aspect], .to_pandas()")
 
     def __getitem__(self, key: str | int | slice) -> Any:
         """A column (N,) by its name, `"reward"` included; or a row by its number, or rows.
@@ -117,13 +112,12 @@ class ScoreTable:
         names = list(self.aspects)
         if len(names) > 1:  # the reward would repeat the only one
             names.append("reward")
-        columns = [self[name] for name in names]
         rows = [["", *names]]
         for row in range(min(len(self), _ROWS_OF_REPR)):
-            rows.append([str(row), *[_number(column[row]) for column in columns]])
+            rows.append([str(row), *[_number(self[name][row]) for name in names]])
         if len(self) > _ROWS_OF_REPR:
             rows.append(["...", *[""] * len(names)])
-        rows.append(["mean", *[_number(_mean(column)) for column in columns]])
+        rows.append(["mean", *[_number(self.mean(name)) for name in names]])
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = []
         for label, *numbers in rows:
@@ -138,7 +132,9 @@ class ScoreTable:
 
     def mean(self, aspect: str = "reward") -> float:
         """Mean of the rewards, or of an aspect, over the samples that have one; NaN if none has."""
-        return _mean(self[aspect])
+        column = self[aspect]
+        scores = column[np.isfinite(column)]
+        return float(scores.mean()) if len(scores) else float("nan")
 
     def to_pandas(self) -> pd.DataFrame:
         """A DataFrame of the rows, with the index of the DataFrame that was scored, if it was one."""
@@ -154,22 +150,14 @@ class ScoreTable:
         return pd.DataFrame(columns, index=self.index)
 
     def column(self, aspect: str) -> np.ndarray:
-        """Scores of one aspect, by its name or its short name, shape (N,).
-
-        Raises:
-            ConfigError: no such aspect.
-        """
+        """Scores of one aspect, by its name or its short name, shape (N,); raises ConfigError if there is none."""
         name = self.aliases.get(aspect, aspect)
         if name not in self.aspects:
             raise ConfigError(f"no aspect is named {aspect!r}; known: {list_names(self.aspects, self.aliases)}")
         return self.scores[:, self.aspects.index(name)]
 
     def combine(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
-        """Weighted mean over the aspects, shape (N,); NaN where a weighted aspect is NaN.
-
-        Args:
-            weights: {aspect or short name: weight}; None weighs all alike. See `normalise_weights`.
-        """
+        """Mean over the aspects by `normalise_weights(weights)`, shape (N,); NaN where a weighted aspect is NaN."""
         return weighted_mean(self.scores, normalise_weights(weights, self.aspects, self.aliases))
 
 
@@ -188,12 +176,9 @@ def weighted_range(weights: Sequence[float] | np.ndarray, ranges: Sequence[tuple
     """
     lowest = highest = 0.0
     for weight, (low, high) in zip(weights, ranges, strict=True):
-        if weight > 0:
-            lowest += weight * low
-            highest += weight * high
-        elif weight < 0:
-            lowest += weight * high
-            highest += weight * low
+        if weight != 0:  # 0 times infinity is no number
+            lowest += min(weight * low, weight * high)
+            highest += max(weight * low, weight * high)
     return float(lowest), float(highest)
 
 
@@ -208,9 +193,9 @@ def rewards_of_rows(
 ) -> np.ndarray:
     """What each row gets as its reward: the one rule for trainers, services and files.
 
-    A row that lacks what its metric needs gets none. Of the others, a caption without a word gets the lowest reward
-    that the metric can give, and where it has no bound the lowest of the call; with none instead, a policy could avoid
-    a low reward by writing nothing. All others get the weighted mean of their scores.
+    A row that lacks what its metric needs gets none. A caption without a word gets the lowest reward that the metric
+    can give, or of the call where there is no bound; with none instead, a policy could avoid a low reward by writing
+    nothing. All others get the weighted mean of their scores.
 
     Args:
         scores: (N, A); NaN where there is none.
@@ -250,11 +235,6 @@ def fill_lowest(rewards: np.ndarray) -> np.ndarray:
     """
     lowest = np.min(rewards[np.isfinite(rewards)], initial=np.inf)
     return np.where(np.isneginf(rewards), lowest if np.isfinite(lowest) else np.nan, rewards)
-
-
-def _mean(column: np.ndarray) -> float:
-    scores = column[np.isfinite(column)]
-    return float(scores.mean()) if len(scores) else float("nan")
 
 
 def _number(score: float) -> str:

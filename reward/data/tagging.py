@@ -77,9 +77,8 @@ def join(tokens: Sequence[Token]) -> str:
 def tag_words(text: str) -> list[tuple[str, str]]:
     """The part of speech of every word of an English caption.
 
-    The tagger is HanTa (a hidden Markov model over morphemes, whose model comes with the package, so that nothing is
-    downloaded). It guesses unknown words from their endings. Like any tagger it makes errors, mostly where one form
-    is both noun and verb ("watches") and on words in capitals. Words without a Latin letter are "other".
+    The tagger is HanTa, a hidden Markov model over morphemes, which comes with its package. It errs mostly where one
+    form is both noun and verb ("watches") and on words in capitals. Words without a Latin letter are "other".
 
     Returns:
         (word, part) for each word without its punctuation, in order; part is one of `PARTS` or "other".
@@ -106,7 +105,7 @@ def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
         pieces += token.before
         if token.word:
             positions[len(pieces)] = token.word
-            pieces.append(_without_possessive(token.word))
+            pieces.append(token.word.removesuffix("'s").removesuffix("’s") or token.word)
         pieces += token.after
     if not positions:
         return []
@@ -129,9 +128,3 @@ def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
 def _hanta() -> Any:
     package = require("HanTa.HanoverTagger", extra="corruptions", purpose="tagging parts of speech")
     return package.HanoverTagger("morphmodel_en.pgz")
-
-
-def _without_possessive(word: str) -> str:
-    if len(word) > 2 and word.endswith(("'s", "’s")):
-        return word[:-2]
-    return word

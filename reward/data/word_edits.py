@@ -1,4 +1,4 @@
-"""Word-level corruptions: shuffled words, shuffled sentences, repeated keywords; by function or by name."""
+"""Word-level corruptions of captions: shuffled words, shuffled sentences, repeated keywords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ _MAX_COPIES = 3  # copies added to a repeated word
 
 
 def corrupt_words(text: str, rng: random.Random, kind: str) -> str | None:
-    """The corruption `"shuffle_words"`, `"shuffle_sentences"` or `"repeat_<part>"` of a caption; see below.
+    """The corruption `"shuffle_words"`, `"shuffle_sentences"` or `"repeat_<part>"` of a caption.
+
+    Args:
+        text: a caption.
+        rng: where chance comes from.
+        kind: the name of a function of this module, or "repeat_" and a part of `repeat_words`.
+
+    Returns:
+        A text that differs from `text`; None if there is none.
 
     Example:
         >>> corrupt_words("A red star. A ring.", random.Random(0), "shuffle_sentences")
@@ -31,14 +39,7 @@ def shuffle_words(text: str, rng: random.Random) -> str | None:
     """Puts the words of a caption in random order.
 
     White space and punctuation stay where they are, as does the capital at a sentence's start; the words move. A name
-    that began a sentence loses its capital.
-
-    Args:
-        text: a caption.
-        rng: where chance comes from.
-
-    Returns:
-        A text of the same words that differs from `text`; None if there is none (a single word, or all alike).
+    that began a sentence loses its capital. None if no order differs from `text`: a single word, or all alike.
 
     Example:
         >>> shuffle_words("A red star lies on grass.", random.Random(1))
@@ -60,20 +61,17 @@ def shuffle_words(text: str, rng: random.Random) -> str | None:
         if index in capitals:
             word = word[:1].title() + word[1:]
         tokens[index] = replace(tokens[index], word=word)
-    return _none_if_same(join(tokens), text)
+    shuffled = join(tokens)
+    if shuffled == text:
+        return None
+    return shuffled
 
 
 def shuffle_sentences(text: str, rng: random.Random) -> str | None:
     """Puts the sentences of a caption in random order.
 
     Each sentence keeps its words, capitals and end mark. If the last one has no end mark, the new last one has none.
-
-    Args:
-        text: a caption.
-        rng: where chance comes from.
-
-    Returns:
-        A text of the same sentences that differs from `text`; None if there is none (one sentence, or all alike).
+    None if no order differs from `text`: one sentence, or all alike.
 
     Example:
         >>> shuffle_sentences("A star shines. It is red. The sky is dark", random.Random(0))
@@ -91,30 +89,26 @@ def shuffle_sentences(text: str, rng: random.Random) -> str | None:
     if order is None:
         return None
     last = order[-1]
-    if last != len(sentences) - 1 and not _end_mark(sentences[-1].rstrip(CLOSERS)):
+    if last != len(sentences) - 1 and not sentences[-1].rstrip(CLOSERS).endswith(tuple(END_MARKS)):
         # The old last one takes over the mark of the one that comes last now.
-        mark = _end_mark(sentences[last])
-        sentences[last] = sentences[last].removesuffix(mark)
-        sentences[-1] += mark or "."
+        unmarked = sentences[last].rstrip(END_MARKS)
+        sentences[-1] += sentences[last].removeprefix(unmarked) or "."
+        sentences[last] = unmarked
     pieces = []
     for position, index in enumerate(order):
         pieces += [before[position], sentences[index], after[position]]
-    return _none_if_same("".join(pieces), text)
+    shuffled = "".join(pieces)
+    if shuffled == text:
+        return None
+    return shuffled
 
 
 def repeat_words(text: str, rng: random.Random, part: str = "noun") -> str | None:
     """Repeats words of one part of speech on the spot: "a red red red star".
 
     Metrics that look at a caption as a bag of words reward this. At least one word of the part is repeated, each other
-    one with even chance; one to three copies follow it, before its punctuation and without a sentence's capital.
-
-    Args:
-        text: a caption.
-        rng: where chance comes from.
-        part: `"noun"`, `"verb"`, `"adjective"` or `"adverb"`. Forms of be, have and do are not repeated.
-
-    Returns:
-        The longer text; None if no word of that part was found.
+    one with even chance; one to three copies follow it, before its punctuation and without a sentence's capital. Forms
+    of be, have and do are not repeated. None if the caption has no word of the part, which is one of `PARTS`.
 
     Example:
         >>> repeat_words("A red star lies on grass.", random.Random(2), "adjective")
@@ -173,11 +167,3 @@ def _uncapitalised(word: str) -> str:
     if word == "I" or word.startswith(("I'", "I’")) or rest != rest.lower():
         return word
     return word[:1].lower() + rest
-
-
-def _end_mark(sentence: str) -> str:
-    return sentence[len(sentence.rstrip(END_MARKS)) :]
-
-
-def _none_if_same(result: str, text: str) -> str | None:
-    return None if result == text else result

@@ -1,7 +1,4 @@
-"""The caption in what a model wrote: without its reasoning, out of its answer, without the marks that end its turn.
-
-The marks are a table, `written_captions.yaml`. All that takes captions from models reads them by `caption_in`.
-"""
+"""The caption in what a model wrote: without its reasoning, out of its answer, without the marks that end its turn."""
 
 from __future__ import annotations
 
@@ -11,18 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FIRST_CHARACTERS = "<[◁\\"  # with which all marks begin
+# All marks begin with one of these: a caption without them needs no `caption_in`.
+FIRST_CHARACTERS = frozenset("<[◁\\")
 
 
 class _Marks(NamedTuple):
-    """The table: {mark that opens: mark that closes}, the marks that end a turn, and patterns that find the others."""
+    """The table: {mark that opens: mark that closes}, the final marks, and patterns that find marks."""
 
     reasoning: dict[str, str]
     reasoning_pattern: re.Pattern[str]
     final: frozenset[str]
     answers: dict[str, str]
     answer_pattern: re.Pattern[str]
-    ends: tuple[str, ...]
+    ends_reversed: re.Pattern[str]
 
 
 def caption_in(text: str) -> str:
@@ -46,8 +44,6 @@ def caption_in(text: str) -> str:
         >>> caption_in("I take \\\\boxed{A red star.}"), caption_in("<think>Is it red?"), caption_in(" A red star.")
         ('A red star.', '', ' A red star.')
     """
-    if not _may_have_marks(text):
-        return text
     caption = without_ends(_answer_in(without_reasoning(text)))
     return text if caption == text else caption.strip()
 
@@ -59,8 +55,8 @@ def has_part_of_mark(token: str) -> bool:
         >>> has_part_of_mark("[THINK]"), has_part_of_mark("<|message|>"), has_part_of_mark("<|im_end|>")
         (True, True, False)
     """
-    pairs = (_marks().reasoning | _marks().answers).items()
-    return any(token in mark for pair in pairs for mark in pair)
+    pairs = _marks().reasoning | _marks().answers
+    return any(token in mark for mark in [*pairs, *pairs.values()])
 
 
 def without_reasoning(text: str) -> str:
@@ -103,31 +99,14 @@ def without_ends(text: str) -> str:
         >>> without_ends("A red star.<|im_end|>\\n<|endoftext|>"), without_ends("A red star.\\n")
         ('A red star.', 'A red star.\\n')
     """
-    if not _may_have_marks(text):
-        return text
-    has_end = False
-    length = _length_without_space(text, len(text))  # a number, not a shorter text: cutting n marks would copy n texts
-    while text.endswith(_marks().ends, 0, length):
-        has_end = True
-        mark = next(mark for mark in _marks().ends if text.endswith(mark, 0, length))
-        length = _length_without_space(text, length - len(mark))
-    return text[:length] if has_end else text
-
-
-def _length_without_space(text: str, length: int) -> int:
-    while length > 0 and text[length - 1].isspace():
-        length -= 1
-    return length
-
-
-def _may_have_marks(text: str) -> bool:
-    """Whether a text has a character with which marks begin; nearly all captions have none."""
-    return any(character in text for character in FIRST_CHARACTERS)
+    # From behind, in one pass: to cut off one mark after another would copy the text for each.
+    ends = _marks().ends_reversed.match(text[::-1])
+    return text if ends is None else text[: len(text) - ends.end()]
 
 
 @cache
 def _marks() -> _Marks:
-    import yaml  # type: ignore[import-untyped]  # on use: few captions have marks; its stubs are a package of their own
+    import yaml  # type: ignore[import-untyped]  # on use; its stubs are a package of their own
 
     table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     reasoning = dict(table["reasoning"])
@@ -137,24 +116,22 @@ def _marks() -> _Marks:
     braces = ["{", "}", "\\{", "\\}"]
     return _Marks(
         reasoning=reasoning,
-        reasoning_pattern=_pattern([*reasoning, *reasoning.values()]),
+        reasoning_pattern=re.compile(_any_of([*reasoning, *reasoning.values()])),
         final=frozenset(table["final"]),
         answers=answers,
-        answer_pattern=_pattern([*answers, *answers.values(), *braces]),
-        ends=tuple(table["ends"]),
+        answer_pattern=re.compile(_any_of([*answers, *answers.values(), *braces])),
+        ends_reversed=re.compile(rf"(?:\s*(?:{_any_of(mark[::-1] for mark in table['ends'])}))+\s*"),
     )
 
 
-def _pattern(marks: Iterable[str]) -> re.Pattern[str]:
-    """Finds any of the marks, the longest where one begins with another."""
+def _any_of(marks: Iterable[str]) -> str:
+    """A pattern of any of the marks, the longest where one begins with another."""
     longest_first = sorted(set(marks), key=len, reverse=True)
-    return re.compile("|".join(re.escape(mark) for mark in longest_first))
+    return "|".join(map(re.escape, longest_first))
 
 
 def _spans_without_reasoning(text: str) -> list[tuple[int, int]]:
     """Where the text stands that is no reasoning: (start, end) of each piece; none where reasoning is not closed."""
-    if not _may_have_marks(text):
-        return [(0, len(text))]
     marks = _marks()
     spans: list[tuple[int, int]] = []
     start = 0

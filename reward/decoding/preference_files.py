@@ -13,9 +13,8 @@ from typing import Any
 
 from reward.data.cells import missing_to_none, parse_list, to_list
 from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
-from reward.data.drawn_images import plain_image
 from reward.data.image_files import image_file
-from reward.data.images import load_image
+from reward.data.images import load_image, plain_image
 from reward.data.samples import find_column, join_names, one_image
 from reward.decoding.preferences import ImageCandidates, Preferences
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError

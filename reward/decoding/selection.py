@@ -13,8 +13,7 @@ from reward.data.cells import to_list
 from reward.data.samples import CaptionSample, ImageLike, is_wordless, read_references
 from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, InvalidSampleError
-from reward.rewards.async_reward import AsyncReward
-from reward.rewards.combined_reward import CombinedReward
+from reward.rewards.combined_reward import AsyncReward, CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
 

@@ -24,7 +24,7 @@ from reward.data.samples import CaptionSample
 from reward.data.score_table import ScoreTable
 from reward.errors import CapRewardError, ConfigError, ImageError
 from reward.metrics.base import MetricSpec
-from reward.metrics.function_forms import EXAMPLE, CaptionFailed, looks_at_images, way_to_call
+from reward.metrics.function_forms import EXAMPLE, CaptionFailed, innermost, looks_at_images, way_to_call
 
 _OUTPUT_COLUMNS = ("error", "rank", "reward", "truncated")  # which scores are written beside
 
@@ -32,9 +32,8 @@ _OUTPUT_COLUMNS = ("error", "rank", "reward", "truncated")  # which scores are w
 class FunctionScorer(TakesData):
     """A metric that is a function.
 
-    A function with a parameter `image` or `images` needs a picture for each caption, and gets it as a PIL image of mode
-    RGB. For other functions no picture is opened: `sample.image` is what the data hold, perhaps a path, see
-    `reward.data.images.load_image`. The attribute `needs_image` of a function, True or False, overrules its parameters.
+    A function with a parameter `image` or `images` gets a PIL image of mode RGB for each caption; its attribute
+    `needs_image`, True or False, overrules that. Else no picture is opened: `sample.image` is what the data hold.
 
     Args:
         function: gives a list (or array) of N finite numbers, None where a caption has none; larger is better. The
@@ -64,26 +63,23 @@ class FunctionScorer(TakesData):
     """
 
     def __init__(self, function: Any, name: str | None = None, **options: Any) -> None:
-        inner = _innermost(function)
+        inner = innermost(function)
         name = name or str(getattr(inner, "__name__", type(inner).__name__))
         if not name.isidentifier():  # a lambda
             name = "function"
         self.function = _with_options(function, name, options)
         self._call = way_to_call(self.function, name)
-        # A partial hides the attributes of its function.
-        stated = getattr(inner, "needs_image", None)
         self.spec = MetricSpec(
             name,
             scorer=f"{type(self).__module__}:{type(self).__name__}",
             aspects=("score",) if name in _OUTPUT_COLUMNS else (name,),
-            needs_image=looks_at_images(self.function) if stated is None else bool(stated),
+            needs_image=looks_at_images(self.function),
             range=(-math.inf, math.inf),
             paper="none: a function of one's own",
         )
+        # The code of the module, as it was when the function was made.
         module = getattr(inner, "__module__", None)
-        self._code = ""  # of the module, as it was when the function was made
-        if module in sys.modules:
-            self._code = fingerprint_code(module)
+        self._code = fingerprint_code(module) if module in sys.modules else ""
 
     @property
     def fingerprint(self) -> str:
@@ -117,7 +113,20 @@ class FunctionScorer(TakesData):
 
     def _values(self, samples: list[CaptionSample]) -> list[Any]:
         """What the function gives for each sample."""
-        values = self._called(samples)
+        try:
+            values = self._call(samples)
+            awaitable = values[0] if isinstance(values, list) and values else values
+            if inspect.isawaitable(awaitable):
+                # In a thread of its own, since the caller may be in an event loop, which cannot run another.
+                with ThreadPoolExecutor(1) as pool:
+                    values = pool.submit(asyncio.run, _awaited(values)).result()
+        except CapRewardError:  # of a judge or a service that the function asks
+            raise
+        except CaptionFailed as failure:
+            hint = f"; the caption is {failure.caption!r:.80}; give None where there is no score"
+            raise self._fault(failure.error, hint) from failure.error
+        except Exception as error:
+            raise self._fault(error) from error
         if hasattr(values, "tolist"):
             values = values.tolist()
         if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__"):
@@ -127,29 +136,13 @@ class FunctionScorer(TakesData):
             raise ConfigError(f"{self.spec.name} gave {len(values)} numbers for {len(samples)} captions: {EXAMPLE}")
         return values
 
-    def _called(self, samples: list[CaptionSample]) -> Any:
-        try:
-            values = self._call(samples)
-            if inspect.isawaitable(values):
-                # In a thread of its own, since the caller may be in an event loop, which cannot run another.
-                with ThreadPoolExecutor(1) as pool:
-                    values = pool.submit(asyncio.run, _awaited(values)).result()
-            return values
-        except CapRewardError:  # of a judge or a service that the function asks
-            raise
-        except CaptionFailed as failure:
-            hint = f"; the caption is {failure.caption!r:.80}; give None where there is no score"
-            raise self._fault(failure.error, hint) from failure.error
-        except Exception as error:
-            raise self._fault(error) from error
-
     def _fault(self, error: Exception, hint: str = "") -> ConfigError:
         """An exception of the user's code, with the last line of the traceback that is in the user's file."""
         frames = traceback.extract_tb(error.__traceback__)
-        file = getattr(getattr(_innermost(self.function), "__code__", None), "co_filename", None)
-        frame = ([frame for frame in frames if frame.filename == file] or frames)[-1]
-        where = f"{frame.filename}, line {frame.lineno}"
-        return ConfigError(f"{self.spec.name} raised {type(error).__name__}: {error} ({where}){hint}")
+        file = getattr(getattr(innermost(self.function), "__code__", None), "co_filename", None)
+        last = ([frame for frame in frames if frame.filename == file] or frames)[-1]
+        kind = type(error).__name__
+        return ConfigError(f"{self.spec.name} raised {kind}: {error} ({last.filename}, line {last.lineno}){hint}")
 
     def _number(self, value: Any) -> float | None:
         """What the function gave for a caption as a number; None stays."""
@@ -202,12 +195,6 @@ def _with_images(samples: list[CaptionSample], name: str) -> tuple[dict[int, Cap
     return readable, errors
 
 
-def _innermost(function: Any) -> Any:
-    """The function that a `functools.partial` calls."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
 async def _awaited(values: Any) -> Any:
-    return await values
+    """What an asynchronous function gives; of one that is called caption by caption a list."""
+    return await asyncio.gather(*values) if isinstance(values, list) else await values

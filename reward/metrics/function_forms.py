@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Callable
@@ -69,11 +68,10 @@ _FORMS: dict[str, Callable[[list[CaptionSample]], dict[str, Any]]] = {
 
 
 def way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any]:
-    """How a function is given samples: what this returns takes a list of them, and gives their numbers or a coroutine.
+    """Makes of a function one that takes samples, and gives their numbers, a coroutine, or a coroutine for each.
 
     Args:
-        function: a function, a method, an object that can be called, or one with `rewards(samples)` or, as scorers of
-            other libraries, `score(images, captions)`.
+        function: see `reward.metrics.function.FunctionScorer`.
         name: what messages call it.
 
     Raises:
@@ -100,14 +98,23 @@ def way_to_call(function: Any, name: str) -> Callable[[list[CaptionSample]], Any
         values = form(samples)
         return function(**{argument: values[argument] for argument in arguments})
 
-    return partial(_one_by_one, call) if form is _one_caption else call
+    def call_one_by_one(samples: list[CaptionSample]) -> list[Any]:
+        values = []
+        for sample in samples:
+            try:
+                values.append(call([sample]))
+            except CapRewardError:  # of a judge or a service that the function asks
+                raise
+            except Exception as error:
+                raise CaptionFailed(sample.candidate, error) from error
+        return values
+
+    return call_one_by_one if form is _one_caption else call
 
 
 def looks_at_images(function: Any) -> bool:
-    """Whether a function or a reward looks at pictures.
-
-    A reward or a scorer says so in its `spec`, any other object by its attribute `needs_image`, and a function that has
-    neither by a parameter called `image` or `images`.
+    """Whether a function or a reward looks at pictures: as its `spec` or its attribute `needs_image` says, else if it
+    has a parameter called `image` or `images`.
 
     Example:
         >>> looks_at_images(lambda captions, images: []), looks_at_images(lambda samples: [])
@@ -116,14 +123,22 @@ def looks_at_images(function: Any) -> bool:
     spec = getattr(function, "spec", None)
     if isinstance(spec, MetricSpec):
         return spec.needs_image
-    stated = getattr(function, "needs_image", None)
-    if stated is not None:
-        return bool(stated)
+    # A partial hides the attributes of its function.
+    needs_image = getattr(innermost(function), "needs_image", None)
+    if needs_image is not None:
+        return bool(needs_image)
     try:
         parameters = inspect.signature(_callable_of(function)).parameters
     except (TypeError, ValueError):
         return False
     return "image" in parameters or "images" in parameters
+
+
+def innermost(function: Any) -> Any:
+    """The function that a `functools.partial` calls; any other function itself."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def _callable_of(function: Any) -> Any:
@@ -140,14 +155,15 @@ def _form_of(function: Any, name: str) -> tuple[Callable[[list[CaptionSample]], 
             f"{name} does not say which parameters it has (it is written in C): wrap it, as in "
             f"def metric(caption): return {name}(caption)"
         ) from None
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    takes_all = False
     names, required = set(), []
     for parameter in parameters:
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_all = True
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
             names.add(parameter.name)
-        is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and not is_rest:
-            required.append(parameter.name)
+            if parameter.default is parameter.empty:
+                required.append(parameter.name)
     form = next((_FORMS[mark] for mark in _FORMS if mark in names), None)
     if form is None and takes_all and not required:
         form = _trainer_columns  # f(**columns), as some rewards of trainers are written
@@ -161,20 +177,3 @@ def _form_of(function: Any, name: str) -> tuple[Callable[[list[CaptionSample]], 
             "trainer itself, or an object with a method rewards(samples) that knows the rest"
         )
     return form, set(arguments) if takes_all else names & set(arguments)
-
-
-def _one_by_one(call: Callable[[list[CaptionSample]], Any], samples: list[CaptionSample]) -> Any:
-    """What a function gives for each sample by itself; of an asynchronous one a coroutine that waits for all."""
-    values = []
-    for sample in samples:
-        try:
-            values.append(call([sample]))
-        except CapRewardError:  # of a judge or a service that the function asks
-            raise
-        except Exception as error:
-            raise CaptionFailed(sample.candidate, error) from error
-    return _all_of(values) if values and inspect.isawaitable(values[0]) else values
-
-
-async def _all_of(coroutines: list[Any]) -> list[Any]:
-    return list(await asyncio.gather(*coroutines))

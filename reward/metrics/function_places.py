@@ -13,6 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from reward.data.image_files import file_stamp
 from reward.errors import ConfigError, did_you_mean
 from reward.metrics.base import Scorer, installed_specs
 from reward.metrics.function import FunctionScorer
@@ -30,10 +31,10 @@ def names_function(text: Any) -> bool:
     """
     if not isinstance(text, str) or "://" in text:
         return False
-    place = _PLACE.fullmatch(text)
-    if place is None:
+    match = _PLACE.fullmatch(text)
+    if match is None:
         return _FILE.match(text) is not None
-    module = place["module"]
+    module = match["module"]
     if module in installed_specs():
         return False
     if module.endswith(".py"):
@@ -57,23 +58,22 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
     Raises:
         ConfigError: no such file, module or function, or the file cannot be run.
     """
-    parts = _PLACE.fullmatch(place)
-    if parts is None:
+    match = _PLACE.fullmatch(place)
+    if match is None:
         file = _FILE.match(place)[0]  # type: ignore[index]
         functions = [*_functions_of(_run_file(file)), "length"]
         raise ConfigError(f"{place!r} names no function: write {file}:{functions[0]}")
-    home, path = parts["module"], parts["function"]
+    home, path = match["module"], match["function"]
     is_file = home.endswith(".py")
     module = _run_file(home) if is_file else _import(home)
     value: Any = module
     for part in path.split("."):
         if not hasattr(value, part):
             functions = _functions_of(module)
-            names = f" It has: {', '.join(functions)}" if functions else ""
-            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)}{names}")
+            names = ", ".join(functions) or "none"
+            raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)} It has: {names}")
         value = getattr(value, part)
-    is_scorer = hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type)
-    if is_scorer:
+    if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
     if is_file:
         place = f"{Path(home).expanduser().absolute()}:{path}"
@@ -90,16 +90,13 @@ class PlacedFunction(FunctionScorer):
     def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
         return functools.partial(load_function, **self._options), (self.place, self.spec.name)
 
-    def __repr__(self) -> str:
-        return f"FunctionScorer({self.place})"
-
 
 def _functions_of(module: types.ModuleType) -> list[str]:
     """Names of the functions and classes that a module defines."""
     names = []
     for name, value in vars(module).items():
-        is_own = callable(value) and getattr(value, "__module__", None) == module.__name__
-        if is_own and not name.startswith("_"):
+        is_defined_here = getattr(value, "__module__", None) == module.__name__
+        if callable(value) and is_defined_here and not name.startswith("_"):
             names.append(name)
     return names
 
@@ -109,12 +106,11 @@ def _run_file(home: str) -> types.ModuleType:
     if not path.is_file():
         files = [file.name for file in path.parent.glob("*.py")]
         raise ConfigError(f"there is no file {home} (from {Path.cwd()}).{did_you_mean(path.name, files)}")
-    stat = path.stat()
-    return _run(path, stat.st_mtime_ns, stat.st_size)
+    return _run(path, file_stamp(path.stat()))
 
 
 @functools.lru_cache(maxsize=32)
-def _run(path: Path, *stamp: int) -> types.ModuleType:
+def _run(path: Path, stamp: str) -> types.ModuleType:
     name = f"capreward_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -84,13 +84,13 @@ def split_options(function: Any, options: Mapping[str, Any]) -> tuple[dict[str, 
         ({'gamma': 1}, {'name': 'judge'})
     """
     parameters = inspect.signature(function).parameters
-    matching, others = dict[str, Any](), dict[str, Any]()
+    matching, remaining = dict[str, Any](), dict[str, Any]()
     for name, value in options.items():
         if name in parameters:
             matching[name] = value
         else:
-            others[name] = value
-    return matching, others
+            remaining[name] = value
+    return matching, remaining
 
 
 def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:

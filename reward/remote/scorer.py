@@ -56,6 +56,7 @@ class RemoteScorer(CaptionScorer):
     decodes_images = False
     window_size = sys.maxsize  # all requests wait at the service, which joins them
     takes_calls_together = True  # of several threads
+    reads_images = reads_references = True  # as the service's metric does, once it was asked
     _replicas: Replicas
     _threads: ThreadPoolExecutor
     _spec: MetricSpec
@@ -98,14 +99,6 @@ class RemoteScorer(CaptionScorer):
         self.connect()
         return f"remote {self.metric} {self.identity}"
 
-    @property
-    def reads_images(self) -> bool:
-        return bool(self._facts["reads_images"])
-
-    @property
-    def reads_references(self) -> bool:
-        return bool(self._facts["reads_references"])
-
     @classmethod
     def from_pretrained(
         cls,
@@ -134,8 +127,12 @@ class RemoteScorer(CaptionScorer):
             ServiceError: no replica answers, the metric is not there, or they do not all serve the same.
         """
         with self._lock:
+            # Connections and threads belong to this process: a pickle leaves them out, and they are made again.
             if not hasattr(self, "_replicas"):
-                self._replicas = Replicas(self.urls, self._key(), timeout=self._timeout, patience=self._patience)
+                key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
+                if key:
+                    key = checked_key(key, "CAPREWARD_TOKEN")
+                self._replicas = Replicas(self.urls, key or None, timeout=self._timeout, patience=self._patience)
                 self._threads = ThreadPoolExecutor(self.concurrency, thread_name_prefix="remote")
             if not self._facts:
                 try:
@@ -144,11 +141,6 @@ class RemoteScorer(CaptionScorer):
                     raise ServiceError(f"no reward service at {', '.join(self.urls)}: {error}") from None
                 for url, reply in replies.items():
                     self._facts = self._read_info(url, reply)
-
-    def _key(self) -> str | None:
-        """The key that is sent; None where there is none."""
-        key = self._api_key or os.environ.get("CAPREWARD_TOKEN")
-        return checked_key(key, "CAPREWARD_TOKEN") if key else None
 
     def _read_info(self, url: str, reply: Any) -> dict[str, Any]:
         """The facts of the metric that a service says of itself."""
@@ -169,7 +161,9 @@ class RemoteScorer(CaptionScorer):
         self._check(identities[self.metric], url)
         self.identity = identities[self.metric]
         self._spec = specs[self.metric]
-        return dict(reply["metrics"][self.metric])
+        facts: dict[str, Any] = reply["metrics"][self.metric]
+        self.reads_images, self.reads_references = facts["reads_images"], facts["reads_references"]
+        return facts
 
     def _check(self, identity: Any, where: str) -> None:
         if self.identity is not None and identity != self.identity:
@@ -181,8 +175,10 @@ class RemoteScorer(CaptionScorer):
 
     def context(self, sample: CaptionSample) -> str | None:
         """The cells that the metric needs, as JSON."""
+        if not self._spec.columns:
+            return None
         cells = {role: sample.columns.get(role) for role in self._spec.columns}
-        return json.dumps(cells, default=lambda value: value.tolist()) if cells else None
+        return json.dumps(cells, default=lambda value: value.tolist())
 
     def score_samples(self, samples: list[CaptionSample], *arguments: Any, **options: Any) -> ScoreTable:
         self.connect()  # only the service knows what the metric reads

@@ -1,10 +1,10 @@
-"""CombinedReward: several rewards as one reward function."""
+"""Reward functions made of others: CombinedReward, several as one, and AsyncReward, beside which a trainer goes on."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
 from reward.rewards.logs import check_name, different_names, log_rows
-from reward.rewards.rating import function_name, is_asynchronous, load_reward, rates_captions
+from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, rates_captions
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class CombinedReward:
         self.weights = self._weigh(weights)
         self.__name__ = name or "_".join([function_name(how) if callable(how) else how, *self.part_names])
         for part, part_name in zip(self.parts, self.part_names, strict=True):
+            # Of a function nothing is known until it is called: `_combine` looks at its numbers.
             low, high = getattr(part, "range", (0.0, 0.0))
             if how in _WITHOUT_NEGATIVES and -math.inf < low < 0:
                 raise ConfigError(
@@ -107,10 +108,10 @@ class CombinedReward:
             return sum_to_one([1.0] * len(self.parts))
         if self.how not in _MEANS:
             raise ConfigError(f"weights are for a mean ({', '.join(_MEANS)}), and not for how={self.how!r}")
-        if isinstance(weights, Mapping):
-            raise ConfigError("weights are a list here, one for each part in order, such as weights=[0.7, 0.3]")
-        if len(weights) != len(self.parts):
-            raise ConfigError(f"got {len(weights)} weights for {len(self.parts)} parts")
+        if isinstance(weights, Mapping) or len(weights) != len(self.parts):
+            raise ConfigError(
+                f"weights must be a list of one number for each of {len(self.parts)} parts, got {weights!r:.80}"
+            )
         return sum_to_one([checked_weight(weight, f"weights[{index}]") for index, weight in enumerate(weights)])
 
     def __call__(
@@ -122,12 +123,7 @@ class CombinedReward:
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float | None]:
-        """Rewards of the completions, one each, in order.
-
-        Args:
-            prompts, completions, completion_ids, columns: as the trainer gives them; each part gets them all.
-            log_extra, log_metric: a trainer's loggers, which each part gets as well.
-        """
+        """Rewards of the completions, one each, in order; each part gets all arguments."""
         trainer_state = columns.get("trainer_state")
         check_one_name(self, trainer_state)
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
@@ -148,7 +144,8 @@ class CombinedReward:
     def load(self) -> Self:
         """Loads the models of all parts now, see `MetricReward.load`."""
         for part in self.parts:
-            load_reward(part)
+            if hasattr(part, "load"):
+                part.load()
         return self
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
@@ -196,34 +193,79 @@ class CombinedReward:
         combined = np.full(len(table), math.nan)
         with np.errstate(divide="ignore", over="ignore"):  # a part of 0 makes all of them 0
             if callable(self.how):
-                combined[rows] = self._by_function(numbers)
+                values = np.asarray(self.how(numbers), dtype=np.float64)
             else:
-                combined[rows] = _WAYS[self.how](numbers, self.weights[used])
-        return [float(value) if math.isfinite(value) else None for value in combined]
-
-    def _by_function(self, numbers: np.ndarray) -> np.ndarray:
-        """What the user's function makes of the parts' numbers (N, parts)."""
-        combined = np.asarray(self.how(numbers), dtype=np.float64)  # type: ignore[operator]
-        if combined.shape != (len(numbers),):
+                values = _WAYS[self.how](numbers, self.weights[used])
+        if values.shape != (len(numbers),):
             raise InvalidSampleError(
                 f"{self.__name__}: how must give one number for each of {len(numbers)} rows, an array of shape "
-                f"({len(numbers)},), and gave one of shape {combined.shape}: take the mean over the parts with axis=1"
+                f"({len(numbers)},), and gave one of shape {values.shape}: take the mean over the parts with axis=1"
             )
-        return combined
+        combined[rows] = values
+        return [float(value) if math.isfinite(value) else None for value in combined]
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}: {weight:.4g}" for name, weight in zip(self.part_names, self.weights, strict=True))
         return f"{type(self).__name__}(name={self.__name__!r}, how={self.how!r}, {parts})"
 
 
+class AsyncReward:
+    """Runs a reward function in a thread of its own and lets a trainer go on meanwhile.
+
+    TRL's GRPO and RLOO trainers call plain reward functions one after the other, and then all asynchronous ones at the
+    same time. So make those asynchronous that mostly wait, such as rewards by a judge behind a server; two rewards that
+    compute on the same GPU gain nothing. Each MetricReward still serves one call at a time.
+
+    Args:
+        reward: a reward function with a trainer's call that may be called from any thread, as every `MetricReward` may.
+            Its name in the logs stays.
+
+    Example:
+        >>> from reward import MetricReward
+        >>> words = AsyncReward(MetricReward("length", name="words"))
+        >>> words.__name__, asyncio.run(words(prompts=["Describe."], completions=["A red star."]))
+        ('words', [3.0])
+    """
+
+    __name__: str  # trainers read it from the instance
+
+    def __init__(self, reward: Callable[..., Sequence[float | None]]) -> None:
+        if not callable(reward) or is_asynchronous(reward):
+            raise TypeError(f"AsyncReward needs a plain reward function, got {reward!r:.80}")
+        self.reward = reward
+        self.__name__ = getattr(reward, "__name__", type(reward).__name__)
+
+    async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
+        """Calls the reward function with the same arguments, in a thread of its own."""
+        return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
+
+    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+        """Rewards of samples, waited for; see `rates_captions`."""
+        return rates_captions(self.reward).rewards(samples)
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether the reward looks at pictures."""
+        return looks_at_images(self.reward)
+
+    def load(self) -> Self:
+        """Loads the reward's model now, see `MetricReward.load`."""
+        if hasattr(self.reward, "load"):
+            self.reward.load()
+        return self
+
+    # TRL before 1.14 asks `inspect.iscoroutinefunction` about the instance. With these it passes for a function.
+    __code__, __defaults__, __kwdefaults__ = __call__.__code__, __call__.__defaults__, __call__.__kwdefaults__
+
+    def __repr__(self) -> str:
+        return f"AsyncReward({self.reward!r})"
+
+
 def _reward_function(part: Any, position: int) -> Any:
     """A part as trainers call it; the name of a metric and a function of samples become a MetricReward."""
     if isinstance(part, str) and (names_function(part) or part in list_metrics()):  # else perhaps a network's
         return rates_captions(part)
-    # Without torch loaded there is no network to tell apart, and importing it would take seconds.
-    torch = sys.modules.get("torch")
-    is_network = torch is not None and isinstance(part, torch.nn.Module)
-    if not callable(part) or isinstance(part, type) or is_network:
+    if not is_plain_callable(part):
         raise TypeError(
             f"parts[{position}] must be a reward function, got {part!r:.80}; give networks and their names to the "
             "trainer"

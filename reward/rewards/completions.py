@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from reward.data.cells import missing_to_none, to_list
@@ -19,7 +20,7 @@ from reward.data.samples import (
     one_image,
     read_references,
 )
-from reward.data.written_captions import caption_in
+from reward.data.written_captions import FIRST_CHARACTERS, caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 
@@ -28,15 +29,12 @@ from reward.metrics.base import MetricSpec
 class Reason:
     """Why a row is not scored.
 
-    Args:
-        kind: what is counted.
-        message: tells about this row.
-        by_policy: whether it is what the policy wrote; all others are faults of the data or of the set-up.
-        is_wordless: whether it is a caption without a word (no letter and no number) in a row that is complete.
+    `by_policy` says whether it is what the policy wrote, and no fault of the data or of the set-up; `is_wordless`,
+    whether it is a caption without a word in a row that is complete.
     """
 
-    kind: str
-    message: str
+    kind: str  # is counted
+    message: str  # about this row
     by_policy: bool = False
     is_wordless: bool = False
 
@@ -86,15 +84,18 @@ class RowReader:
         """One row for each completion, in order; the arguments are not changed.
 
         Args:
-            prompts: N prompts, plain or conversational.
-            completions: N completions, see `reward.data.chats.completion_text`.
+            prompts, completions: N each, plain or conversational, see `reward.data.chats.completion_text`.
             columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
 
         Raises:
             InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that
                 is looked at are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
         """
-        prompts, completions = _as_list(prompts, "prompts"), _as_list(completions, "completions")
+        # Trainers give lists, which are taken as they are.
+        if type(prompts) is not list:
+            prompts = to_list(prompts, "prompts")
+        if type(completions) is not list:
+            completions = to_list(completions, "completions")
         if len(prompts) != len(completions):
             raise InvalidSampleError(
                 f"got {len(prompts)} prompts and {len(completions)} completions; each row needs both"
@@ -102,7 +103,9 @@ class RowReader:
         data = {}
         for name, values in columns.items():
             if name in self._names and values is not None:
-                data[name] = _as_list(values, f"column {name!r}")
+                if type(values) is not list:
+                    values = to_list(values, f"column {name!r}")
+                data[name] = values
             elif hasattr(values, "__iter__"):
                 data[name] = values  # is not looked at, but messages name it
         names = tuple(data)
@@ -125,61 +128,63 @@ class RowReader:
         rows = []
         for sample in samples:
             values = {**sample.columns, "image": sample.image, "references": sample.references or None}
-            caption = sample.candidate
-            if self.strip_thinking:
-                caption = caption_in(caption)
-            refusal = self._refusal(caption, values)
-            if refusal is None and caption != sample.candidate:
-                sample = replace(sample, candidate=caption)
-            rows.append(refusal or self._fitting(sample))
+            rows.append(self._make_row(sample.candidate, values, lambda role: "the sample has none", sample))
         return rows
 
     def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
         values = {}
+        # `fault` is what it means if reading goes wrong here, so that one handler serves all that is read.
         fault = "several images"
         try:
             values["image"] = cells.find("image", index)
             fault = "no caption"
             caption = completion if isinstance(completion, str) else completion_text(completion)
             fault = "bad references"
-            for role in self._roles[1:]:
+            for role in ("references", *self.spec.columns):
                 values[role] = cells.find(role, index)
         except ImageError as error:
             return Reason("no image", str(error))
         except InvalidSampleError as error:
             return Reason(fault, str(error))
-        if self.strip_thinking:
-            caption = caption_in(caption)
-        refusal = self._refusal(caption, values, cells, index)
-        if refusal is not None:
-            return refusal
-        image, references = values.pop("image"), values.pop("references")
-        try:
-            sample = CaptionSample(caption, image, references or (), columns=values)
-        except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
-            return Reason("no caption", str(error), by_policy=True)
-        return self._fitting(sample) if values else sample
+        return self._make_row(caption, values, partial(cells.why_none, index))
 
-    def _refusal(
-        self, caption: str, values: Mapping[str, Any], cells: _Cells | None = None, index: int = 0
-    ) -> Reason | None:
-        """Why a row is not scored, by the rule of `reward.data.score_table.rewards_of_rows`; None if it can be."""
+    def _make_row(
+        self,
+        caption: str,
+        values: Mapping[str, Any],
+        why_none: Callable[[str], str],
+        sample: CaptionSample | None = None,
+    ) -> Row:
+        """A sample, or why it is not scored by the rule of `reward.data.score_table.rewards_of_rows`.
+
+        Args:
+            caption: as the policy wrote it.
+            values: {role: value}, None where there is none.
+            why_none: says of a role why it has no value.
+            sample: becomes the row if it is given; without, one is made.
+        """
+        # Nearly all captions are written without marks, and stay as they are.
+        if self.strip_thinking and not FIRST_CHARACTERS.isdisjoint(caption):
+            caption = caption_in(caption)
         for role in self._needs:
             if values.get(role) is None:
-                lack = "the sample has none" if cells is None else cells.why_none(role, index)
-                return Reason(f"no {role}", f"metric {self.spec.name!r} needs {_described(role)}, but {lack}")
-        if not is_wordless(caption):
-            return None
-        # The metric, which would open the image, does not get to see this row.
-        if "image" in self._needs:
-            try:
-                load_image(values["image"])
-            except ImageError as error:
-                return Reason("no image", str(error))
-        return WORDLESS
-
-    def _fitting(self, sample: CaptionSample) -> Row:
-        """The sample, or why its scorer refuses the columns that it needs."""
+                needed = {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")
+                return Reason(f"no {role}", f"metric {self.spec.name!r} needs {needed}, but {why_none(role)}")
+        try:
+            if is_wordless(caption):
+                # The metric, which would open the image, does not get to see this row.
+                if self.spec.needs_image:
+                    load_image(values["image"])
+                return WORDLESS
+            if sample is None:
+                columns = {name: values[name] for name in self.spec.columns}
+                sample = CaptionSample(caption, values["image"], values["references"] or (), columns=columns)
+            elif caption != sample.candidate:
+                sample = replace(sample, candidate=caption)
+        except ImageError as error:
+            return Reason("no image", str(error))
+        except InvalidSampleError as error:  # half an emoji, which no tokenizer takes
+            return Reason("no caption", str(error), by_policy=True)
         if self.spec.columns and hasattr(self.scorer, "context"):
             try:
                 self.scorer.context(sample)
@@ -194,9 +199,10 @@ class RowReader:
             try:
                 find_column(role, names, column, option=f"{role}_column=")
             except DataError as error:
-                # perhaps the trainer removed it, if it is not misspelt
-                hint = " Leave remove_unused_columns=False in the trainer's arguments"
-                raise InvalidSampleError(f"{error}{'' if 'Did you mean' in str(error) else hint}") from None
+                message = str(error)
+                if "Did you mean" not in message:  # it is not misspelt, so the trainer may have removed it
+                    message += " Leave remove_unused_columns=False in the trainer's arguments"
+                raise InvalidSampleError(message) from None
             return _Lookup([column])
         absent = ""
         try:
@@ -209,7 +215,8 @@ class RowReader:
         columns = [] if column is None else [column]
         if role != "image":
             return _Lookup(columns, absent)
-        policy_columns = [name for name in COLUMN_NAMES["image"][0] if name in names]  # the trainer shows them to it
+        # The images that the trainer shows the policy go before those of the prompt, and these before all others.
+        policy_columns = [name for name in COLUMN_NAMES["image"].first if name in names]
         if policy_columns:
             return _Lookup([*policy_columns, None])
         return _Lookup([None, *columns], absent)
@@ -254,7 +261,7 @@ class _Cells:
                 return value
         return None
 
-    def why_none(self, role: str, index: int) -> str:
+    def why_none(self, index: int, role: str) -> str:
         """Says where a value was looked for, and how the user names its column."""
         phrases = []
         for column in self.lookups[role].columns:
@@ -266,11 +273,3 @@ class _Cells:
             phrases.append(self.lookups[role].absent)
         option = f"{role}_column=" if role in ("image", "references") else "column="
         return f"{' and '.join(phrases)}. Name the column with {option}"
-
-
-def _as_list(values: Any, name: str) -> list[Any]:
-    return values if type(values) is list else to_list(values, name)  # trainers give lists
-
-
-def _described(role: str) -> str:
-    return {"image": "an image", "references": "references"}.get(role, f"a column with the {role}")

@@ -15,7 +15,7 @@ from reward.aspect_weights import parse_weights
 from reward.data.samples import column_names
 from reward.errors import InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
-from reward.rewards.remote_reward import RemoteReward
+from reward.rewards.named_rewards import RemoteReward
 
 _configured: dict[str, GatheredReward] = {}
 _configuring = threading.Lock()
@@ -31,22 +31,17 @@ class RowReward:
     def filled(self, missing: float | None) -> RowReward:
         """With numbers only, for a framework that cannot leave a row out.
 
-        Args:
-            missing: takes the place of a reward, and of scores, that are not there; None raises.
+        `missing` takes the place of a reward, and of scores, that are not there.
 
         Raises:
             InvalidSampleError: there is no reward, and `missing` is None.
-
-        Example:
-            >>> RowReward(None, {"length": math.nan}).filled(0.0)
-            RowReward(value=0.0, aspects={'length': 0.0})
         """
-        if self.value is None and missing is None:
-            raise InvalidSampleError(
-                "a caption has no reward (a warning in the log says why), and this framework cannot leave it out. "
-                "Repair or remove such rows, or set missing=NUMBER, which is then their reward"
-            )
         if missing is None:
+            if self.value is None:
+                raise InvalidSampleError(
+                    "a caption has no reward (a warning in the log says why), and this framework cannot leave it out. "
+                    "Repair or remove such rows, or set missing=NUMBER, which is then their reward"
+                )
             return self
         aspects = {name: missing if math.isnan(score) else score for name, score in self.aspects.items()}
         return RowReward(float(missing) if self.value is None else self.value, aspects)
@@ -70,7 +65,6 @@ class GatheredReward:
     Args:
         reward: a reward function with a trainer's call, such as `VelaReward()`.
         wait: seconds that the first request waits.
-        most: most captions of one call.
 
     Example:
         >>> gathered = GatheredReward(MetricReward("length"))
@@ -79,8 +73,8 @@ class GatheredReward:
         [3.0, 2.0]
     """
 
-    def __init__(self, reward: Callable[..., Sequence[float | None]], *, wait: float = 0.01, most: int = 256) -> None:
-        self.reward, self.wait, self.most = reward, wait, most
+    def __init__(self, reward: Callable[..., Sequence[float | None]], *, wait: float = 0.01) -> None:
+        self.reward, self.wait = reward, wait
         self._lock = threading.Lock()
         self._requests: list[_Request] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gathered-reward")
@@ -111,11 +105,10 @@ class GatheredReward:
         if not self._requests:
             return
         # The first one waits for those that come at the same time, so that the captions of an image come together.
-        if len(self._requests) < self.most:
-            time.sleep(self.wait)
+        time.sleep(self.wait)
         with self._lock:
-            batch, self._requests = self._requests[: self.most], self._requests[self.most :]
-        requests = [request for request in batch if request.future.set_running_or_notify_cancel()]
+            waiting, self._requests = self._requests, []
+        requests = [request for request in waiting if request.future.set_running_or_notify_cancel()]
         if not requests:
             return
         try:
@@ -183,11 +176,8 @@ def configured_reward(*, wait: float = 0.01, **settings: Any) -> GatheredReward:
     Args:
         wait: seconds that a first request waits for others, see `GatheredReward`.
         settings: see `make_reward`, `missing` among them.
-
-    Example:
-        >>> configured_reward(metric="length") is configured_reward(metric="length")
-        True
     """
+    # What JSON does not have, such as a device or a configuration's own kind of mapping, its repr tells apart.
     key = json.dumps([wait, settings], sort_keys=True, default=repr)
     with _configuring:
         if key not in _configured:

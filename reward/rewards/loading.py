@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reward.errors import ConfigError
@@ -25,21 +25,13 @@ T = TypeVar("T")
 _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()  # that networks were loaded to
 
 
-@dataclass(frozen=True)
-class ChosenMetric:
-    """A metric with its source, and the options with which it is loaded; or a scorer that is loaded already."""
-
-    spec: MetricSpec
-    source: Any
-    options: dict[str, Any]
-    scorer: Scorer | None = None
-
-
-def read_metric(metric: Any, source: Any, revision: str | None, options: dict[str, Any]) -> ChosenMetric:
+def read_metric(
+    metric: Any, source: Any, revision: str | None, options: dict[str, Any]
+) -> tuple[Scorer | None, MetricSpec, Any, dict[str, Any]]:
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
 
-    Args:
-        metric, source, revision, options: see there.
+    Returns:
+        (a scorer that is loaded already, or None; facts of the metric; its source; options with which it is loaded).
 
     Raises:
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
@@ -73,15 +65,15 @@ def read_metric(metric: Any, source: Any, revision: str | None, options: dict[st
             "other captions of its batch. Fit it on the references of the training data, "
             f"load_scorer({spec.name!r}).fit(references), and pass that scorer, or the folder it was saved in"
         )
-    return ChosenMetric(spec, source, {**options, "revision": revision}, scorer)
+    return scorer, spec, source, {**options, "revision": revision}
 
 
 def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
-    """Calls `load(device=...)` on the process's own device, without sharding, and with the random state untouched.
+    """Calls `load(device=...)` without sharding, and with the random state untouched.
 
     Args:
         load: loads a model.
-        device: for it; None is `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
+        device: for it; None is the process's own, `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
 
     Raises:
         ConfigError: this machine has no such device.
@@ -92,7 +84,7 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     from reward.checkpoints.folders import unsharded_loading
 
     if device is None and torch.cuda.is_available():
-        index = int(os.environ.get("LOCAL_RANK", -1))
+        index = int(os.environ.get("LOCAL_RANK", "-1"))
         if not 0 <= index < torch.cuda.device_count():  # the launcher shows each process only its own GPU
             index = torch.cuda.current_device()
         device = f"cuda:{index}"

@@ -1,19 +1,25 @@
-"""What rewards put into a trainer's log, and under which names."""
+"""What rewards tell a trainer's log and its user: scores under names, and rows without one."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from reward.data.images import load_image
 from reward.data.score_table import ScoreTable
-from reward.errors import ConfigError
+from reward.errors import ConfigError, ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.metrics.function_places import names_function
 from reward.registry import is_address
+from reward.rewards.completions import Reason, Row
+
+logger = logging.getLogger(__name__)
 
 
 def check_name(name: Any) -> None:
@@ -41,6 +47,7 @@ def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapp
     if weights is not None and not (spec.weigh(weights) == spec.weigh()).all():
         used = {spec.aliases.get(name, name): weight for name, weight in weights.items() if weight}
         short_names = {aspect: alias for alias, aspect in spec.aliases.items()}
+        # Weights that are alike need no numbers: `vela_rel_flu`.
         are_alike = len(set(used.values())) == 1
         for aspect in spec.aspects:
             if aspect in used:
@@ -71,7 +78,7 @@ def log_scores(
     Args:
         name: of the reward.
         aspects: those that are logged.
-        table: scores of all rows, NaN for those without.
+        table: scores of all rows.
         log_extra: takes a column for the table of completions; None for no such table.
         log_metric: takes the value of a row, see `log_rows`; None for no such log.
     """
@@ -92,11 +99,71 @@ def log_rows(log_metric: Callable[[str, float], None], name: str, values: Iterab
 
     TRL adds up the values and their number over the processes: one mean a process would weigh alike for one row and
     for a hundred. Without values nothing is logged.
-
-    Example:
-        >>> log_rows(print, "vela/fluency", [0.5, 1])
-        vela/fluency 0.5
-        vela/fluency 1.0
     """
     for value in values:
         log_metric(name, float(value))
+
+
+def report_reasons(
+    name: str, reasons: Mapping[int, Reason], failures: Counter[str], *, raises: bool = False
+) -> dict[int, str]:
+    """Counts rows that are not scored by kind, and warns of the first, tenth, hundredth, ... of each.
+
+    Args:
+        reasons: {row: why it is not scored}.
+        failures: {kind: number}; changed.
+        raises: whether a row that is not scored raises, unless it is a caption without a word.
+
+    Returns:
+        {row: what is wrong with it}, without captions that have no word.
+    """
+    errors = {row: reason.message for row, reason in reasons.items() if not reason.is_wordless}
+    if errors and raises:
+        row, message = next(iter(errors.items()))
+        raise InvalidSampleError(f"{name}: row {row} cannot be scored ({reasons[row].kind}): {message}")
+    for reason in reasons.values():
+        failures[reason.kind] += 1
+        count = failures[reason.kind]
+        if str(count).rstrip("0") == "1":  # 1, 10, 100, ...
+            logger.warning("%s: %d row%s so far: %s (%s)", name, count, "s" * (count > 1), reason.kind, reason.message)
+    return errors
+
+
+def check_first_call(
+    name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mapping[int, str], *, goes_on: bool
+) -> None:
+    """Refuses data in which no row can be scored: a training would finish and have learned nothing.
+
+    Captions without a word are no fault of the data, and neither are captions that the metric cannot score although
+    their images can be read.
+
+    Args:
+        rows: of a call, at least one.
+        errors: {row: why it has no score}.
+        goes_on: whether such data are warned of only.
+
+    Raises:
+        InvalidSampleError: every row has a fault; the message names that of the first.
+    """
+    faults = []
+    for index, row in enumerate(rows):
+        if isinstance(row, Reason):
+            if row.by_policy:
+                return
+            faults.append(row.message)
+        elif index in errors and spec.needs_image and row.image is not None:
+            # Of a row that the metric was given, only the image can be at fault.
+            try:
+                load_image(row.image)
+                return
+            except ImageError as error:
+                faults.append(str(error))
+        else:
+            return
+    message = (
+        f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
+        f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
+    )
+    if not goes_on:
+        raise InvalidSampleError(message)
+    logger.warning("%s", message)

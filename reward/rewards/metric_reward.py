@@ -23,9 +23,14 @@ from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
-from reward.rewards.faults import check_first_call, report_reasons
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
-from reward.rewards.logs import check_name, default_name, log_scores
+from reward.rewards.logs import (
+    check_first_call,
+    check_name,
+    default_name,
+    log_scores,
+    report_reasons,
+)
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -39,14 +44,15 @@ class _RatedCall:
     lists: tuple[Any, ...]
     rows: list[Row]
     table: ScoreTable
-    served: set[str]  # the aspects that have it
+    aspects: set[str]  # that have taken it
 
-    def serves(self, lists: tuple[Any, ...], aspect: str) -> bool:
-        """Whether an aspect may have it: once, since lists that come again may hold other rows by then."""
+    def take(self, lists: tuple[Any, ...], aspect: str) -> bool:
+        """Takes it for an aspect, once: lists that come again may hold new rows. False if it is of other lists."""
         is_same = len(lists) == len(self.lists) and all(a is b for a, b in zip(lists, self.lists, strict=True))
-        serves = is_same and aspect not in self.served
-        self.served.add(aspect)
-        return serves
+        if not is_same or aspect in self.aspects:
+            return False
+        self.aspects.add(aspect)
+        return True
 
 
 class _Shared:
@@ -143,9 +149,8 @@ class MetricReward:
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
         check_name(name)
         check_batch_size(batch_size)
-        choice = read_metric(metric, source, revision, options)
-        self.spec, self.source, self._loaded_scorer = choice.spec, choice.source, choice.scorer
-        self._loading = {**choice.options, "dtype": dtype}
+        self._loaded_scorer, self.spec, self.source, loading = read_metric(metric, source, revision, options)
+        self._loading = {**loading, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
         self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
@@ -181,10 +186,10 @@ class MetricReward:
         if trainer_state is not None:
             check_one_name(self, trainer_state)
         scorer, reader = self._load()
-        lists = (completions, *columns.values())
+        lists = (completions, *columns.values())  # tell one call from another, since a trainer makes completions anew
         with self._turn(scorer):
             call = self._shared.last_call
-            if call is None or not call.serves(lists, self._aspect):
+            if call is None or not call.take(lists, self._aspect):
                 call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
         if call.rows and self._shared.is_first_call:
             check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
@@ -214,21 +219,11 @@ class MetricReward:
         return data.spread(replace(table, default_weights=weights))
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
-        """Rewards of valid samples, in order, as a trainer's call would give them.
-
-        Example:
-            >>> MetricReward("length").rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Rewards of valid samples, in order, as a trainer's call would give them."""
         return self._rewards(self._rate_samples(samples))
 
     def reason(self, sample: CaptionSample) -> str | None:
-        """Why a valid sample has no reward; None if it has one.
-
-        Example:
-            >>> MetricReward("length").reason(CaptionSample("A red star.")) is None
-            True
-        """
+        """Why a valid sample has no reward; None if it has one."""
         return self._rate_samples([sample]).table.errors.get(0)
 
     def aspects(self) -> list[Self]:
@@ -236,20 +231,11 @@ class MetricReward:
 
         They share this reward's model and `failures`, and one forward pass serves all of them when they are called in
         turn with the same lists, as trainers do.
-
-        Example:
-            >>> [aspect.__name__ for aspect in MetricReward("length", name="words").aspects()]
-            ['words_length']
         """
         return [self.aspect(aspect) for aspect in self.spec.aspects]
 
     def aspect(self, name: str) -> Self:
-        """The reward function of one aspect, by its name or short name; see `aspects`.
-
-        Example:
-            >>> MetricReward("vela").aspect("flu").__name__
-            'vela_fluency'
-        """
+        """The reward function of one aspect, by its name or short name, such as `vela_fluency` for `flu`."""
         aspect = self.spec.aliases.get(name, name)
         if aspect not in self.spec.aspects:
             names = list_names(self.spec.aspects, self.spec.aliases)
@@ -267,12 +253,7 @@ class MetricReward:
         return weighted_range(self.weights, [self.spec.range] * len(self.weights))
 
     def load(self) -> Self:
-        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy.
-
-        Example:
-            >>> MetricReward("length").load().rewards([CaptionSample("A red star.")])
-            [3.0]
-        """
+        """Loads the model now, and gives the reward back. What is wrong shows before a trainer loads its policy."""
         scorer, _ = self._load()
         if self.offload:
             with self._turn(scorer), away_between_calls(scorer):
@@ -283,7 +264,7 @@ class MetricReward:
         scorer, reader = self._load()
         with self._turn(scorer):
             call = self._shared.last_call
-            if call is None or not call.serves((samples,), self._aspect):
+            if call is None or not call.take((samples,), self._aspect):
                 call = self._rate(scorer, reader.read_samples(samples), (samples,))
             return call
 
@@ -301,28 +282,26 @@ class MetricReward:
         truncated = np.zeros(len(rows), dtype=bool)
         if samples:
             table = self._score(scorer, samples)
+            # A user's scorer may give infinity, or NaN without a reason.
             is_finite = np.isfinite(table.scores)
             scores[indices] = np.where(is_finite, table.scores, np.nan)
             truncated[indices] = table.truncated
             for position in np.flatnonzero(~is_finite.all(axis=1)).tolist():
                 message = table.errors.get(position, f"the metric gave {table.scores[position].tolist()}")
                 reasons[indices[position]] = Reason("not scored by the metric", message)
-        errors = self._treat(reasons, scores) if reasons else {}
+        errors: dict[int, str] = {}
+        if reasons:
+            errors = self._report(reasons, scores)
         table = ScoreTable(scores, self.spec.aspects, errors, truncated, aliases=self.spec.aliases)
         call = _RatedCall(lists, rows, table, {self._aspect})
         if self._shared.has_aspects:
             self._shared.last_call = call
         return call
 
-    def _treat(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
-        """Reports rows without a score, and puts the lowest scores into those whose captions have no word.
+    def _report(self, reasons: dict[int, Reason], scores: np.ndarray) -> dict[int, str]:
+        """Reports rows without a score, and gives {row: what is wrong with it}.
 
-        Args:
-            reasons: {row: why it was not scored}.
-            scores: (N, A) of all rows; changed.
-
-        Returns:
-            {row: what is wrong with it}.
+        The `scores` (N, A) of captions without a word become the lowest, so that they are logged as what they get.
         """
         reasons = dict(sorted(reasons.items()))
         with self._shared.lock:  # calls of several threads may go on beside each other, and count together
@@ -342,7 +321,7 @@ class MetricReward:
         with home, torch.inference_mode():  # trainers call rewards with gradients on
             score = getattr(scorer, "score_samples", scorer.score)  # a user's scorer may have `score` alone
             table = score(samples, batch_size=self.batch_size)
-        if len(table) != len(samples):
+        if len(table.scores) != len(samples):
             raise RuntimeError(f"metric {self.spec.name!r} gave {len(table)} scores for {len(samples)} samples")
         return table
 
@@ -352,8 +331,9 @@ class MetricReward:
         is_wordless = np.zeros(len(call.rows), dtype=bool)
         is_complete = np.ones(len(call.rows), dtype=bool)
         for index, row in enumerate(call.rows):
-            if isinstance(row, Reason):
-                is_wordless[index] = is_complete[index] = row.is_wordless
+            if isinstance(row, Reason):  # the row lacks something, unless it is its caption that has no word
+                is_wordless[index] = row.is_wordless
+                is_complete[index] = row.is_wordless
         if self.on_error == "lowest":
             # As if they were captions without a word, in rows that lack nothing.
             unscored = ~np.isfinite(weighted_mean(scores, weights))

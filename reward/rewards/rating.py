@@ -52,10 +52,7 @@ def rates_captions(reward: Any) -> RatesCaptions:
             rates_captions(part)
         return reward
     is_scorer = hasattr(reward, "spec") and hasattr(reward, "score")
-    torch = sys.modules.get("torch")  # without torch loaded there is no network to tell apart
-    is_network = torch is not None and isinstance(reward, torch.nn.Module)
-    is_function = isinstance(reward, str) or (callable(reward) and not is_network)
-    if not is_scorer and not is_function:
+    if not is_scorer and not isinstance(reward, str) and not is_plain_callable(reward):
         raise ConfigError(
             f"reward must be a reward such as VelaReward(), a metric's name, a scorer or a function, got {reward!r:.80}"
         )
@@ -63,21 +60,18 @@ def rates_captions(reward: Any) -> RatesCaptions:
 
 
 def strips_thinking(reward: Any) -> bool:
-    """Whether captions are rated without their reasoning: by every reward, unless it or a part of it says otherwise.
-
-    Example:
-        >>> strips_thinking(MetricReward("length")), strips_thinking(MetricReward("length", strip_thinking=False))
-        (True, False)
-    """
+    """Whether captions are rated without their reasoning: by every reward, unless it or a part of it says otherwise."""
     if not getattr(reward, "strip_thinking", True):
         return False
     return all(strips_thinking(part) for part in getattr(reward, "parts", ()))
 
 
-def load_reward(reward: Any) -> None:
-    """Loads the model of a reward, if it has one."""
-    if callable(getattr(reward, "load", None)):
-        reward.load()
+def is_plain_callable(function: Any) -> bool:
+    """Whether it can be called and is neither a class nor a network."""
+    # Without torch loaded there is no network to tell apart, and importing it would take seconds.
+    torch = sys.modules.get("torch")
+    is_network = torch is not None and isinstance(function, torch.nn.Module)
+    return callable(function) and not isinstance(function, type) and not is_network
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:

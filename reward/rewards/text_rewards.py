@@ -119,6 +119,7 @@ def _variety(text: str, references: Sequence[str], *, n: int, window: int) -> fl
     words = words_of(text)
     if min(len(words), window) < n:
         return 1.0
+    # An n-gram counts in every window that holds it whole; a shorter caption is one window.
     grams = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
     count = min(window, len(words)) - n + 1  # n-grams of a window
     shares = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,6 @@ from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.registry import check_loading
 from reward.rewards.loading import load_beside_a_trainer
 from reward.rewards.metric_reward import MetricReward
-from reward.rewards.tournament import draw_pairs, win_rates
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -106,6 +107,7 @@ class _Tournament(CaptionScorer):
         pairs_of: list[list[tuple[int, int]]] = []  # two positions in a group's captions
         questions = []
         for group, captions in zip(groups, captions_of, strict=True):
+            # The draw depends on image and captions, not on where in a call the group stands.
             seed = f"{self.seed}/{group.image_key}/{captions!r}"
             pairs = draw_pairs(len(captions), self.max_comparisons, seed)
             pairs_of.append(pairs)
@@ -138,3 +140,51 @@ def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> J
     from reward.judges import LocalJudge
 
     return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)
+
+
+def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int]]:
+    """Draws who plays whom: all pairs if the limit allows, else as many as it allows, spread evenly.
+
+    The players are put on a circle at random. They meet their neighbours first, then the players two places on, and so
+    on. So `players / 2` games suffice for everybody to play, and `players - 1` to link everybody. The numbers of games
+    of two players differ by at most 2, and nobody is first in a pair more often than others.
+
+    Args:
+        players: how many, at least 0.
+        limit: most pairs, at least 1.
+        seed: of the draw.
+
+    Returns:
+        Different pairs (i, j) of different players; each i, j in 0..players-1.
+
+    Example:
+        >>> len(draw_pairs(8, 10, seed=0)), len(draw_pairs(4, 10, seed=0))
+        (10, 6)
+    """
+    circle = list(range(players))
+    random.Random(seed).shuffle(circle)
+    pairs: list[tuple[int, int]] = []
+    for distance in range(1, players // 2 + 1):
+        starts = list(range(players))
+        if 2 * distance == players:  # who is opposite meets once
+            starts = starts[:distance]
+        # Blocks of `distance` starts in turn: within the even blocks, no player is in two pairs.
+        starts.sort(key=lambda start: (start // distance % 2, start))
+        pairs += [(circle[start], circle[(start + distance) % players]) for start in starts]
+    return pairs[:limit]
+
+
+def win_rates(players: int, results: Sequence[tuple[int, int, float]]) -> np.ndarray:
+    """Mean of the points of each player, (players,) in [0, 1]; NaN for a player without a game.
+
+    A result is two players and what the first one won: 1 a win, 0.5 a tie, 0 a loss.
+
+    Example:
+        >>> win_rates(3, [(0, 1, 1.0), (1, 2, 0.5)])
+        array([1.  , 0.25, 0.5 ])
+    """
+    won, games = np.zeros(players), np.zeros(players)
+    for first, second, points in results:
+        won[[first, second]] += points, 1 - points
+        games[[first, second]] += 1
+    return np.divide(won, games, out=np.full(players, np.nan), where=games > 0)

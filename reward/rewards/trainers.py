@@ -58,11 +58,7 @@ def _trainer_of(trainer_state: Any) -> _Trainer | None:
 
 
 def check_one_name(reward: Any, trainer_state: Any) -> None:
-    """Remembers that a trainer calls a reward.
-
-    Args:
-        reward: is being called.
-        trainer_state: what the trainer hands to all its rewards; None where it hands over nothing.
+    """Remembers that the trainer of a state calls a reward.
 
     Raises:
         ConfigError: another reward of this name was called by the same trainer, which would merge their logs.
@@ -92,7 +88,7 @@ def warn_of_sums(
 
     Args:
         reward: was called, and `check_one_name` before.
-        trainer_state: as for `check_one_name`.
+        trainer_state: what a trainer hands to all its rewards.
         rewards: what it gives.
         log_extra: the trainer's logger.
     """
@@ -105,7 +101,11 @@ def warn_of_sums(
         return
     functions = trainer.summed(log_extra)
     # The aspects of one metric lack the same rows, which the trainer then leaves out.
-    if len({id(_metric_of(function)) for function in functions}) < 2:
+    metrics = set()
+    for function in functions:
+        function = getattr(function, "reward", function)  # inside an AsyncReward
+        metrics.add(id(getattr(function, "_shared", function)))
+    if len(metrics) < 2:
         return
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
     incomplete = [name for name in trainer.incomplete if name in names]
@@ -119,9 +119,3 @@ def warn_of_sums(
         incomplete[0],
         ", ".join(names),
     )
-
-
-def _metric_of(function: Any) -> Any:
-    """What the rewards of one metric's aspects have in common; of any other function, itself."""
-    function = getattr(function, "reward", function)  # inside an AsyncReward
-    return getattr(function, "_shared", function)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from io import BytesIO
 
-from reward.data.base64_images import BASE64_IMAGES, base64_bytes, data_url_bytes
-from reward.data.image_files import opened_image
-from reward.data.images import check_size
+from reward.data.image_files import BASE64_IMAGES, base64_bytes, data_url_bytes
+from reward.data.images import check_size, opened_image
 from reward.errors import ImageError
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
@@ -39,7 +37,7 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
     else:
         data = _file(text, settings)
     try:
-        with opened_image(BytesIO(data), "image") as opened:
+        with opened_image(data, "image") as opened:
             check_size(opened, settings.max_pixels, "image")
     except ImageError as error:
         if "too many pixels" in str(error):

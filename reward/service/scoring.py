@@ -67,10 +67,10 @@ class Scoring:
         if sum(len(request.candidates) for request in requests) > limit:
             raise BadRequest(f"a request may hold {limit} captions; send several requests")
         facts = self.thread.facts[metric]
+        if weights is None:
+            weights = facts["default_weights"]
         try:
-            vector = normalise_weights(
-                facts["default_weights"] if weights is None else weights, facts["aspects"], facts["aliases"]
-            )
+            vector = normalise_weights(weights, facts["aspects"], facts["aliases"])
         except WeightsError as error:
             raise BadRequest(str(error)) from None
         images = await self._read_images(requests)

@@ -25,7 +25,8 @@ from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import CaptionSample, load_scorer
-from reward.data.images import THREADS, Scaling, load_image
+from reward.backbones.clip import Scaling
+from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vela.scorer import VelaScorer

@@ -18,8 +18,7 @@ from torchvision import transforms
 from torchvision.transforms import functional
 
 from reward.backbones import load_clip
-from reward.backbones.clip import normalized
-from reward.data.images import Scaling
+from reward.backbones.clip import Scaling, normalized
 from reward.errors import CheckpointError, ConfigError, ImageError
 from tests.reward.metrics.tiny_vela import clip_architecture
 from tests.toys.loopback_hub import LoopbackHub

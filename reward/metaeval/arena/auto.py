@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from reward.data.json_files import check_same_images, read_json
+from reward.data.json_files import read_json
 from reward.errors import DataError
-from reward.metaeval.arena.battles import HUMAN, Battle, make_battle
+from reward.metaeval.arena.battles import HUMAN, Battle, check_same_images, make_battle
 
 WHERE_TO_GET = """\
 CapArena-Auto is distributed by its authors, not with this package:

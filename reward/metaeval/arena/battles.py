@@ -9,8 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from reward.data.json_files import check_same_images, check_string, read_json
-from reward.data.samples import find_column, one_image
+from reward.data.json_files import read_json
+from reward.data.samples import check_encodable, find_column, is_blank, join_names, one_image
 from reward.errors import DataError, InvalidSampleError
 from reward.judges.opinions import Winner
 from reward.scoring.readers import open_source
@@ -63,15 +63,37 @@ def check_battle(entry: Any, where: str) -> Battle:
     for name in ("img", "source1", "source2", "caption1", "caption2"):
         if name not in entry:
             raise DataError(f"{where} has no field {name!r}; it has: {', '.join(map(str, entry)) or 'none'}")
-        check_string(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
+        _check_text(entry[name], f"{where}: field {name!r}", blank=name.startswith("caption"))
     if entry["source1"] == entry["source2"]:
         raise DataError(f"{where} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
     battle = dict(entry)
     if battle.get("ref") is not None:
-        check_string(battle["ref"], f"{where}: field 'ref'", blank=True)
+        _check_text(battle["ref"], f"{where}: field 'ref'", blank=True)
     if not (battle.get("ref") or "").strip():
         battle.pop("ref", None)
     return battle
+
+
+def _check_text(value: Any, name: str, *, blank: bool) -> None:
+    """Checks that a value, which messages call `name`, is a text in valid Unicode, and not blank unless it may be."""
+    if not isinstance(value, str):
+        raise DataError(f"{name} must be a text, got {type(value).__name__}: {value!r:.80}")
+    if not blank and is_blank(value):
+        raise DataError(f"{name} is empty")
+    try:
+        check_encodable(value, name)
+    except InvalidSampleError as error:
+        raise DataError(str(error)) from None
+
+
+def check_same_images(images: Mapping[str, Any], others: Mapping[str, Any], name: str, other_name: str) -> None:
+    """Raises DataError if some images are not among the others, which messages call `name` and `other_name`."""
+    missing = [image for image in images if image not in others]
+    if missing:
+        examples = join_names(missing, most=3)
+        raise DataError(
+            f"{len(missing)} of the {len(images)} images in the {name} are missing in the {other_name}: {examples}"
+        )
 
 
 def has_human(battle: Battle) -> bool:
@@ -114,8 +136,8 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
             name = one_image(row.get(image))
         except InvalidSampleError as error:
             raise DataError(f"{path}: row {number}: {error}") from None
-        check_string(name, f"{path}: the image of row {number}", blank=False)
-        check_string(row.get(caption), f"{path}: the caption of {name!r}", blank=True)
+        _check_text(name, f"{path}: the image of row {number}", blank=False)
+        _check_text(row.get(caption), f"{path}: the caption of {name!r}", blank=True)
         if name in captions:
             raise DataError(f"{path}: {name!r} is there twice; which one is meant?")
         captions[name] = row[caption]

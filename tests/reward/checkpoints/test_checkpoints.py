@@ -126,12 +126,10 @@ def test_files_without_tensors_are_refused(tmp_path):
             load_tensors(tmp_path / name)
 
 
-def test_a_fitting_dict_fills_a_module_that_has_storage_and_keeps_its_dtype():
+def test_a_fitting_dict_fills_a_module_and_keeps_its_dtype():
     tensors, module = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, nn.Linear(3, 2).half()
     load_strict(module, tensors, where="toy checkpoint")
     assert (module.weight.tolist(), module.weight.dtype) == ([[1.0] * 3] * 2, torch.float16)
-    with pytest.raises(CheckpointError, match=r"no memory for 2 keys \(weight, bias\)"):
-        load_strict(nn.Linear(3, 2, device="meta"), tensors, where="toy checkpoint")
 
 
 def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes():

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
-from reward.data.drawn_images import BoxedImage, plain_image
-from reward.data.images import image_key, image_names, load_image
+from reward.data.drawn_images import BoxedImage
+from reward.data.images import image_key, image_names, load_image, plain_image
 from reward.errors import ImageError
 
 

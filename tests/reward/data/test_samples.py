@@ -10,7 +10,7 @@ import regex
 
 from reward import CaptionSample
 from reward.aspect_weights import normalise_weights
-from reward.data.samples import check_samples, find_column, is_blank, is_wordless
+from reward.data.samples import check_batch_size, find_column, is_blank, is_wordless
 from reward.data.score_table import ScoreTable
 from reward.errors import CapRewardError, ConfigError, InvalidSampleError, WeightsError
 
@@ -37,7 +37,7 @@ def test_a_word_has_a_letter_or_a_number_of_any_script(texts, wordless):
 @pytest.mark.parametrize("batch_size", [0, "4", 1.5, True])
 def test_a_batch_size_is_a_positive_whole_number(batch_size):
     with pytest.raises(ValueError, match="batch_size must be at least 1, a whole number or None, got"):
-        check_samples([], batch_size)
+        check_batch_size(batch_size)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_failures_are_counted_by_kind_and_warned_of_at_powers_of_ten(caplog):
             call(reward, completions, image=[*[RED] * 5, *[None] * 5])
     counted = {"no image": 125, "empty caption": 25, "no caption": 25, "not scored by the metric": 50}
     assert reward.failures == counted
-    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [5, 10, 100]
+    assert [record.args[1] for record in caplog.records if record.args[3] == "no image"] == [1, 10, 100]
     assert "caption: 1 row so far: no caption" in caplog.text
     assert "the caption says fail" in caplog.text
 
@@ -267,7 +267,7 @@ def test_aspects_share_one_forward_pass():
     assert len(scorer.calls) == 3
 
 
-def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_twelve_files():
+def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():
     reward, picture = VelaReward().load(), Image.new("RGB", (96, 96), "red")
     package, files = Path(reward_package.__file__).parent, set()
 
@@ -283,7 +283,7 @@ def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_twelve_files():
         ask(["A red star."], images=[[picture.copy()]])
     finally:
         sys.setprofile(None)
-    assert len(files) <= 12, sorted(files)
+    assert len(files) <= 11, sorted(files)
     assert {"rewards/metric_reward.py", "metrics/vela/model.py", "data/score_table.py"} < files
 
 

@@ -12,8 +12,7 @@ from PIL import Image
 from reward.errors import JudgeError
 from reward.judges import ScriptedJudge
 from reward.judges.pairwise import PairwiseJudge
-from reward.rewards.tournament import draw_pairs
-from reward.rewards.tournament_reward import TournamentReward
+from reward.rewards.tournament_reward import TournamentReward, draw_pairs
 from tests.toys.toy_judges import RecordingJudge
 from tests.toys.toy_judges import shown_captions as shown
 from tests.toys.trainer_call import RED, call
