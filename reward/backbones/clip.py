@@ -105,22 +105,22 @@ class OpenClipTowers(ClipTowers):
             )
         else:
             self._scale = _Steps(tuple(scaling_steps))
-        self.context_length = getattr(clip, "text", clip).context_length
-        self.embed_dim = _embed_dim(clip)
+        text_tower = getattr(clip, "text", clip)
+        self.context_length = text_tower.context_length
+        # A tower may not say how long its features are; then the last matrix does.
+        size = getattr(clip.visual, "output_dim", None) or getattr(text_tower, "output_dim", None)
+        self.embed_dim = size if isinstance(size, int) else clip.text_projection.shape[1]
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        """See `ClipTowers.preprocess`."""
         return torch.as_tensor(self._scale(image))
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
-        """See `ClipTowers.encode_image`."""
         levels = normalized(pixels, self.mean, self.std)
         dtype = next(self.clip.visual.parameters()).dtype
         features: torch.Tensor = self.clip.encode_image(levels.to(dtype))
         return features
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
-        """See `ClipTowers.encode_text`."""
         from open_clip import CLIP
 
         clip = self.clip
@@ -150,13 +150,6 @@ def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
     if isinstance(clip.text_projection, nn.Linear):
         return clip.text_projection(features)
     return features @ clip.text_projection
-
-
-def _embed_dim(clip: Any) -> int:
-    for tower in (clip.visual, getattr(clip, "text", clip)):
-        if isinstance(getattr(tower, "output_dim", None), int):
-            return int(tower.output_dim)
-    return int(clip.text_projection.shape[1])
 
 
 class ClipTokenizer:

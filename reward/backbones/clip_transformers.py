@@ -93,7 +93,9 @@ class TransformersTowers(ClipTowers):
         super().__init__()
         self.clip = clip
         self.kind: str = clip.config.model_type
-        self.embed_dim = _embed_dim(clip.config)
+        text = clip.config.text_config
+        size = getattr(clip.config, "projection_dim", None) or getattr(text, "projection_size", None)
+        self.embed_dim = int(size or text.hidden_size)
         self.tokenizer = self.tokens = ProcessorTokens(processor.tokenizer, _context_length(clip.config, processor))
         self.context_length = self.tokens.context_length
         self.image_processor = processor.image_processor
@@ -123,13 +125,11 @@ class TransformersTowers(ClipTowers):
         return {name: tensor[0] for name, tensor in tensors.items()}
 
     def encode_image(self, pixels: torch.Tensor | Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """See `ClipTowers.encode_image`."""
         inputs = dict(pixels) if isinstance(pixels, Mapping) else {"pixel_values": pixels}
         inputs["pixel_values"] = normalized(inputs["pixel_values"], self.mean, self.std).to(self.clip.dtype)
         return self._features(self.clip.get_image_features(**inputs))
 
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
-        """See `ClipTowers.encode_text`."""
         mask = self.tokens.mask(ids)
         if self.kind in _IGNORE_PADDING and self.tokens.pads_right:
             longest = int(mask.sum(1).max())
@@ -188,9 +188,3 @@ def _context_length(config: Any, processor: Any) -> int:
     if config.model_type in _POSITIONS_COUNT:
         return positions
     return int(min(stated or positions, positions, processor.tokenizer.model_max_length))
-
-
-def _embed_dim(config: Any) -> int:
-    """Size of the features."""
-    text = config.text_config
-    return int(getattr(config, "projection_dim", None) or getattr(text, "projection_size", None) or text.hidden_size)

@@ -84,10 +84,10 @@ class PlainTextEncoder:
         else:
             if self._backend.normalizer is not None:
                 text = self._backend.normalizer.normalize_str(text)
-            words = [text]
+            words = [(text, None)]
             if self._backend.pre_tokenizer is not None:
-                words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(text)]
-            for word in words:
+                words = self._backend.pre_tokenizer.pre_tokenize_str(text)
+            for word, _ in words:
                 ids += self._words(word) if len(word) <= _LONGEST_REMEMBERED_WORD else self._ids_of_word(word)
         return [token for token in ids if token not in self._control]
 
@@ -193,7 +193,7 @@ def token_budget_batches(lengths: Sequence[int], budget: int, max_items: int | N
     """
     batches: list[list[int]] = []
     most_items = 0  # of the last batch, by the length of its first and longest item
-    for index in sorted(range(len(lengths)), key=lambda item: -lengths[item]):
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         if not batches or len(batches[-1]) >= most_items:
             batches.append([])
             most_items = budget // max(lengths[index], 1)
@@ -233,13 +233,17 @@ def evaluating(model: nn.Module) -> Iterator[bool]:
     """
     # `model.modules()` takes ten times as long, which counts in each call of a scorer. A module may come twice here.
     modules = [model]
+    training, checkpointed = [], []
+    flag = "gradient_checkpointing"  # of modules of transformers; the function that checkpoints stays where it is
     for module in modules:
-        modules += [child for child in module._modules.values() if child is not None]
-    training = [module for module in modules if module.training]
-    # Modules of transformers have this flag; the function that checkpoints stays where it is.
-    # It is read from the class, because a module that lacks an attribute is slow to say so.
-    flag = "gradient_checkpointing"
-    checkpointed = [module for module in modules if vars(module).get(flag, getattr(type(module), flag, None)) is True]
+        if module.training:
+            training.append(module)
+        # It is read from the class, because a module that lacks an attribute is slow to say so.
+        if vars(module).get(flag, getattr(type(module), flag, None)) is True:
+            checkpointed.append(module)
+        for child in module._modules.values():
+            if child is not None:
+                modules.append(child)
     try:
         if training:
             model.eval()

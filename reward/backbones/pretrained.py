@@ -40,11 +40,10 @@ def load_pretrained(
         reader_class: of the tokenizer or processor, for example `transformers.AutoTokenizer`.
         source, model_class, kind, trust_remote_code, options: see `load_network`, also for what it raises.
     """
-    trust = bool(trust_remote_code)
-    model = load_network(source, model_class, kind, trust_remote_code=trust, **options)
+    model = load_network(source, model_class, kind, trust_remote_code=trust_remote_code, **options)
     files = "tokenizer*.json, *processor*.json, chat_template.jinja"
     with foreign_errors(f"{kind} {os.fspath(source)!r}: its tokenizer or processor ({files})"):
-        reader = reader_class.from_pretrained(source, trust_remote_code=trust)
+        reader = reader_class.from_pretrained(source, trust_remote_code=bool(trust_remote_code))
     return model, reader
 
 

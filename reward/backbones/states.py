@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -124,18 +124,6 @@ class BranchedRows(NamedTuple):
         return torch.stack(pooled, dim=1)
 
 
-class _Continuation(NamedTuple):
-    """What follows a prefix that is read already."""
-
-    pair: int  # its index
-    row: int  # of the prefix, among those that were read with it
-    suffix: Sequence[int]
-
-
-# Packs items into batches by their lengths in tokens.
-_Batches: TypeAlias = "Callable[[Sequence[Any], Sequence[int]], Iterator[list[Any]]]"
-
-
 class CausalStates:
     """Encodes (prefix, suffix) pairs with a causal language model, each distinct prefix once.
 
@@ -178,13 +166,8 @@ class CausalStates:
             branches (len(pairs), K, 2 * d).
         """
         budget = default_token_budget(self._device) if token_budget is None else token_budget
-
-        def batches(items: Sequence[Any], lengths: Sequence[int]) -> Iterator[list[Any]]:
-            for numbers in token_budget_batches(lengths, budget, max_rows):
-                yield [items[number] for number in numbers]
-
         results: dict[int, torch.Tensor] = {}  # by the index of the pair
-        for indices, states in self._encode_shared(pairs, branches, batches):
+        for indices, states in self._encode_shared(pairs, branches, budget, max_rows):
             results.update(zip(indices, states, strict=True))
         rest = [index for index in range(len(pairs)) if index not in results]
         if rest and branches:
@@ -192,15 +175,17 @@ class CausalStates:
             ends: list[tuple[Sequence[int], Sequence[int]]] = []
             for index in rest:
                 prefix, suffix = pairs[index]
-                ends += [(prefix, [*suffix, *branch]) for branch in branches]
+                for branch in branches:
+                    ends.append((prefix, [*suffix, *branch]))
             states = self.encode(ends, token_budget=budget, max_rows=max_rows)
             results.update(zip(rest, states.unflatten(0, (len(rest), len(branches))), strict=True))
         elif rest:
-            prompts = {index: [*pairs[index][0], *pairs[index][1]] for index in rest}
-            for batch in batches(rest, [len(prompts[index]) for index in rest]):
-                ids, mask = pad_rows([prompts[index] for index in batch], device=self._device)
+            prompts = [[*pairs[index][0], *pairs[index][1]] for index in rest]
+            for batch in token_budget_batches(list(map(len, prompts)), budget, max_rows):
+                ids, mask = pad_rows([prompts[number] for number in batch], device=self._device)
                 hidden = self.decoder(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-                results.update(zip(batch, pool_states(hidden, mask), strict=True))
+                for number, state in zip(batch, pool_states(hidden, mask), strict=True):
+                    results[rest[number]] = state
         return torch.stack([results[index] for index in range(len(pairs))])
 
     @property
@@ -211,7 +196,8 @@ class CausalStates:
         self,
         pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
         branches: Sequence[Sequence[int]],
-        batches: _Batches,
+        budget: int,
+        max_rows: int | None,
     ) -> Iterator[tuple[list[int], torch.Tensor]]:
         """Yields (indices of pairs, their states) for the pairs whose prefix is worth sharing, if the model can."""
         if not (self.shares_suffixes if branches else self.shares_prefixes):
@@ -223,23 +209,27 @@ class CausalStates:
         fewest_pairs = 1 if branches else 2
         shared = [prefix for prefix, indices in groups.items() if prefix and len(indices) >= fewest_pairs]
         branch_tokens = sum(map(len, branches))
-        for wave in batches(shared, [len(prefix) for prefix in shared]):
-            prefixes = self._read_prefixes(wave)
+        for wave in token_budget_batches(list(map(len, shared)), budget, max_rows):
+            prefixes = self._read_prefixes([shared[number] for number in wave])
             if prefixes is None:
                 self.shares_prefixes = self.shares_suffixes = False
                 return
-            continuations = []
-            for row, prefix in enumerate(wave):
-                continuations += [_Continuation(index, row, pairs[index][1]) for index in groups[prefix]]
-            longest = prefixes.mask.shape[1] + branch_tokens
-            for batch in batches(continuations, [longest + len(item.suffix) for item in continuations]):
-                before = prefixes.rows([item.row for item in batch])
-                suffixes = [item.suffix for item in batch]
+            # Of each pair that continues a prefix of the wave: its index, the prefix's row, and the tokens to read.
+            indices, rows, lengths = [], [], []
+            for row, number in enumerate(wave):
+                for index in groups[shared[number]]:
+                    indices.append(index)
+                    rows.append(row)
+                    lengths.append(prefixes.mask.shape[1] + branch_tokens + len(pairs[index][1]))
+            for batch in token_budget_batches(lengths, budget, max_rows):
+                batch_indices = [indices[number] for number in batch]
+                batch_prefixes = prefixes.rows([rows[number] for number in batch])
+                suffixes = [pairs[index][1] for index in batch_indices]
                 if branches:
-                    states = self._read_branches(before, suffixes, branches)
+                    states = self._read_branches(batch_prefixes, suffixes, branches)
                 else:
-                    states = self._read_suffixes(before, suffixes)
-                yield [item.pair for item in batch], states
+                    states = self._read_suffixes(batch_prefixes, suffixes)
+                yield batch_indices, states
 
     def _read_prefixes(self, prefixes: Sequence[tuple[int, ...]]) -> Prefixes | None:
         """What the model keeps of prefixes; None if its cache cannot be shared."""

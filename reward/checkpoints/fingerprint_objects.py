@@ -7,6 +7,7 @@ import functools
 import hashlib
 import re
 import sys
+import threading
 import types
 import uuid
 from collections.abc import Iterable, Mapping, Set
@@ -22,6 +23,7 @@ _LIBRARIES -= {"__main__"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _CACHED_CALLS = type(functools.lru_cache(maxsize=1)(len))
 _UNTOLD = " without a fingerprint ("
+_local = threading.local()
 
 
 def fingerprint_scorer(scorer: Any) -> str:
@@ -62,6 +64,11 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
         True
     """
     kind = type(value)
+    # What it holds may ask for its fingerprint in turn, as the function of a judge that uses the judge's scorer.
+    objects = _objects_in_progress()
+    if id(value) in objects:
+        return f"{kind.__qualname__}{_UNTOLD}it holds itself) {uuid.uuid4().hex}"
+    objects.append(id(value))
     try:
         code = fingerprint_code(*(base.__module__ for base in kind.__mro__))
         if _is_library(kind.__module__) or isinstance(value, (Mapping, list, tuple, Set)):
@@ -71,8 +78,18 @@ def fingerprint_object(value: Any, *, leave_out: Iterable[str] = ()) -> str:
             facts = [_class_facts(kind), _facts(attributes, (id(value),))]
     except Exception as error:  # whatever an object raises when it is looked into
         return f"{kind.__qualname__}{_UNTOLD}{error}) {uuid.uuid4().hex}"
+    finally:
+        objects.pop()
     text = f"{code} {facts}".encode("utf-8", "backslashreplace")
     return f"{kind.__qualname__} {hashlib.sha256(text).hexdigest()[:16]}"
+
+
+def _objects_in_progress() -> list[int]:
+    """`id` of the objects that this thread is naming, each inside the one before."""
+    if not hasattr(_local, "objects"):
+        _local.objects = []
+    objects: list[int] = _local.objects
+    return objects
 
 
 def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -> Any:
@@ -108,11 +125,6 @@ def _facts(value: Any, above: tuple[int, ...] = (), *, is_users: bool = False) -
     elif hasattr(value, "get_vocab"):  # a tokenizer, whose state changes with its use
         settings = [getattr(value, "chat_template", None), getattr(value, "special_tokens_map", None)]
         facts = [sorted(value.get_vocab().items()), _facts(settings, above)]
-    # Scorers, judges and objects of users have this attribute.
-    elif isinstance(getattr(value, "fingerprint", None), str):
-        facts = value.fingerprint
-        if not is_told(facts):
-            raise UntoldError(f"it holds a {facts}")
     elif isinstance(value, (Mapping, list, Set)):
         if is_users:
             raise UntoldError(f"it holds a {kind.__name__}, which calls may fill")
@@ -212,7 +224,12 @@ def _network_facts(network: Any, above: tuple[int, ...]) -> list[Any]:
 
 
 def _object_facts(value: Any, above: tuple[int, ...]) -> Any:
-    """What an object of a library, or of this package, would be pickled as."""
+    """The attribute `fingerprint` of an object; else what one of a library, or of this package, would be pickled as."""
+    fingerprint = getattr(value, "fingerprint", None)  # of scorers, judges and a user's objects
+    if isinstance(fingerprint, str):
+        if not is_told(fingerprint):
+            raise UntoldError(f"it holds a {fingerprint}")
+        return fingerprint
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package in _NETWORKS and hasattr(value, "to_dict"):

@@ -1,16 +1,17 @@
 """CaptionScorer: the way from samples to a table of scores, which all metrics share.
 
-`CaptionScorer.score_samples` is this way from start to end: samples become groups, groups are cut into windows (both in
-`reward.metrics.groups`), the images of a window are encoded (`_ImageEncoder`), the metric scores the window
-(`score_groups`), and each sample gets the scores of its candidate (`_Results`).
+`CaptionScorer.score_samples` is this way from start to end: samples become groups, groups are cut into windows, the
+images of a window are encoded (`_ImageEncoder`), the metric scores the window (`score_groups`), and each sample gets
+the scores of its candidate (`_Results`).
 """
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -18,12 +19,11 @@ import numpy as np
 
 from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.data.held_data import TakesData
-from reward.data.images import KeyedImage, in_threads, load_image
-from reward.data.samples import CaptionSample
+from reward.data.images import KeyedImage, image_names, in_threads, load_image
+from reward.data.samples import CaptionSample, ImageLike
 from reward.data.score_table import ScoreTable
 from reward.errors import ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.metrics.groups import Group, group_samples, windows
 
 if TYPE_CHECKING:
     import torch
@@ -31,10 +31,34 @@ if TYPE_CHECKING:
 
     from reward.checkpoints.caches import TensorCache
 
-# `Group` and `windows` too, so that a metric has all that it needs from here.
-__all__ = ["CandidateScores", "CaptionScorer", "Group", "NetworkScorer", "is_on_gpu", "windows"]
-
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Group:
+    """Samples with equal image, references and context, which differ in their candidates alone.
+
+    What the candidates share is computed once for the group, and a candidate that several samples have is scored once.
+    This is exact, because no network here lets a candidate see another one: scores differ from those of single samples
+    only by rounding, since the shape of a batch changes the order of its sums.
+
+    Args:
+        image_key: names the image in this call, by its content if the scorer has a cache; None without image.
+        image: the first sample's image.
+        references: the references.
+        rows: {candidate: positions of the samples that have it}, in order of first appearance.
+        error: why the group cannot be scored, such as a missing file; None if it can.
+        context: whatever else the samples share, such as the question that their captions answer.
+        features: what `CaptionScorer.encode_images` gives for the image.
+    """
+
+    image_key: str | None
+    image: ImageLike | None
+    references: tuple[str, ...]
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    error: str | None = None
+    context: Any = None
+    features: Any = None
 
 
 class CandidateScores(NamedTuple):
@@ -140,58 +164,77 @@ class CaptionScorer(TakesData):
             samples, batch_size, progress: see `score`.
             contexts: N values in place of those that `context` gives.
         """
-        if contexts is None:
-            contexts = self._contexts(samples)
-        groups = group_samples(
-            samples,
-            use_images=self.reads_images,
-            use_references=self.reads_references,
-            contexts=contexts,
-            by_content=bool(self.caches),
-        )
+        groups = self._group(samples, contexts)
         # Groups of one image follow each other, so that its features can be dropped when the next image comes.
         groups.sort(key=lambda group: group.image_key or "")
 
         results = _Results(self.spec, len(samples))
         images = _ImageEncoder(self, batch_size)
-        with self._scoring_mode(), _progress(self.spec.name, len(samples), progress) as advance:
+        with ExitStack() as stack:
+            stack.enter_context(self._scoring_mode())
+            bar = None
+            if progress:
+                from rich.progress import Progress
+
+                bar = stack.enter_context(Progress())
+                task = bar.add_task(self.spec.name, total=len(samples))
             # A window at a time, so that only its images, tokens and states are in memory.
             for window in self._windows(groups, batch_size):
-                for group in window:
-                    group.error = group.error or self._lack(group)
                 if self.reads_images:
                     images.encode(window)
                 complete = []
                 for group in window:
                     if group.error is None:
                         complete.append(group)
-                    else:
-                        results.refuse(group)
+                        continue
+                    for rows in group.rows.values():
+                        results.refused.update(dict.fromkeys(rows, group.error))
                 if complete:
                     results.add(complete, self.score_groups(complete, batch_size))
-                advance(window)
+                if bar is not None:
+                    bar.advance(task, sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
         errors = dict(sorted((results.refused | results.failed).items()))
         return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
+
+    def _group(self, samples: list[CaptionSample], contexts: Sequence[Any] | None) -> list[Group]:
+        """Samples grouped by what the metric reads beside the candidate, in order of first appearance."""
+        # Many samples hold the same image object, which is then looked at once. `samples` keeps the objects alive, so
+        # no two of them have the same id.
+        images: dict[int, ImageLike] = {}
+        if self.reads_images:
+            for sample in samples:
+                if sample.image is not None:
+                    images[id(sample.image)] = sample.image
+        names = dict(zip(images, image_names(list(images.values()), by_content=bool(self.caches)), strict=True))
+
+        groups: dict[Any, Group] = {}
+        for row, sample in enumerate(samples):
+            image_key, error, context = names.get(id(sample.image)), None, None
+            if isinstance(image_key, ImageError):
+                image_key, error = None, str(image_key)
+            references: tuple[str, ...] = ()
+            if self.reads_references:
+                references = tuple(sample.references)
+            try:
+                context = self.context(sample) if contexts is None else contexts[row]
+            except InvalidSampleError as reason:
+                error = error or str(reason)
+            shared = (image_key, error, references, context)
+            group = groups.get(shared)
+            if group is None:
+                group = Group(image_key, sample.image, references, error=error, context=context)
+                group.error = error or self._lack(group)
+                groups[shared] = group
+            group.rows.setdefault(sample.candidate, []).append(row)
+        return list(groups.values())
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         """The groups in parts that are scored one after the other."""
         return windows(groups, self.window_size)
 
-    def _contexts(self, samples: list[CaptionSample]) -> list[Hashable | InvalidSampleError]:
-        """The context of each sample, or the error that says why the sample cannot be scored."""
-        contexts: list[Hashable | InvalidSampleError] = []
-        for sample in samples:
-            try:
-                contexts.append(self.context(sample))
-            except InvalidSampleError as error:
-                contexts.append(error)
-        return contexts
-
     def _lack(self, group: Group) -> str | None:
         """Why the metric cannot score a group, such as a missing image; None if it can."""
-        if isinstance(group.context, InvalidSampleError):
-            return str(group.context)
         if self.spec.needs_image and group.image is None:
             return f"metric {self.spec.name!r} needs an image, but the sample has none"
         if self.spec.needs_references and not group.references:
@@ -208,56 +251,65 @@ class CaptionScorer(TakesData):
             logger.warning("%s: %d of %d samples were cut to fit the model", self.spec.name, truncated.sum(), count)
 
 
-class _ImageEncoder:
-    """Sets the features of groups. Each image is decoded and encoded once if its groups follow each other.
+def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) -> Iterator[list[Group]]:
+    """Splits groups into windows of at most `size` different candidates and `most_groups` groups.
 
-    Args:
-        scorer: preprocesses and encodes the images, and may have a cache of features.
-        batch_size: most images of one pass, besides the scorer's own limit.
+    A group with more candidates than fit continues in the next window.
     """
+    window: list[Group] = []
+    room = size
+    for group in groups:
+        remaining = list(group.rows.items())
+        while remaining:
+            part, remaining = remaining[:room], remaining[room:]
+            # A copy, since the windows of a long group differ in their rows.
+            window.append(replace(group, rows=dict(part)))
+            room -= len(part)
+            if room == 0 or len(window) == most_groups:
+                yield window
+                window, room = [], size
+    if window:
+        yield window
+
+
+class _ImageEncoder:
+    """Sets the features of groups. Each image is decoded and encoded once if its groups follow each other."""
 
     def __init__(self, scorer: CaptionScorer, batch_size: int | None) -> None:
         self.scorer = scorer
         self.cache = scorer.caches.get("images")
         self.images_per_pass = min(scorer.images_per_pass, batch_size or scorer.images_per_pass)
-        self.features = dict[str, Any]()  # by image key, and so are the errors
-        self.errors: dict[str, str] = {}
+        self.features = dict[str, Any]()  # by image key; of an image that cannot be read, the ImageError
 
     def encode(self, window: list[Group]) -> None:
-        """Sets `features` of the groups with an image, or `error` if the image cannot be read.
-
-        At most `images_per_pass` decoded images are in memory at a time.
-        """
+        """Sets `features` of the groups with an image, or `error` if the image cannot be read."""
         if not self.scorer.decodes_images:
             for group in window:
                 group.features = group.image
             return
-        images = dict[str, Any]()  # that wait for the next pass, by their keys
+        images = dict[str, Any]()  # that have no features yet, by their keys
         for group in window:
-            key = group.image_key
-            if group.error is not None or key is None or key in self.features or key in self.errors or key in images:
-                continue
-            cached = None
-            if self.cache is not None:
+            if group.error is None and group.image_key is not None and group.image_key not in self.features:
+                images[group.image_key] = group.image
+        if self.cache is not None:
+            for key in list(images):
                 cached = self.cache.load(key)
-            if cached is not None:
-                self.features[key] = self.scorer.cached_features(cached["features"])
-                continue
-            images[key] = group.image
-            if len(images) == self.images_per_pass:
-                self._encode_pass(images)
-                images = {}
-        if images:
-            self._encode_pass(images)
+                if cached is not None:
+                    self.features[key] = self.scorer.cached_features(cached["features"])
+                    del images[key]
+        # At most `images_per_pass` decoded images are in memory at a time.
+        keys = list(images)
+        for start in range(0, len(keys), self.images_per_pass):
+            self._encode_pass({key: images[key] for key in keys[start : start + self.images_per_pass]})
 
         for group in window:
             if group.error is None and group.image_key is not None:
-                group.features = self.features.get(group.image_key)
-                group.error = self.errors.get(group.image_key)
+                group.features = self.features[group.image_key]
+                if isinstance(group.features, ImageError):
+                    group.error = str(group.features)
         # Only groups of the last image can follow in the next window.
-        last = window[-1].image_key
         for key in list(self.features):
-            if key != last:
+            if key != window[-1].image_key:
                 del self.features[key]
 
     def _encode_pass(self, images: dict[str, Any]) -> None:
@@ -265,7 +317,7 @@ class _ImageEncoder:
         readable = dict[str, Any]()
         for key, prepared in zip(images, in_threads(self._prepare, list(images.values())), strict=True):
             if isinstance(prepared, ImageError):
-                self.errors[key] = str(prepared)
+                self.features[key] = prepared
             else:
                 readable[key] = prepared
         if not readable:
@@ -286,31 +338,17 @@ class _ImageEncoder:
 
 
 class _Results:
-    """Scores, flags and errors of N samples, by row.
-
-    Attributes:
-        refused: {row: reason} of samples that the metric was not given.
-        failed: {row: reason} of samples that the metric gave no finite score.
-    """
+    """Scores, flags and errors of N samples, by row."""
 
     def __init__(self, spec: MetricSpec, count: int) -> None:
         self.spec = spec
         self.scores = np.full((count, len(spec.aspects)), np.nan)
         self.truncated = np.zeros(count, dtype=bool)
-        self.refused: dict[int, str] = {}
-        self.failed: dict[int, str] = {}
-
-    def refuse(self, group: Group) -> None:
-        """Gives the samples of a group its error."""
-        for rows in group.rows.values():
-            self.refused.update(dict.fromkeys(rows, str(group.error)))
+        self.refused: dict[int, str] = {}  # why the metric was not given a sample
+        self.failed: dict[int, str] = {}  # why the metric gave a sample no finite score
 
     def add(self, groups: list[Group], result: CandidateScores) -> None:
-        """Gives the samples of some groups the scores of their candidates.
-
-        Raises:
-            ValueError: the scores are not (K, A) for K candidates and A aspects.
-        """
+        """Gives the samples of some groups the scores (K, A) of their K candidates."""
         rows: list[int] = []  # of samples,
         candidates: list[int] = []  # and for each of these the index of its candidate in `result`
         count = 0
@@ -358,21 +396,3 @@ class NetworkScorer(CaptionScorer):
 def is_on_gpu(scorer: Any) -> bool:
     """Whether a scorer runs a network of its own on a CUDA device."""
     return isinstance(scorer, NetworkScorer) and scorer.model.device.type == "cuda"
-
-
-@contextmanager
-def _progress(name: str, total: int, shown: bool) -> Iterator[Callable[[list[Group]], None]]:
-    """Gives a function to be called with each window that is done; draws a bar of the samples if `shown`."""
-    if not shown:
-        yield lambda window: None
-        return
-    from rich.progress import Progress
-
-    with Progress() as bar:
-        task = bar.add_task(name, total=total)
-
-        def advance(window: list[Group]) -> None:
-            for group in window:
-                bar.advance(task, sum(map(len, group.rows.values())))
-
-        yield advance

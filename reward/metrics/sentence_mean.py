@@ -74,6 +74,7 @@ class SentenceMean(TakesData):
                 captions.append(row)
         table = self.scorer.score(sentences, batch_size=batch_size, progress=progress)
 
+        # Several sentences add to one row, for which `sums[rows] += scores` would count one of them.
         rows = np.array(captions, dtype=np.int64)
         sums = np.zeros((len(samples), len(self.spec.aspects)))
         np.add.at(sums, rows, table.scores)
@@ -84,8 +85,8 @@ class SentenceMean(TakesData):
         for index, message in sorted(table.errors.items()):
             errors.setdefault(captions[index], message)  # that of its first sentence without a score
         texts = {name: _join(column, captions, len(samples)) for name, column in table.texts.items()}
-        spec = self.spec
-        return ScoreTable(sums / counts[:, None], spec.aspects, errors, truncated, aliases=spec.aliases, texts=texts)
+        means = sums / counts[:, None]
+        return ScoreTable(means, self.spec.aspects, errors, truncated, aliases=self.spec.aliases, texts=texts)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes the checkpoint of the metric, which `load_scorer("<metric>_avg", folder)` reads."""

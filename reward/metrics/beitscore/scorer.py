@@ -16,9 +16,8 @@ from reward.metrics.beitscore import SPEC
 from reward.metrics.beitscore.checkpoint import load_model
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
-from reward.metrics.groups import Group, windows
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group, windows
 
 if TYPE_CHECKING:
     from PIL import Image

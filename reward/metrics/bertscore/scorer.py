@@ -132,26 +132,27 @@ def greedy_matches(candidates: Sequence[np.ndarray], references: Sequence[np.nda
     precision = _means(np.maximum.reduceat(cosines, _starts(references), axis=1), candidates)
     recall = _means(np.maximum.reduceat(cosines, _starts(candidates), axis=0).T, references).T
     # A text without a token between its two marks has nothing to match.
-    has_tokens_candidates = np.array([len(states) > 2 for states in candidates])
-    has_tokens_references = np.array([len(states) > 2 for states in references])
-    has_tokens = np.outer(has_tokens_candidates, has_tokens_references)
+    has_tokens = np.outer(_lengths(candidates) > 2, _lengths(references) > 2)
     precision, recall = precision * has_tokens, recall * has_tokens
     total = precision + recall
     f1 = np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total != 0)
     return np.stack([f1, precision, recall], axis=-1)
 
 
+def _lengths(texts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.array([len(states) for states in texts])
+
+
 def _starts(texts: Sequence[np.ndarray]) -> np.ndarray:
     """The first row of each text, where the states of all texts stand one after the other."""
-    return np.cumsum([0, *(len(states) for states in texts[:-1])])
+    lengths = _lengths(texts)
+    return np.cumsum(lengths) - lengths
 
 
 def _means(values: np.ndarray, texts: Sequence[np.ndarray]) -> np.ndarray:
     """Means (texts, ...) over the tokens between the marks, of values (tokens of all texts, ...)."""
-    starts = _starts(texts)
-    counts = np.array([max(1, len(states) - 2) for states in texts])
+    starts, lengths = _starts(texts), _lengths(texts)
     values = values.astype(np.float64)
-    first_marks, last_marks = starts, np.append(starts[1:] - 1, -1)
-    values[first_marks] = 0
-    values[last_marks] = 0
-    return np.add.reduceat(values, starts, axis=0) / counts[:, None]
+    values[starts] = 0  # the first marks
+    values[starts + lengths - 1] = 0  # the last marks
+    return np.add.reduceat(values, starts, axis=0) / np.maximum(1, lengths - 2)[:, None]

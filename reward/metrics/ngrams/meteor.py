@@ -34,7 +34,15 @@ class MeteorScorer(NgramScorer):
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """METEOR of each caption."""
-        return _score(items)
+        with _asking:
+            program = _programs.get(os.getpid())
+            if program is None or program.process.poll() is not None:
+                program = _programs[os.getpid()] = _Program()
+            try:
+                return program.scores(items)
+            except BaseException:  # the next call would read the answer to an interrupted question
+                program.close()
+                raise
 
 
 class _Program:
@@ -116,15 +124,3 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
 
 _programs: dict[int, _Program] = {}  # by the process that started them: a fork must not read its parent's answers
 _asking = threading.Lock()
-
-
-def _score(items: Sequence[Words]) -> list[float]:
-    with _asking:
-        program = _programs.get(os.getpid())
-        if program is None or program.process.poll() is not None:
-            program = _programs[os.getpid()] = _Program()
-        try:
-            return program.scores(items)
-        except BaseException:  # the next call would read the answer to an interrupted question
-            program.close()
-            raise

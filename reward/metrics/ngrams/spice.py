@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from reward.errors import CapRewardError, MissingExtraError
 from reward.metrics.ngrams import SPICE
@@ -43,10 +44,10 @@ class SpiceScorer(NgramScorer):
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """SPICE of each caption."""
         package = require("pycocoevalcap.spice.spice", extra="ngrams", purpose=self._purpose)
-        pairs = [(candidate, list(references)) for candidates, references in items for candidate in candidates]
-        questions = []
-        for number, (candidate, references) in enumerate(pairs):
-            questions.append({"image_id": number, "test": candidate, "refs": references})
+        questions: list[dict[str, Any]] = []
+        for candidates, references in items:
+            for candidate in candidates:
+                questions.append({"image_id": len(questions), "test": candidate, "refs": list(references)})
         with tempfile.TemporaryDirectory() as name:
             captions_file, scores_file = Path(name) / "captions.json", Path(name) / "scores.json"
             captions_file.write_text(json.dumps(questions), encoding="utf-8")
@@ -54,6 +55,7 @@ class SpiceScorer(NgramScorer):
             run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
             rows = json.loads(scores_file.read_text("utf-8"))
         scores = {int(row["image_id"]): row["scores"]["All"]["f"] for row in rows}
-        if sorted(scores) != list(range(len(pairs))):
-            raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(pairs)} captions")
-        return [float(scores[number]) for number in range(len(pairs))]
+        if sorted(scores) != list(range(len(questions))):
+            raise CapRewardError(f"{self._purpose}: {len(scores)} scores came back for {len(questions)} captions")
+        # The program may answer in another order.
+        return [float(scores[number]) for number in range(len(questions))]

@@ -16,9 +16,8 @@ from reward.backbones.language import check_token_budget, default_token_budget
 from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.fingerprints import fingerprint_network
-from reward.metrics.groups import Group
 from reward.metrics.saving import TrainedScorer
-from reward.metrics.scorer import CandidateScores
+from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.checkpoint import load_model, trained_tensors
 from reward.metrics.vela.model import VelaModel

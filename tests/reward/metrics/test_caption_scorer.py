@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,17 +85,6 @@ def test_equal_samples_are_scored_once() -> None:
     toy = Toy()
     assert toy.score([CaptionSample("a b", png("black")) for _ in range(9)]).scores.tolist() == [[2, 2]] * 9
     assert toy.windows == [(1, None)]
-
-
-def test_samples_that_a_sequence_makes_on_access_get_their_own_scores() -> None:
-    class Lazy(Sequence[CaptionSample]):
-        def __len__(self) -> int:
-            return 40
-
-        def __getitem__(self, index: Any) -> Any:
-            return CaptionSample("a", png("white" if range(40)[index] % 2 else "black"))
-
-    assert Toy().score(Lazy()).column("sum").tolist() == [1, 256] * 20
 
 
 def test_scores_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
