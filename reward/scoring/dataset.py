@@ -105,7 +105,7 @@ def score_dataset(
         >>> from pathlib import Path
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     data = Path(folder) / "captions.jsonl"
-        ...     _ = data.write_text('{"caption": "a red star"}\\n{"caption": ""}\\n')
+        ...     _ = data.write_text('{"caption": "a red star"}\\n{"caption": null}\\n')
         ...     summary = score_dataset(data, "length", Path(folder) / "scores.jsonl")
         >>> summary.rows, summary.scored, summary.errors
         (2, 1, {'candidate': 1})
