@@ -129,6 +129,7 @@ class OpenClipTowers(ClipTowers):
         if not ends_early:
             features: torch.Tensor = clip.encode_text(ids.to(self.device))
             return features
+        # CLIP's end token has the highest id of its vocabulary, by which "argmax" finds it.
         ends = ids.argmax(1) if clip.text_pool_type == "argmax" else (ids == clip.text_eos_id).int().argmax(1)
         return _encode_text_up_to_end(clip, ids[:, : int(ends.max()) + 1].to(self.device))
 

@@ -117,6 +117,7 @@ class BranchedRows(NamedTuple):
         for number in range(1, branches + 1):
             in_branch = self.branch == number
             mask = ((self.branch == 0) | in_branch).long()
+            # argmax finds the first place of the highest count, which is the last token of the branch.
             last = hidden[rows, in_branch.long().cumsum(1).argmax(1)].float()
             total = _sum(hidden, mask) + prefixes.total
             count = mask.sum(1) + prefixes.mask.sum(1)
@@ -206,6 +207,7 @@ class CausalStates:
         for index, (prefix, _) in enumerate(pairs):
             groups.setdefault(tuple(prefix), []).append(index)
         # The prefix of a single pair is read together with its suffix, which takes the CPU half the time of two passes.
+        # With branches, even a single pair has several continuations.
         fewest_pairs = 1 if branches else 2
         shared = [prefix for prefix, indices in groups.items() if prefix and len(indices) >= fewest_pairs]
         branch_tokens = sum(map(len, branches))

@@ -162,7 +162,7 @@ class ScoreTable:
 
 
 def weighted_mean(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sum (N,) of the columns of scores (N, A), each times its weight; NaN where a weighted column is NaN."""
+    """Mean (N,) of the columns of scores (N, A) by weights that sum to 1; NaN where a weighted column is NaN."""
     used = weights != 0  # a column without weight must not spread its NaN
     return scores[:, used] @ weights[used]
 
@@ -221,7 +221,8 @@ def rewards_of_rows(
     rewards[~np.isfinite(rewards) | ~complete] = np.nan
     if not (wordless & complete).any():
         return rewards
-    # -inf where the metric has no bound; no score of these captions counts as the lowest of the call
+    # Without a bound this is -inf, in whose place `fill_lowest` puts the lowest of the call. The scores that the metric
+    # itself gave to these captions do not count there.
     rewards[wordless & complete], _ = weighted_range(weights, [bounds] * len(weights))
     return fill_lowest(rewards) if whole_call else rewards
 
