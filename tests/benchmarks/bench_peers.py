@@ -118,7 +118,7 @@ def ngrams(samples: Sequence[CaptionSample], setting: str) -> Iterator[Pair]:
     split, ways = peers.ngrams(samples)
 
     def score(metric: str) -> np.ndarray:
-        java._kept.clear()  # else each text would be split once, and never again
+        java._words_of_part.clear()  # else each text would be split once, and never again
         return fitted(load_scorer(metric), [sample.references for sample in samples]).score(samples).scores[:, 0]
 
     for metric, theirs in ways.items():
