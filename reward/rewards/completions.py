@@ -21,7 +21,7 @@ from reward.data.samples import (
     read_references,
 )
 from reward.data.written_captions import FIRST_CHARACTERS, caption_in
-from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.errors import DataError, ImageError, InvalidSampleError, did_you_mean
 from reward.metrics.base import MetricSpec
 
 
@@ -200,7 +200,7 @@ class RowReader:
                 find_column(role, names, column, option=f"{role}_column=")
             except DataError as error:
                 message = str(error)
-                if "Did you mean" not in message:  # it is not misspelt, so the trainer may have removed it
+                if not did_you_mean(column, names):  # it is not misspelt, so the trainer may have removed it
                     message += " Leave remove_unused_columns=False in the trainer's arguments"
                 raise InvalidSampleError(message) from None
             return _Lookup([column])
