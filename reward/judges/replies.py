@@ -9,61 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from reward.judges import reply_patterns as patterns
 from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, token_text
+from reward.judges.reply_patterns import plain_digits
 from reward.judges.verdicts import own_words
 
-# A number with all its digits, points and commas; part of no word, no path and no longer number.
-_NUMBER = re.compile(r"(?<![\w.,/])[-\u2212]?(?:\d+(?:[.,]\d+)*|[.,]\d+)(?![^\W_]|[.,]\d)")
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
-_DECIMALS = re.compile(r"\d*[.,]\d+|\d+")
-# What a number is out of: "4/5", "4 out of 5", "4 von 5", "\frac{4}{5}", "85%".
-_OUT_OF = re.compile(
-    r"[\s*_\"')\]}]*(?:/|\bout of\b|\bof\b|\bvon\b|\bsur\b|\bde\b|\}\{)[\s*_\"'(\[{]*(\d+(?:[.,]\d+)?)(?!\w)", re.I
-)
-_COUNT = re.compile(r"[\s*_]*(?:of|von|de)\b", re.I)
-_PERCENT = re.compile(r"\s*\\?%")
-# Between two answers of which the judge chose neither: "3-4", "3 to 4", "3, maybe 4", "Yes or No".
-_BETWEEN = re.compile(
-    r"[\s*_\"')\]]*(?:[-\u2010-\u2015~/]|\b(?:to|or|and|bis|oder|und|maybe|perhaps|possibly)\b"
-    r"|,\s*(?:or|maybe|perhaps|possibly)\b)[\s*_\"'(\[]*(?:(?:a|an|even|maybe|perhaps|possibly)\s+)?[\s*_\"'(\[]*",
-    re.I,
-)
-# Words after a number that make it a grade and no count: "4 stars", "4 because ...".
-_AFTER_GRADE = re.compile(
-    r"(?:stars?|points?|pts|sterne?|punkte?|puntos?|\u00e9toiles?|because|since|as|for|and|but|with|although|though|"
-    r"given|due|is|it|its|the|this|that|which|there|would|seems|out|of|on|in|overall|von|sur|de|to|or|bis|oder|weil)\b",
-    re.I,
-)
-# Words after Yes, No or a letter that do not go on with it, as "no errors" and "A dog" do.
-_AFTER_WORD = re.compile(
-    r"(?:because|since|as|for|and|but|is|it|its|the|this|that|there|or|would|seems|i|we|weil|denn)\b", re.I
-)
-# Words that announce an answer, in some languages.
-_LABELS = (
-    r"(?:\b(?:grades?|graded|score[sd]?|rating|rate[sd]?|mark|marks|answer|verdict|judge?ment|letter|choice|choose|option|"
-    r"response|result|word|give|assign|deserves|conclusion|note|bewertung|punktzahl|urteil|antwort|r\u00e9ponse|"
-    r"respuesta|nota|puntuaci\u00f3n|calificaci\u00f3n|punteggio|risposta|\u043e\u0446\u0435\u043d\u043a\u0430|"
-    r"\u043e\u0442\u0432\u0435\u0442)\b|\u8bc4\u5206|\u5206\u6570|\u5f97\u5206|\u7b54\u6848|\u8a55\u4fa1|"
-    r"\u30b9\u30b3\u30a2|\u56de\u7b54|\uc810\uc218|\ub2f5)"
-)
-# A label and nothing but a few words and marks up to the answer: "My grade: ", "I rate this caption a ", '{"score": '.
-_LABELLED = re.compile(rf"{_LABELS}(?P<between>[^\d\n.!?;,]{{0,40}})$", re.I)
-_FINAL = re.compile(rf"\b(?:final|overall|therefore|thus|so)\b[^\d\n.!?;]{{0,20}}{_LABELS}[^\d\n.!?;,]{{0,40}}$", re.I)
-_NO_LABEL = re.compile(
-    r"\b(?:scale|from|between|range|most|least|maximum|minimum|max|min|lowest|highest|if|would be)\b", re.I
-)
-_BOXED = re.compile(r"(?:\\boxed\s*\{(?:\\text\s*\{)?|<(?:answer|score|grade|rating|verdict)>)\s*[$*_\"'(\[]*$", re.I)
-# What may stand before an answer at the beginning of a reply: marks, or words that end in a colon, equals sign or "is".
-_OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
-_LIST_ITEM = re.compile(r"^[ \t]*[(\[]?(\d{1,2})[.)\]][ \t]+(?=\S)", re.M)
-_MARKER_TOKEN = re.compile(r"<[|\uff5c/][^<>\s]*>|<0x[0-9A-Fa-f]{2}>|(?:\\x[0-9A-Fa-f]{2})+|<s>")
-_WIDE = str.maketrans("\uff1a\uff0f\uff05\uff08\uff09\uff0e\uff0c\uff1d", ":/%().,=")
 _LABEL_REACH = 80  # characters
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
 NO_PROBABILITIES = "the judge gave no log probabilities"
@@ -87,19 +42,6 @@ class Found:
     text: str
     value: float = math.nan
     problem: str = ""
-
-
-def plain_digits(text: str) -> str:
-    """A text with the digits of all scripts as 0 to 9 and wide marks as narrow ones; all else keeps its place.
-
-    Example:
-        >>> plain_digits("\\uff14\\uff0f\\uff15"), plain_digits("\\u0664")
-        ('4/5', '4')
-    """
-    if text.isascii():
-        return text
-    digits = [str(unicodedata.decimal(character, character)) for character in text]
-    return "".join(digits).translate(_WIDE)
 
 
 def find_number(text: str, low: float, high: float) -> Found | str:
@@ -178,7 +120,7 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
     """
     found = find_answer(answer.text, words)
     if isinstance(found, str):
-        spelling_tokens = [token for token in answer.tokens if _MARKER_TOKEN.sub("", token_text(token))]
+        spelling_tokens = [token for token in answer.tokens if patterns.MARKER_TOKEN.sub("", token_text(token))]
         if found.startswith(_NONE) and len(spelling_tokens) == 1:
             return list(first) if first is not None else _after_blanks(answer, words)
         return found + (_CUT if answer.truncated else "")
@@ -246,7 +188,7 @@ def token_index(answer: Answer, start: int) -> int | None:
     wanted = answer.text[start]
     count = 0
     for index, token in enumerate(answer.tokens):
-        letters = [character for character in _MARKER_TOKEN.sub("", token_text(token)) if character.isalnum()]
+        letters = [character for character in patterns.MARKER_TOKEN.sub("", token_text(token)) if character.isalnum()]
         if count + len(letters) > before:
             return index if letters[before - count] == wanted else None
         count += len(letters)
@@ -286,9 +228,9 @@ def _own(text: str) -> str:
 
 def _numbers(own: str, low: float, high: float) -> list[Found]:
     """All numbers of a text that may be its grade."""
-    items = list(_LIST_ITEM.finditer(own))
+    items = list(patterns.LIST_ITEM.finditer(own))
     listed = {item.start(1) for item in items} if len({item[1] for item in items}) > 1 else set()
-    matches = [match for match in _NUMBER.finditer(own) if match.start() not in listed]
+    matches = [match for match in patterns.NUMBER.finditer(own) if match.start() not in listed]
     numbers: list[Found] = []
     end = 0
     for index, match in enumerate(matches):
@@ -298,7 +240,7 @@ def _numbers(own: str, low: float, high: float) -> list[Found]:
         value = _value(match[0])
         problem = ""
         rest = own[end:]
-        between = _BETWEEN.match(rest)
+        between = patterns.BETWEEN.match(rest)
         following = matches[index + 1] if index + 1 < len(matches) else None
         if between and following and following.start() == end + between.end():
             is_choice = not re.search(r"/|\band\b|\bund\b", between[0]) or own[
@@ -310,18 +252,18 @@ def _numbers(own: str, low: float, high: float) -> list[Found]:
                     continue
                 numbers.append(Found(match.start(), end, match[0], value, "the answer gives a range"))
                 continue
-        if out_of := _OUT_OF.match(rest):
+        if out_of := patterns.OUT_OF.match(rest):
             end += out_of.end()
             if _value(out_of[1]) != high:
-                if _COUNT.match(rest):
+                if patterns.COUNT.match(rest):
                     continue
                 problem = f"the grade must be out of {high:g}"
-        elif (percent := _PERCENT.match(rest)) and high != 100:
+        elif (percent := patterns.PERCENT.match(rest)) and high != 100:
             end += percent.end()
             problem = f"the grade must be out of {high:g}"
         if math.isnan(value):
             problem = "the answer holds a number that cannot be read"
-        elif not out_of and _is_count(own, match, _AFTER_GRADE):
+        elif not out_of and _is_count(own, match, patterns.AFTER_GRADE):
             problem = "count"
         numbers.append(Found(match.start(), match.end(), match[0], value, problem))
     return numbers
@@ -340,9 +282,9 @@ def _value(text: str) -> float:
     text = text.replace("\u2212", "-")
     sign = -1.0 if text.startswith("-") else 1.0
     text = text.lstrip("-")
-    if _THOUSANDS.fullmatch(text):
+    if patterns.THOUSANDS.fullmatch(text):
         return sign * float(text.replace(",", ""))
-    if _DECIMALS.fullmatch(text):
+    if patterns.DECIMALS.fullmatch(text):
         return sign * float(text.replace(",", "."))
     return math.nan
 
@@ -361,14 +303,14 @@ def _words(own: str, words: Sequence[str]) -> list[Found]:
         end = match.end()
         if len(word) == 1 and match[0] != word and not _is_marked(own, match):
             continue
-        between = _BETWEEN.match(own, end)
+        between = patterns.BETWEEN.match(own, end)
         following = matches[index + 1] if index + 1 < len(matches) else None
         if between and following and following.start() == between.end():
             end = following.end()
             if _is_labelled(own, match.start()):
                 answers.append(Found(match.start(), end, word, problem="the answer gives two"))
             continue
-        if _is_count(own, match, _AFTER_WORD):
+        if _is_count(own, match, patterns.AFTER_WORD):
             answers.append(Found(match.start(), end, word, problem="count"))
         else:
             answers.append(Found(match.start(), end, word))
@@ -386,8 +328,8 @@ def _is_marked(own: str, match: re.Match[str]) -> bool:
 def _chosen(own: str, candidates: list[Found]) -> Found | str | None:
     """The answer among those that may be it, why there is none, or None where there is nothing."""
     ways: list[Callable[[str, Found], bool]] = [
-        lambda own, found: bool(_BOXED.search(_before(own, found.start))),
-        lambda own, found: bool(_FINAL.search(_before(own, found.start))),
+        lambda own, found: bool(patterns.BOXED.search(_before(own, found.start))),
+        lambda own, found: bool(patterns.FINAL.search(_before(own, found.start))),
         lambda own, found: _is_labelled(own, found.start),
     ]
     for way in ways:
@@ -395,7 +337,7 @@ def _chosen(own: str, candidates: list[Found]) -> Found | str | None:
             leading = [] if way is not ways[2] else _bare_leading(own, candidates)
             return _agreed([*some, *leading])
     rest = [found for found in candidates if found.problem != "count"]
-    opening = _OPENING.match(own)
+    opening = patterns.OPENING.match(own)
     first = [found for found in rest if opening and found.start == opening.end()] or _bare_leading(own, rest)
     last = [found for found in rest if _is_alone_at_end(own, found)]
     return _agreed(first + last or rest)
@@ -429,8 +371,8 @@ def _before(own: str, start: int) -> str:
 
 
 def _is_labelled(own: str, start: int) -> bool:
-    label = _LABELLED.search(_before(own, start))
-    return label is not None and not _NO_LABEL.search(label["between"])
+    label = patterns.LABELLED.search(_before(own, start))
+    return label is not None and not patterns.NO_LABEL.search(label["between"])
 
 
 def _is_alone_at_end(own: str, found: Found) -> bool:
