@@ -67,7 +67,7 @@ class PromptReader:
         self.shares: dict[bool, bool | None] = {True: None, False: None}  # with image, without: None is not yet known
         if not self._counts:
             self.shares = {True: False, False: False}
-        self.tokens_read = 0
+        self.tokens_read = self.tokens_written = 0
 
     def read(
         self, prompts: Sequence[Prompt], failures: dict[int, str], *, keep_cache: bool = False

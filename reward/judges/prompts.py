@@ -68,6 +68,9 @@ class PromptWriter:
         if token_text(self.tokenizer.decode(self.tokenizer("5", add_special_tokens=False)["input_ids"])) != "5":
             raise JudgeError("the model's tokenizer has no digits: its files are missing, and transformers made one up")
         self._plain = PlainTexts(processor)
+        # Processors log a warning about a variable that their template does not have.
+        templates = f"{getattr(processor, 'chat_template', None)} {self.tokenizer.chat_template}"
+        self._thinking = {"enable_thinking": False} if "enable_thinking" in templates else {}
 
     def text(self, question: Question) -> str:
         """The prompt of a question, opened for the answer.
@@ -92,8 +95,11 @@ class PromptWriter:
                 with_image = False
             messages.append({"role": role, "content": parts})
         opened = messages[-1]["role"] != "assistant"
-        prompt = str(self.processor.apply_chat_template(messages, add_generation_prompt=opened, tokenize=False))
-        # An answer is read right after the prompt: where the template opens reasoning, it is closed, and left empty.
+        # An answer is read right after the prompt: many templates open no reasoning then, or close it. Where one opens
+        # it still, it is closed here, and left empty.
+        prompt = self.processor.apply_chat_template(
+            messages, add_generation_prompt=opened, tokenize=False, **self._thinking
+        )
         closing = open_reasoning_end(prompt)
         return prompt if closing is None else f"{prompt.rstrip()}\n\n{closing}\n\n"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, Answer, answer_mass, token_text
-from reward.judges.replies import find_number
+from reward.judges.readings import find_number
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, Answer, Judge, Question, read_each, weigh_answers
-from reward.judges.replies import find_answer, find_number
-from reward.judges.reply_patterns import plain_digits
+from reward.judges.readings import find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
 logger = logging.getLogger(__name__)

@@ -243,8 +243,15 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
         LocalJudge.from_pretrained(tmp_path, device="cpu")
 
 
-def test_reasoning_that_the_chat_template_opens_is_closed_before_the_answer():
+@pytest.mark.parametrize(
+    ("opening", "prompt_end"),
+    [
+        ("<think>\n", "<think>\n\n</think>\n\n"),
+        ("{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}", "<think></think>"),
+    ],
+)
+def test_reasoning_that_the_chat_template_opens_is_closed_before_the_answer(opening, prompt_end):
     model, processor = toy_judges.llava()
-    processor.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    processor.chat_template += f"{{% if add_generation_prompt %}}{opening}{{% endif %}}"
     judge = LocalJudge(model, processor)
-    assert judge.writer.text(Question("How good?")).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert judge.writer.text(Question("How good?")).endswith(f"assistant\n{prompt_end}")
