@@ -110,7 +110,7 @@ def test_a_thought_is_let_to_its_end_before_the_answer_is_read():
     questions = [Question("Reply 0."), Question("Reply 1.")]
     table = judge.weigh(questions, list("12345"))
     assert table == pytest.approx(np.array([[0, 0.2, 0, 0.8, 0]] * 2))
-    answers = judge.generate(questions, max_new_tokens=3)
+    answers = judge.generate(questions, max_new_tokens=4)
     assert [answer.text.removeprefix(THOUGHT).strip() for answer in answers] == ["4", "Grade:"]
     assert [answer.truncated for answer in answers] == [False, True]
 
