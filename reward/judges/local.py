@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ class LocalJudge:
         self.reader = PromptReader(model, self.writer, batch_size=batch_size)
         self._lock = threading.RLock()
         ends = model.generation_config.eos_token_id
-        self._ends = {*(ends if isinstance(ends, list) else [ends]), self.writer.tokenizer.eos_token_id} - {None}
+        self._ends = {self.writer.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
 
     @classmethod
     def from_pretrained(
@@ -135,10 +135,12 @@ class LocalJudge:
         """
         check_asked(questions, answers)
         ids = self.writer.answer_ids(answers)
-        rows, failures = self._ask(questions, lambda state, prompts: self._answer_masses(state, ids))
-        nothing = np.full(len(answers), np.nan)
-        table = [nothing if row is None else row for row in rows]
-        return answered(np.array(table).reshape(len(questions), len(answers)), failures)
+        results, failures = self._ask(questions, lambda state, prompts: self._answer_masses(state, ids))
+        table = np.full((len(questions), len(answers)), np.nan)
+        for row, masses in enumerate(results):
+            if row not in failures:
+                table[row] = masses
+        return answered(table, failures)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -148,21 +150,24 @@ class LocalJudge:
         """
         check_asked(questions, words)
         ids = self.writer.answer_ids(words)
-        tracked = {}
-        for word in words:
-            for spelling in (word, word.lower(), word.upper()):
-                if self.writer.has_token(spelling):
-                    tracked[spelling] = self.writer.answer_ids([spelling])[0]
+        spellings = [*words, *map(str.lower, words), *map(str.upper, words)]
+        tracked = {text: self.writer.answer_ids([text])[0] for text in spellings if self.writer.has_token(text)}
 
+        # Beside each reply stand the probabilities of the words as its first token, from the whole vocabulary.
         def use(state: State, prompts: list[Prompt]) -> list[tuple[np.ndarray, Answer] | str]:
             masses = self._answer_masses(state, ids)
             replies = self._write(state, prompts, ANSWER_LENGTH, _ALTERNATIVES, tracked)
-            pairs = zip(masses, replies, strict=True)
-            return [reply if isinstance(reply, str) else (mass, reply) for mass, reply in pairs]
+            results: list[tuple[np.ndarray, Answer] | str] = []
+            for row_masses, reply in zip(masses, replies, strict=True):
+                results.append(reply if isinstance(reply, str) else (row_masses, reply))
+            return results
 
-        rows, failures = self._ask(questions, use)
-        replies = [None if row is None else row[1] for row in rows]
-        first = [() if row is None else row[0].tolist() for row in rows]
+        results, failures = self._ask(questions, use)
+        replies: list[Answer | None] = [None] * len(questions)
+        first: list[Sequence[float]] = [()] * len(questions)
+        for row, result in enumerate(results):
+            if result is not None:
+                first[row], replies[row] = result
         return weighed(replies, failures, words, first)
 
     def generate(
@@ -187,7 +192,7 @@ class LocalJudge:
         return answered(answers, failures)
 
     def _ask(
-        self, questions: Sequence[Question], use: Callable[[State, list[Prompt]], Sequence[Any]]
+        self, questions: Sequence[Question], use: Callable[[State, list[Prompt]], Iterable[Any]]
     ) -> tuple[list[Any], dict[int, str]]:
         """What `use` makes of each question, equal ones once; None where the failures, {row: reason}, say why.
 

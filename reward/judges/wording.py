@@ -72,7 +72,7 @@ class JudgePrompt:
             label = f"a prompt of {cls.metric}"
             values = dict(prompt)
         else:
-            path = cls.default_file if prompt is None else prompt
+            path: Any = cls.default_file if prompt is None else prompt
             label = f"prompt file {path!s:.200}"
             values = read_wording(path)
         values |= changes
