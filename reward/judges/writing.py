@@ -70,7 +70,8 @@ class Draft:
             return None
         if len(self.ids) >= self.context_left:
             return "the judge's thought filled all the room that the model has; take one that reads more tokens"
-        return f"the judge thought for {len(self.ids)} tokens without an answer; raise max_thinking= of LocalJudge"
+        length = len(self.ids)
+        return f"the judge thought for {length} tokens without an answer: give max_thinking={2 * length} (by --set)"
 
 
 def write_replies(

@@ -97,6 +97,7 @@ class JudgedScorer(CaptionScorer):
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        max_thinking: int | None = None,
         judge: Judge | None = None,
         cache: str | os.PathLike[str] | None = None,
         concurrency: int | None = None,
@@ -116,6 +117,7 @@ class JudgedScorer(CaptionScorer):
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
+            max_thinking: most tokens of a judge's thought, see `LocalJudge`.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
             cache, concurrency, prices, extra_body, timeout, retries, top_logprobs: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
@@ -147,6 +149,7 @@ class JudgedScorer(CaptionScorer):
             server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
             server |= {"timeout": timeout, "retries": retries, "top_logprobs": top_logprobs}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
+            local |= {"max_thinking": max_thinking}
             told = [
                 load_judge(each, **server | ({} if is_server(each) else local))
                 for each in split_sources(origin["source"])

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaTokenizer, LlavaProcessor
 
+from reward import load_scorer
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Question
 from reward.judges.base import answer_mass
@@ -229,6 +230,7 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
     """Without its head, a reward model would answer with words that nobody trained."""
     file = save_rating_judge(tmp_path, "8") / "model.safetensors"
     weights, loaded = load_file(file), LocalJudge.from_pretrained(tmp_path, device="cpu")
+    assert load_scorer("judge", tmp_path, device="cpu", max_thinking=7).judge.max_thinking == 7
     tables = [judge.answer_distribution(QUESTIONS[:2], ANSWERS) for judge in (loaded, LocalJudge(*strict_llava("8")))]
     np.testing.assert_allclose(*tables, rtol=1e-4)
     counted = {"model.vision_tower.vision_model.embeddings.position_ids": torch.arange(4)}  # not learned

@@ -120,7 +120,7 @@ def test_a_thought_without_end_is_no_answer_and_says_which_option_to_set():
     with pytest.raises(JudgeError) as caught:
         judge.weigh([Question("Reply 0."), Question("Reply 1.")], list("12345"))
     assert caught.value.failures == {
-        0: "the judge thought for 50 tokens without an answer; raise max_thinking= of LocalJudge"
+        0: "the judge thought for 50 tokens without an answer: give max_thinking=100 (by --set)"
     }
     assert caught.value.results[1] == pytest.approx([0, 0.2, 0, 0.8, 0])
 
