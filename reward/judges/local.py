@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,8 @@ class LocalJudge:
         self.reader = PromptReader(model, self.writer, batch_size=batch_size)
         self._lock = threading.RLock()
         ends = model.generation_config.eos_token_id
-        self._ends = {self.writer.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        ends = {self.writer.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        self._write = partial(write_replies, self.reader, ends=ends, max_thinking=max_thinking)
 
     @classmethod
     def from_pretrained(
@@ -156,7 +158,9 @@ class LocalJudge:
         # Beside each reply stand the probabilities of the words as its first token, from the whole vocabulary.
         def use(state: State, prompts: list[Prompt]) -> list[tuple[np.ndarray, Answer] | str]:
             masses = self._answer_masses(state, ids)
-            replies = self._write(state, prompts, ANSWER_LENGTH, _ALTERNATIVES, tracked)
+            replies = self._write(
+                state, prompts, max_new_tokens=ANSWER_LENGTH, top_logprobs=_ALTERNATIVES, tracked=tracked
+            )
             results: list[tuple[np.ndarray, Answer] | str] = []
             for row_masses, reply in zip(masses, replies, strict=True):
                 results.append(reply if isinstance(reply, str) else (row_masses, reply))
@@ -186,10 +190,8 @@ class LocalJudge:
         """
         check_asked(questions)
         tracked = dict(zip(track, self.writer.answer_ids(track), strict=True))
-        answers, failures = self._ask(
-            questions, lambda state, prompts: self._write(state, prompts, max_new_tokens, top_logprobs, tracked)
-        )
-        return answered(answers, failures)
+        write = partial(self._write, max_new_tokens=max_new_tokens, top_logprobs=top_logprobs, tracked=tracked)
+        return answered(*self._ask(questions, write))
 
     def _ask(
         self, questions: Sequence[Question], use: Callable[[State, list[Prompt]], Iterable[Any]]
@@ -241,20 +243,6 @@ class LocalJudge:
                     failures[index] = unreadable[row]
             rows_of[index].append(row)
         return prompts, rows_of, failures
-
-    def _write(
-        self, state: State, prompts: list[Prompt], max_new_tokens: int, top: int, tracked: dict[str, list[int]]
-    ) -> list[Answer | str]:
-        return write_replies(
-            self.reader,
-            state,
-            prompts,
-            ends=self._ends,
-            max_new_tokens=max_new_tokens,
-            max_thinking=self.max_thinking,
-            top=top,
-            tracked=tracked,
-        )
 
     def _answer_masses(self, state: State, ids: list[list[int]]) -> np.ndarray:
         """Probability (b, answers) of each answer as the next token, white space before it stepped over."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reward.judges.verdicts import own_words
 
@@ -68,10 +69,7 @@ def find_number(text: str, low: float, high: float) -> Reading | str:
         >>> find_number("90-95", 0, 100)
         "the answer gives a range: '90-95'"
     """
-    reading = _number_in(text, low, high)
-    if reading is None:
-        return f"the answer holds no number: {excerpt(text)}"
-    return f"{reading.problem}: {excerpt(text)}" if reading.problem else reading
+    return _or_reason(text, _number_in(text, low, high), "the answer holds no number")
 
 
 def find_answer(text: str, words: Sequence[str]) -> Reading | str:
@@ -87,11 +85,18 @@ def find_answer(text: str, words: Sequence[str]) -> Reading | str:
         >>> find_answer("Yes or no? I cannot tell.", ["Yes", "No"])
         "the answer is not one of Yes, No: 'Yes or no? I cannot tell.'"
     """
-    reading = answer_in(text, words)
+    if _are_numbers(words):
+        return _or_reason(text, answer_in(text, words), "the answer holds no number")
+    return _or_reason(text, answer_in(text, words), f"the answer is not one of {', '.join(words)}")
+
+
+def _or_reason(text: str, reading: Reading | None, nothing: str) -> Reading | str:
+    """A reading, or why it is no answer; `nothing` where there is none."""
     if reading is None:
-        nothing = "holds no number" if _are_numbers(words) else f"is not one of {', '.join(words)}"
-        return f"the answer {nothing}: {excerpt(text)}"
-    return f"{reading.problem}: {excerpt(text)}" if reading.problem else reading
+        return f"{nothing}: {excerpt(text)}"
+    if reading.problem:
+        return f"{reading.problem}: {excerpt(text)}"
+    return reading
 
 
 def answer_in(text: str, words: Sequence[str]) -> Reading | None:
@@ -182,10 +187,12 @@ def _patterns() -> _Patterns:
     )
 
 
-def _any_of(words: Iterable[Any]) -> str:
-    """A pattern of any of the words, which may stand in several rows."""
-    flat = [word for row in words for word in ([row] if isinstance(row, str) else row)]
-    return f"(?:{'|'.join(map(re.escape, flat))})"
+def _any_of(rows: Sequence[str] | Sequence[list[str]]) -> str:
+    """A pattern of any of the words, which may stand in rows."""
+    words: list[str] = []
+    for row in rows:
+        words += [row] if isinstance(row, str) else row
+    return f"(?:{'|'.join(map(re.escape, words))})"
 
 
 def _are_numbers(words: Sequence[str]) -> bool:
@@ -209,18 +216,18 @@ def _number_in(text: str, low: float, high: float) -> Reading | None:
 def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
     """All numbers of a text that may be its grade."""
     patterns = _patterns()
-    items = list(_LIST_ITEM.finditer(plain))
-    in_lists = {item.start(1) for item in items} if len({item[1] for item in items}) > 1 else set()
-    matches = [match for match in patterns.number.finditer(plain) if match.start() not in in_lists]
+    # "1. It names the dog.\\n2. ...": one number with a point may be a grade, several different ones are a list.
+    items = {item.start(1): item[1] for item in _LIST_ITEM.finditer(plain)}
+    is_list = len(set(items.values())) > 1
+    matches = [match for match in patterns.number.finditer(plain) if not (is_list and match.start() in items)]
     readings: list[Reading] = []
     end = 0
-    for index, match in enumerate(matches):
+    for match, following in zip_longest(matches, matches[1:]):
         if match.start() < end:  # the end of a range or a scale
             continue
         end = match.end()
         value = _value(match[0])
         joint = patterns.between.match(plain, end)
-        following = matches[index + 1] if index + 1 < len(matches) else None
         if joint and following and following.start() == joint.end() and _is_choice(plain, match.start(), joint[0]):
             end = following.end()
             if {value, _value(following[0])} != {float(low), float(high)}:
@@ -239,7 +246,8 @@ def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
         if math.isnan(value):
             problem = "the answer holds a number that cannot be read"
         readings.append(Reading(match.start(), end, match[0], value, problem, is_count))
-        end = end if out_of is None else out_of.end()
+        if out_of is not None:
+            end = out_of.end()
     return readings
 
 
@@ -259,12 +267,12 @@ def _goes_on(plain: str, end: int, allowed: re.Pattern[str]) -> bool:
 def _value(text: str) -> float:
     """A number as it is written; NaN for what is none, such as 1.2.3."""
     digits = text.lstrip("-\u2212")
-    sign = -1.0 if digits != text else 1.0
+    value = math.nan
     if _THOUSANDS.fullmatch(digits):
-        return sign * float(digits.replace(",", ""))
-    if _DECIMALS.fullmatch(digits):
-        return sign * float(digits.replace(",", "."))
-    return math.nan
+        value = float(digits.replace(",", ""))
+    elif _DECIMALS.fullmatch(digits):
+        value = float(digits.replace(",", "."))
+    return value if digits == text else -value
 
 
 def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
@@ -275,7 +283,7 @@ def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
     matches = list(pattern.finditer(plain))
     readings: list[Reading] = []
     end = 0
-    for index, match in enumerate(matches):
+    for match, following in zip_longest(matches, matches[1:]):
         word = by_fold[match[0].casefold()]
         if match.start() < end:
             continue
@@ -283,7 +291,6 @@ def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
         if len(word) == 1 and match[0] != word and not _is_marked(plain, match):
             continue
         joint = patterns.between.match(plain, end)
-        following = matches[index + 1] if index + 1 < len(matches) else None
         if joint and following and following.start() == joint.end():
             end = following.end()
             if _is_labelled(plain, match.start()):
@@ -306,6 +313,8 @@ def _is_marked(plain: str, match: re.Match[str]) -> bool:
 
 def _choose(plain: str, readings: list[Reading]) -> Reading | None:
     """The answer among the readings of a text; None where there is none."""
+    # What is announced counts before what merely stands first or last; of what is announced, a box before "Final
+    # grade:", and that before any other label.
     for pattern in (_BOXED, _patterns().final_label):
         announced = [reading for reading in readings if pattern.search(_before(plain, reading.start))]
         if announced:
@@ -323,9 +332,11 @@ def _choose(plain: str, readings: list[Reading]) -> Reading | None:
 
 def _agreed(readings: list[Reading]) -> Reading | None:
     """The first of readings that mean the same."""
+    if not readings:
+        return None
     if len({reading.meaning for reading in readings}) > 1:
         return replace(readings[0], problem="the answer gives several different answers")
-    return readings[0] if readings else None
+    return readings[0]
 
 
 def _before(plain: str, start: int) -> str:

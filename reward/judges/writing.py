@@ -82,8 +82,8 @@ def write_replies(
     ends: set[int],
     max_new_tokens: int,
     max_thinking: int,
-    top: int = 0,
-    tracked: Mapping[str, list[int]] | None = None,
+    top_logprobs: int,
+    tracked: Mapping[str, list[int]],
 ) -> list[Answer | str]:
     """Replies to prompts, greedy or sampled; or why one holds no answer.
 
@@ -93,7 +93,7 @@ def write_replies(
         prompts: one a row of `state`.
         ends: tokens that end a reply.
         max_new_tokens, max_thinking: most tokens of an answer and of a thought before it.
-        top: how many of the likeliest tokens are reported at each position.
+        top_logprobs: how many of the likeliest tokens are reported at each position.
         tracked: {text: its tokens}, which are reported at each position, however unlikely they are.
     """
     texts = reader.writer.token_texts
@@ -104,24 +104,27 @@ def write_replies(
         for row, draft in enumerate(drafts):
             if draft.prompt.temperature:
                 tokens[row] = draft.sampled(state.logits[row])
-        reports = _alternatives(state.logits, texts, top, tracked or {}) if top or tracked else None
+        reports: list[dict[str, float]] = []
+        if top_logprobs or tracked:
+            reports = _alternatives(state.logits, texts, top_logprobs, tracked)
         for row, token in enumerate(tokens.tolist()):
             draft = drafts[row]
             if draft.is_done:
                 continue
             draft.add(token, _text_of(token, texts), is_end=token in ends)
-            if reports is not None:
-                draft.reports.append(reports[row])
+            draft.reports += reports[row : row + 1]
         if all(draft.is_done for draft in drafts):
             break
         state = reader.step(state, tokens)
-    written = [draft.ids[: len(draft.ids) - draft.has_ended] for draft in drafts]
     replies: list[Answer | str] = []
-    for draft, text in zip(drafts, decode_texts(reader.writer.tokenizer, written), strict=True):
-        tokens_of_reply = tuple(_text_of(token, texts) for token in draft.ids) if draft.reports else ()
+    rows = [draft.ids[: len(draft.ids) - draft.has_ended] for draft in drafts]
+    for draft, text in zip(drafts, decode_texts(reader.writer.tokenizer, rows), strict=True):
+        tokens_of_reply: tuple[str, ...] = ()
+        if draft.reports:
+            tokens_of_reply = tuple(_text_of(token, texts) for token in draft.ids)
         answer = Answer(text, tokens_of_reply, tuple(draft.reports), truncated=not draft.has_ended)
         replies.append(draft.why_no_answer() or answer)
-    reader.tokens_written += sum(len(draft.ids) for draft in drafts)
+        reader.tokens_written += len(draft.ids)
     return replies
 
 
