@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reward.data.written_captions import is_reasoning_open
 from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, token_text
 from reward.judges.readings import answer_in, excerpt, find_answer, plain_digits
 
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
 NO_PROBABILITIES = "the judge gave no log probabilities"
-_CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
+_CUT = f" (cut after {ANSWER_LENGTH} tokens: have the prompt ask for the answer alone)"
+_CUT_THOUGHT = (
+    f"the judge thought for {ANSWER_LENGTH} tokens without an answer: turn thinking off, as with "
+    'extra_body={"chat_template_kwargs": {"enable_thinking": false}}'
+)
 # Chat markers, and bytes that are no text alone.
 _MARKER = re.compile(r"<[|\uff5c/]?[^<>\s]*>|\[/?[A-Z_]+\]|\u25c1[^\s]*\u25b7|(?:\\x[0-9A-Fa-f]{2})+|\ufffd")
 
@@ -37,25 +42,29 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
         >>> [round(mass, 3) for mass in weigh_reply(reply, ["4", "5"])]
         [0.2, 0.8]
     """
+    if answer.truncated and is_reasoning_open(answer.text):
+        return _CUT_THOUGHT
     reading = answer_in(answer.text, words)
     if reading is None and len([token for token in answer.tokens if _MARKER.sub("", token_text(token))]) == 1:
         return _first_masses(answer, words, first)
+    cut = _CUT if answer.truncated else ""
     if reading is None or reading.problem:
-        return f"{find_answer(answer.text, words)}{_CUT if answer.truncated else ''}"
-    is_cut = answer.truncated and not answer.text[reading.end :].strip() and reading.text.isdecimal()
-    if is_cut and len(answer.tokens) > 1:
-        return f"the answer was cut at a number: {excerpt(answer.text)}{_CUT}"
+        return f"{find_answer(answer.text, words)}{cut}"
+    # More digits may have followed a number at the very end of what was cut.
+    if cut and len(answer.tokens) > 1 and reading.text.isdecimal() and not answer.text[reading.end :].strip():
+        return f"the answer was cut at a number: {excerpt(answer.text)}{cut}"
     index = token_index(answer, reading.start)
     if index is None:
         return f"the tokens of the answer do not spell it: {excerpt(answer.text)}"
-    written = token_text(answer.tokens[index])
-    if written == reading.text:
-        is_first = not any(map(token_text, answer.tokens[:index]))
-        return _first_masses(answer, words, first) if is_first else answer_mass(answer.logprobs[index], words)
+    token = token_text(answer.tokens[index])
+    if token == reading.text:
+        if any(map(token_text, answer.tokens[:index])):
+            return answer_mass(answer.logprobs[index], words)
+        return _first_masses(answer, words, first)
     masses = dict.fromkeys(words, 0.0)
-    is_part = _core(written).casefold() != reading.text.casefold()
-    for token, logprob in answer.logprobs[index].items():
-        word = _word_of(_core(token), words, is_part=is_part)
+    is_part = _core(token).casefold() != reading.text.casefold()
+    for alternative, logprob in answer.logprobs[index].items():
+        word = _word_of(_core(alternative), words, is_part=is_part)
         if word is not None:
             masses[word] += math.exp(logprob)
     return list(masses.values())

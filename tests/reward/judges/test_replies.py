@@ -18,7 +18,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import JudgeError
 from reward.judges import Answer, LocalJudge, Question
 from reward.judges.pairwise import JudgePair, PairwiseJudge
-from reward.judges.replies import token_index
+from reward.judges.replies import token_index, weigh_reply
 from tests.toys.rating_judges import marking_llava
 from tests.toys.toy_judges import plain_inputs, plain_pass, spellings
 from tests.toys.writing_judges import Replies
@@ -123,6 +123,20 @@ def test_a_thought_without_end_is_no_answer_and_says_which_option_to_set():
         0: "the judge thought for 50 tokens without an answer: give max_thinking=100 (by --set)"
     }
     assert caught.value.results[1] == pytest.approx([0, 0.2, 0, 0.8, 0])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("<think>It is a", "thought for 32 tokens without an answer: turn thinking off"),
+        ("Let me look", "holds no number: 'Let me look' (cut after 32 tokens: have the prompt ask"),
+        ("Grade: 4", "was cut at a number: 'Grade: 4' (cut after 32 tokens"),
+    ],
+)
+def test_a_reply_that_a_limit_has_cut_says_what_helps(text, reason):
+    tokens = tuple(text.split())
+    answer = Answer(text, tokens, tuple({token: 0.0} for token in tokens), truncated=True)
+    assert reason in weigh_reply(answer, list("12345"))
 
 
 @pytest.mark.parametrize(
