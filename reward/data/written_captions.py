@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 # All marks begin with one of these: a caption without them needs no `caption_in`.
 FIRST_CHARACTERS = frozenset("<[◁\\")
+# All marks of reasoning end with one of these.
+LAST_CHARACTERS_OF_REASONING = frozenset(">]▷")
 
 
 class _Marks(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from reward.data.written_captions import FIRST_CHARACTERS, decode_texts, is_reasoning_open
+from reward.data.written_captions import LAST_CHARACTERS_OF_REASONING, decode_texts, is_reasoning_open
 from reward.judges.base import Answer, token_text
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt
@@ -54,8 +54,10 @@ class Draft:
         self.ids.append(token)
         self.text += text
         self.has_ended = is_end
+        if LAST_CHARACTERS_OF_REASONING.isdisjoint(text):
+            return
         was_thinking = self.is_thinking
-        self.is_thinking = not FIRST_CHARACTERS.isdisjoint(self.text) and is_reasoning_open(self.text)
+        self.is_thinking = is_reasoning_open(self.text)
         if was_thinking and not self.is_thinking:
             self.answer_start = len(self.ids)
 

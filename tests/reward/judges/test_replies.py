@@ -16,11 +16,9 @@ from PIL import Image
 
 from reward import CaptionSample, load_scorer
 from reward.errors import JudgeError
-from reward.judges import Answer, LocalJudge, Question
+from reward.judges import Answer, Question
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.judges.replies import token_index, weigh_reply
-from tests.toys.rating_judges import marking_llava
-from tests.toys.toy_judges import plain_inputs, plain_pass, spellings
 from tests.toys.writing_judges import Replies
 
 RED = Image.new("RGB", (8, 8), "red")
@@ -89,29 +87,18 @@ def test_every_metric_reads_the_answer_where_it_stands(metric, way, judges):
         assert ask(judges["scripted"]) == numbers_or_reasons
 
 
-@pytest.mark.parametrize("before", ["*", "(", '"', "#"])
-def test_a_model_on_this_machine_is_read_where_its_grade_stands(before):
-    model, processor = marking_llava(before)
-    judge = LocalJudge(model, processor)
-    question = Question("How good?", image=RED)
-    (reply,) = judge.generate([question], max_new_tokens=8)
-    assert reply.text[0] == before
-    assert reply.text[1:] in list("12345")
-    plain = plain_pass(model, **plain_inputs(processor, question, before))
-    expected = [float(sum(plain[token] for token in same)) for same in spellings(processor, "12345")]
-    assert judge.weigh([question], list("12345"))[0] == pytest.approx(expected, abs=1e-5)
-
-
 THOUGHT = "<think>Is it 1? " + "It may be 2, but then there is a dog. " * 12 + "</think>"
 
 
-def test_a_thought_is_let_to_its_end_before_the_answer_is_read():
-    judge = Replies([f"{THOUGHT}\n\n«4»", f"{THOUGHT}\n\nGrade: «4»"]).local()
+@pytest.mark.parametrize("mark", ["think>", "thinking>"])  # special tokens of these replies, and plain text
+def test_a_thought_is_let_to_its_end_before_the_answer_is_read(mark):
+    thought = THOUGHT.replace("think>", mark)
+    judge = Replies([f"{thought}\n\n«4»", f"{thought}\n\nGrade: «4»"]).local()
     questions = [Question("Reply 0."), Question("Reply 1.")]
     table = judge.weigh(questions, list("12345"))
     assert table == pytest.approx(np.array([[0, 0.2, 0, 0.8, 0]] * 2))
     answers = judge.generate(questions, max_new_tokens=4)
-    assert [answer.text.removeprefix(THOUGHT).strip() for answer in answers] == ["4", "Grade:"]
+    assert [answer.text.removeprefix(thought).strip() for answer in answers] == ["4", "Grade:"]
     assert [answer.truncated for answer in answers] == [False, True]
 
 
