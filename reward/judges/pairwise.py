@@ -182,29 +182,31 @@ class PairwiseJudge:
     def _opinions(self, questions: Sequence[Question]) -> list[Opinion | Verdict]:
         """An opinion a question, or a verdict that says why there is none."""
         answers: Any
-        read: Any
+        opinion_of: Any
         if self.reasons:
             answers, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
-            read = self._read_reply
+            opinion_of = self._opinion_of_reply
         else:
             answers, failures = weigh_answers(self.judge, questions, self.prompt.answers)
-            read = self._read_masses
+            opinion_of = self._opinion_of_masses
         opinions: list[Opinion | Verdict] = []
         for row, answer in enumerate(answers):
             if row in failures:
                 opinions.append(Verdict(None, error=failures[row], unanswered=True))
                 continue
-            opinion = read(answer)
-            opinions.append(Verdict(None, error=opinion) if isinstance(opinion, str) else opinion)
+            opinion = opinion_of(answer)
+            if isinstance(opinion, str):
+                opinion = Verdict(None, error=opinion)
+            opinions.append(opinion)
         return opinions
 
-    def _read_reply(self, answer: Answer) -> Opinion | str:
+    def _opinion_of_reply(self, answer: Answer) -> Opinion | str:
         opinion = parse_reply(answer.text)
         if isinstance(opinion, Opinion) or not answer.truncated:
             return opinion
         return f"{opinion}; the reply was cut at max_new_tokens={self.max_new_tokens}"
 
-    def _read_masses(self, masses: np.ndarray) -> Opinion | str:
+    def _opinion_of_masses(self, masses: np.ndarray) -> Opinion | str:
         total = float(masses.sum())
         if total < LEAST_MASS:
             answers = ", ".join(map(repr, self.prompt.answers))
@@ -217,4 +219,6 @@ def _verdict(a_first: Opinion | Verdict, b_first: Opinion | Verdict | None) -> V
     """If either order failed, there is no verdict: the other order alone would let the position decide."""
     if isinstance(a_first, Verdict):
         return a_first
-    return b_first if isinstance(b_first, Verdict) else combine(a_first, b_first)
+    if isinstance(b_first, Verdict):
+        return b_first
+    return combine(a_first, b_first)

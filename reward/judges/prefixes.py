@@ -84,6 +84,7 @@ class PromptReader:
         Yields:
             (indices into `prompts`, what the model knows after them).
         """
+        # An image is looked at once for all the questions about it. Questions without image are a group, too.
         groups: dict[str | None, list[int]] = {}
         for index, prompt in enumerate(prompts):
             if index not in failures:
@@ -110,13 +111,19 @@ class PromptReader:
         """One token (b,) further in each row; the cache is grown in place."""
         mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], dim=1)
         # rows that have ended go along to the end of the batch, which a learned table of positions may not reach
-        positions = None if state.positions is None else (state.positions + 1).clamp(max=self.limit - 1)
+        positions = state.positions
+        if positions is not None:
+            positions = (positions + 1).clamp(max=self.limit - 1)
         return self._forward(tokens[:, None], mask, positions, state.cache, keep_cache=True)
 
     def branch(self, state: State, rows: torch.Tensor, tokens: torch.Tensor) -> State:
         """One token (n,) further in copies of the rows (n,); `state` can still be continued otherwise."""
-        cache = state.cache if can_share(state.cache) else copy.deepcopy(state.cache)  # others may grow in place
-        positions = None if state.positions is None else state.positions[..., rows, :]
+        cache = state.cache
+        if not can_share(cache):  # it may grow in place
+            cache = copy.deepcopy(cache)
+        positions = state.positions
+        if positions is not None:
+            positions = positions[..., rows, :]
         return self.step(State(state.logits[rows], rows_of(cache, rows), state.mask[rows], positions), tokens)
 
     def _fitting(self, rows: list[Row], failures: dict[int, str]) -> list[Row]:
@@ -242,6 +249,7 @@ class PromptReader:
             if ids is None:
                 return None
             rows.append((index, ids))
+        # What the processor makes of the first prompt, up to where they differ, is read by the model once.
         common = _common(rows)
         # one token of text behind the image: from there on, positions count up by one in every model
         if common < max(_WORTH, len(expansion.full) + 1) or common > self.limit:
@@ -293,6 +301,8 @@ class PromptReader:
             share: whether beginnings are shared where there is no state; None is what is known of the model.
             keep_cache: whether the states are to be continued.
         """
+        # Prompts that go on alike are a branch, which is read up to where they part and walked on from there. What is
+        # left over has too little in common, and goes in batches, the longest first, so that little is padded.
         done = 0 if state is None else state.mask.shape[1]
         branches: dict[int, list[Row]] = {}
         for index, ids in rows:
@@ -352,8 +362,8 @@ def _common(rows: Sequence[Row]) -> int:
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two rows begin with."""
-    for count, (token, other_token) in enumerate(zip(one, other, strict=False)):
-        if token != other_token:
+    for count, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
             return count
     return min(len(one), len(other))
 

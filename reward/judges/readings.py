@@ -22,6 +22,7 @@ from reward.judges.verdicts import own_words
 _LABEL_REACH = 80  # characters that are searched for a label before an answer
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
 _DECIMALS = re.compile(r"\d*[.,]\d+|\d+")
+_BETWEEN = re.compile(r"between\s*$", re.I)
 _PERCENT = re.compile(r"\s*\\?%")
 _LIST_ITEM = re.compile(r"^[ \t]*[(\[]?(\d{1,2})[.)\]][ \t]+(?=\S)", re.M)
 _BOXED = re.compile(r"(?:\\boxed\s*\{(?:\\text\s*\{)?|<(?:answer|score|grade|rating|verdict)>)\s*[$*_\"'(\[]*$", re.I)
@@ -228,7 +229,10 @@ def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
         end = match.end()
         value = _value(match[0])
         joint = patterns.between.match(plain, end)
-        if joint and following and following.start() == joint.end() and _is_choice(plain, match.start(), joint[0]):
+        if joint and patterns.both.search(joint[0]) and not _BETWEEN.search(plain[: match.start()]):
+            joint = None  # "4/5" and "3 and 4" are a choice only as "between 3 and 4"
+        if joint and following and following.start() == joint.end():
+            # Both ends of the scale, "1 to 5", say what was asked.
             end = following.end()
             if {value, _value(following[0])} != {float(low), float(high)}:
                 readings.append(Reading(match.start(), end, match[0], value, "the answer gives a range"))
@@ -237,7 +241,7 @@ def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
         out_of = patterns.out_of.match(plain, end)
         is_count = out_of is None and _goes_on(plain, end, patterns.after_grade)
         if out_of is not None and _value(out_of[1]) != high:
-            if patterns.of.match(plain, end):
+            if patterns.of.match(plain, end):  # "2 of 3 dogs"
                 end = out_of.end()
                 continue
             problem = f"the grade must be out of {high:g}"
@@ -249,11 +253,6 @@ def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
         if out_of is not None:
             end = out_of.end()
     return readings
-
-
-def _is_choice(plain: str, start: int, joint: str) -> bool:
-    """Whether what stands between two numbers says that the grade is one of them, or between them."""
-    return not _patterns().both.search(joint) or plain[:start].lower().rstrip().endswith("between")
 
 
 def _goes_on(plain: str, end: int, allowed: re.Pattern[str]) -> bool:
@@ -288,10 +287,12 @@ def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
         if match.start() < end:
             continue
         end = match.end()
+        # "a dog" is no answer A
         if len(word) == 1 and match[0] != word and not _is_marked(plain, match):
             continue
         joint = patterns.between.match(plain, end)
         if joint and following and following.start() == joint.end():
+            # "Yes or no?" repeats the question, unless it stands where the answer is announced.
             end = following.end()
             if _is_labelled(plain, match.start()):
                 readings.append(Reading(match.start(), end, word, problem="the answer gives two"))
@@ -319,6 +320,8 @@ def _choose(plain: str, readings: list[Reading]) -> Reading | None:
         announced = [reading for reading in readings if pattern.search(_before(plain, reading.start))]
         if announced:
             return _agreed(announced)
+    # Else what does not go on in words: the first, behind an opening such as "Grade:", and the last, alone on its line,
+    # must mean the same; where neither is there, all that are left must.
     alone = [reading for reading in readings if not reading.is_count]
     leading = [reading for reading in alone if not re.search(r"\w", plain[: reading.start])]
     labelled = [reading for reading in readings if _is_labelled(plain, reading.start)]

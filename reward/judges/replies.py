@@ -45,6 +45,7 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
     if answer.truncated and is_reasoning_open(answer.text):
         return _CUT_THOUGHT
     reading = answer_in(answer.text, words)
+    # One token that is no answer, such as "Sure": what was likely in its stead is still what the judge thinks.
     if reading is None and len([token for token in answer.tokens if _MARKER.sub("", token_text(token))]) == 1:
         return _first_masses(answer, words, first)
     cut = _CUT if answer.truncated else ""
@@ -61,6 +62,7 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
         if any(map(token_text, answer.tokens[:index])):
             return answer_mass(answer.logprobs[index], words)
         return _first_masses(answer, words, first)
+    # The token has marks, is spelled otherwise, or is a part of the answer: what is alike in another form counts, too.
     masses = dict.fromkeys(words, 0.0)
     is_part = _core(token).casefold() != reading.text.casefold()
     for alternative, logprob in answer.logprobs[index].items():
@@ -95,7 +97,7 @@ def weighed(
         if not reply.logprobs:
             reasons[row] = NO_PROBABILITIES
             continue
-        masses = weigh_reply(reply, words, None if first is None else first[row])
+        masses = weigh_reply(reply, words, first[row] if first else None)
         if isinstance(masses, str):
             reasons[row] = masses
         else:
@@ -113,7 +115,7 @@ def token_index(answer: Answer, start: int) -> int | None:
         >>> token_index(Answer("<think>No</think>4", ("<think>", "No", "</think>", "4", "</s>")), 17)
         3
     """
-    wanted = answer.text[start]
+    character = answer.text[start]
     spelled = _ascii_letters(answer.text)
     before = len(_ascii_letters(answer.text[:start]))
     position = 0
@@ -123,10 +125,11 @@ def token_index(answer: Answer, start: int) -> int | None:
             if not _MARKER.search(token):
                 return None
             continue
-        if position == before and not wanted.isascii() and wanted in token:
+        # A digit of another script is not counted: its token is the first behind the letters before it that has it.
+        if position == before and not character.isascii() and character in token:
             return index
         position += len(letters)
-        if wanted.isascii() and position > before:
+        if character.isascii() and position > before:
             return index
     return None
 

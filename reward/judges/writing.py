@@ -54,6 +54,7 @@ class Draft:
         self.ids.append(token)
         self.text += text
         self.has_ended = is_end
+        # Only a token that ends a mark can open or close a thought, and searching the whole text for each takes time.
         if LAST_CHARACTERS_OF_REASONING.isdisjoint(text):
             return
         was_thinking = self.is_thinking
@@ -131,8 +132,7 @@ def write_replies(
 
 
 def _text_of(token: int, texts: list[str]) -> str:
-    # A model may have more tokens than its tokenizer.
-    return texts[token] if token < len(texts) else ""
+    return texts[token] if token < len(texts) else ""  # a model may have more tokens than its tokenizer
 
 
 def _alternatives(
