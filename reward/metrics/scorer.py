@@ -68,11 +68,15 @@ class CandidateScores(NamedTuple):
         scores: array (K, A).
         truncated: K flags, True where some text was cut; None if none was.
         errors: {index of a candidate: why it has no score}.
+        texts: {name: K texts, None where there is none}, for each of `MetricSpec.texts`.
+        remarks: {index of a candidate that keeps its scores: why it lacks a text}.
     """
 
     scores: Any
     truncated: Sequence[bool] | np.ndarray | None = None
     errors: Mapping[int, str] = {}
+    texts: Mapping[str, Sequence[str | None]] = {}
+    remarks: Mapping[int, str] = {}
 
 
 class CaptionScorer(TakesData):
@@ -156,15 +160,9 @@ class CaptionScorer(TakesData):
         samples: list[CaptionSample],
         batch_size: int | None = None,
         progress: bool = False,
-        contexts: Sequence[Any] | None = None,
     ) -> ScoreTable:
-        """Scores (N, A) of N samples, which are not checked, in their order.
-
-        Args:
-            samples, batch_size, progress: see `score`.
-            contexts: N values in place of those that `context` gives.
-        """
-        groups = self._group(samples, contexts)
+        """Scores (N, A) of N samples, which are not checked, in their order; see `score`."""
+        groups = self._group(samples)
         # Groups of one image follow each other, so that its features can be dropped when the next image comes.
         groups.sort(key=lambda group: group.image_key or "")
 
@@ -194,10 +192,17 @@ class CaptionScorer(TakesData):
                 if bar is not None:
                     bar.advance(task, sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
-        errors = dict(sorted((results.refused | results.failed).items()))
-        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
+        errors = dict(sorted((results.refused | results.failed | results.remarks).items()))
+        return ScoreTable(
+            results.scores,
+            self.spec.aspects,
+            errors,
+            results.truncated,
+            aliases=self.spec.aliases,
+            texts=results.texts,
+        )
 
-    def _group(self, samples: list[CaptionSample], contexts: Sequence[Any] | None) -> list[Group]:
+    def _group(self, samples: list[CaptionSample]) -> list[Group]:
         """Samples grouped by what the metric reads beside the candidate, in order of first appearance."""
         # Many samples hold the same image object, which is then looked at once. `samples` keeps the objects alive, so
         # no two of them have the same id.
@@ -217,7 +222,7 @@ class CaptionScorer(TakesData):
             if self.reads_references:
                 references = tuple(sample.references)
             try:
-                context = self.context(sample) if contexts is None else contexts[row]
+                context = self.context(sample)
             except InvalidSampleError as reason:
                 error = error or str(reason)
             shared = (image_key, error, references, context)
@@ -338,7 +343,7 @@ class _ImageEncoder:
 
 
 class _Results:
-    """Scores, flags and errors of N samples, by row."""
+    """Scores, flags, texts and errors of N samples, by row."""
 
     def __init__(self, spec: MetricSpec, count: int) -> None:
         self.spec = spec
@@ -346,6 +351,8 @@ class _Results:
         self.truncated = np.zeros(count, dtype=bool)
         self.refused: dict[int, str] = {}  # why the metric was not given a sample
         self.failed: dict[int, str] = {}  # why the metric gave a sample no finite score
+        self.remarks: dict[int, str] = {}  # why a sample with scores lacks a text
+        self.texts: dict[str, list[str | None]] = {name: [None] * count for name in spec.texts}
 
     def add(self, groups: list[Group], result: CandidateScores) -> None:
         """Gives the samples of some groups the scores (K, A) of their K candidates."""
@@ -374,6 +381,10 @@ class _Results:
                 self.failed[row] = result.errors[candidate]
             elif candidate in incomplete:  # the aspects that are finite keep their scores
                 self.failed[row] = f"metric {self.spec.name!r} gave a score that is not finite"
+            elif candidate in result.remarks:
+                self.remarks[row] = result.remarks[candidate]
+            for name, texts in result.texts.items():
+                self.texts[name][row] = texts[candidate]
 
 
 class NetworkScorer(CaptionScorer):

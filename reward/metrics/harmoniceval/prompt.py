@@ -30,6 +30,7 @@ class HarmonicPrompt(JudgePrompt):
         rubric: holds `{noun}`, `{criterion}` and `{levels}` once each.
         candidate: holds `{noun}` and `{candidate}` once each.
         ask: asks for the digit.
+        explain: asks for the reason, as the turn after all ratings.
         quote: whether the text and its question are quoted; in the paper they are not.
 
     Raises:
@@ -53,6 +54,7 @@ class HarmonicPrompt(JudgePrompt):
     candidate: str
     ask: str
     quote: bool = True
+    explain: str = "Why are these your ratings? Give the reason for each in a sentence."
 
     def __post_init__(self) -> None:
         super().__post_init__()
