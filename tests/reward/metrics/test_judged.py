@@ -135,16 +135,16 @@ def test_a_judge_that_explains_nothing_leaves_the_scores():
 def test_a_judge_whose_probabilities_are_all_0_or_1_is_told_of(metric, first, caplog):
     """Of 120 answers; one between says that the probabilities are those before sampling."""
     written = METRICS[metric][0]
-    certain = Answer(written, (*written,), tuple({token: 0.0} for token in written))
-    logprobs = tuple({token: math.log(first)} for token in written)
-    masses = iter([first])
-    answers = iter([Answer(written, certain.tokens, logprobs)])
-    judge = ScriptedJudge(
-        lambda question: next(answers, certain),
-        lambda question: (
-            {"Yes": next(masses, 1.0)} if "Yes" in question.text else dict.fromkeys("1A", next(masses, 1.0))
-        ),
-    )
+    likelihoods = iter([first])
+
+    def answer(question):
+        logprob = math.log(next(likelihoods, 1.0))
+        return Answer(written, (*written,), tuple({token: logprob} for token in written))
+
+    def distribution(question):
+        return dict.fromkeys(["Yes"] if "Yes" in question.text else "1A", next(likelihoods, 1.0))
+
+    judge = ScriptedJudge(answer, distribution)
     load_scorer(metric, judge).score([sample(f"{number} dogs.") for number in range(120)])
     reads_probabilities = metric != "clair"
     assert caplog.text.count("of exactly 0 or 1") == (first == 1 and reads_probabilities)
