@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -103,23 +103,37 @@ class JudgeScorer(JudgedScorer):
         is_exact = self.prompt.read == "p(yes)"
         self._word_readers = [WordReader(model, max_new_tokens, is_exact=is_exact) for model in self.judges]
 
+    def context(self, sample: CaptionSample) -> Hashable:
+        """What the judge is asked about a caption, one question an item; here a single one, about the whole of it."""
+        return (Item(""),)
+
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
         ratings_by_judge = [self._rate(captions, words) for words in self._word_readers]
         return [_mean_rating(ratings) for ratings in zip(*ratings_by_judge, strict=True)]
 
     def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Rating | str]:
-        """What one judge makes of each caption."""
-        questions = [self._question(caption) for caption in captions]
-        ratings: list[Rating | str] = []
-        for question, verdict in zip(questions, self._verdicts(questions, words), strict=True):
-            if isinstance(verdict, str):
-                ratings.append(verdict)
-            else:
-                ratings.append(Rating([verdict.value], [(question, verdict.answer)]))
+        """What one judge makes of each caption: the weighted share of its items, or why one of these has no verdict."""
+        questions: list[Question] = []
+        items: list[Item] = []
+        for caption in captions:
+            for item in caption.context:
+                questions.append(self._question(caption, item))
+                items.append(item)
+        verdicts = self._verdicts(questions, items, words)
+        ratings = []
+        first = 0
+        for caption in captions:
+            last = first + len(caption.context)
+            ratings.append(_rating(caption.context, questions[first:last], verdicts[first:last]))
+            first = last
         return ratings
 
-    def _question(self, caption: JudgedCaption, **values: str) -> Question:
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        """The question about an item of a caption."""
+        return self._filled(caption)
+
+    def _filled(self, caption: JudgedCaption, **values: str) -> Question:
         """The prompt's question about a caption, with further values for its places."""
         low, high = self.prompt.scale
         text = fill(
@@ -132,8 +146,12 @@ class JudgeScorer(JudgedScorer):
         )
         return Question(text, image=caption.image, system=self.prompt.system or None)
 
-    def _verdicts(self, questions: list[Question], words: WordReader) -> list[Verdict | str]:
-        """What the judge answers to each question, read as the prompt says, or why there is no answer."""
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+        """What the judge answers to the question about each item, or why there is no answer."""
+        return self._read_verdicts(questions, words)
+
+    def _read_verdicts(self, questions: list[Question], words: WordReader) -> list[Verdict | str]:
+        """What the judge answers to each question, read as the prompt says."""
         if "yes" in self.prompt.read:
             return _word_verdicts(words(questions, _YES_NO), _YES_NO, (1.0, 0.0))
         low, high = self.prompt.scale
@@ -150,7 +168,7 @@ class JudgeScorer(JudgedScorer):
             grade = read_grade(answer)
             if isinstance(grade, str):
                 return grade
-            return Verdict(_unit((grade - low) / (high - low)), without_reasoning(answer.text))
+            return Verdict((grade - low) / (high - low), without_reasoning(answer.text))
 
         return read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
 
@@ -212,12 +230,8 @@ class RubricScorer(JudgeScorer):
     def context(self, sample: CaptionSample) -> Hashable:
         return read_rubric(sample.columns.get(self.spec.columns[0]))
 
-    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Rating | str]:
-        questions = []
-        for caption in captions:
-            for item in caption.context:
-                questions.append(self._question(caption, criterion=quoted(item.text, quote=False)))
-        return _weighted_ratings(captions, questions, self._verdicts(questions, words))
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        return self._filled(caption, criterion=quoted(item.text, quote=False))
 
 
 class QuestionsScorer(JudgeScorer):
@@ -276,13 +290,15 @@ class QuestionsScorer(JudgeScorer):
         items = read_questions(sample.columns.get(self.spec.columns[0]))
         return tuple(shuffle_choices(item, self.seed) for item in items)
 
-    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Rating | str]:
-        questions: list[Question] = []
-        items: list[Item] = []
-        for caption in captions:
-            for item in caption.context:
-                questions.append(self._item_question(caption, item))
-                items.append(item)
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        if not item.choices:
+            return self._filled(caption, question=quoted(item.text, quote=False), how=self.prompt.write)
+        lines = [item.text]
+        for letter, choice in zip(string.ascii_uppercase, (*item.choices, self.prompt.unknown), strict=False):
+            lines.append(f"{letter}. {choice}")
+        return self._filled(caption, question=quoted("\n".join(lines), quote=False), how=self.prompt.choose)
+
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
         # Questions with equally many choices have the same letters, and are asked together.
         rows_by_count: dict[int, list[int]] = {}
         for row, item in enumerate(items):
@@ -292,15 +308,7 @@ class QuestionsScorer(JudgeScorer):
             ask_items = self._ask_letters if count else self._ask_words
             answers = ask_items([questions[row] for row in rows], [items[row] for row in rows], words)
             verdicts.update(zip(rows, answers, strict=True))
-        return _weighted_ratings(captions, questions, [verdicts[row] for row in range(len(items))])
-
-    def _item_question(self, caption: JudgedCaption, item: Item) -> Question:
-        if not item.choices:
-            return self._question(caption, question=quoted(item.text, quote=False), how=self.prompt.write)
-        choices = [*item.choices, self.prompt.unknown]
-        lines = [f"{letter}. {choice}" for letter, choice in zip(string.ascii_uppercase, choices, strict=False)]
-        text = "\n".join([item.text, *lines])
-        return self._question(caption, question=quoted(text, quote=False), how=self.prompt.choose)
+        return [verdicts[row] for row in range(len(items))]
 
     def _ask_letters(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
         """The verdicts of questions with equally many choices: the probability of the right one."""
@@ -331,7 +339,7 @@ class QuestionsScorer(JudgeScorer):
             elif _plain_words(verdict.answer) != [_UNKNOWN]:
                 written[row] = verdict.answer
         comparisons = [self._comparison(answer, items[row]) for row, answer in written.items()]
-        for row, verdict in zip(written, self._verdicts(comparisons, words), strict=True):
+        for row, verdict in zip(written, self._read_verdicts(comparisons, words), strict=True):
             verdicts[row] = verdict if isinstance(verdict, str) else verdict._replace(answer=written[row])
         return verdicts
 
@@ -356,22 +364,8 @@ def _mean_rating(ratings: Sequence[Rating | str]) -> Rating | str:
     return Rating([float(np.mean(scores))], ratings[0].turns)  # type: ignore[union-attr]
 
 
-def _weighted_ratings(
-    captions: list[JudgedCaption], questions: list[Question], verdicts: list[Verdict | str]
-) -> list[Rating | str]:
-    """The weighted share of each caption, of the verdicts on its items in turn; or why one of these has none."""
-    ratings: list[Rating | str] = []
-    first = 0
-    for caption in captions:
-        last = first + len(caption.context)
-        ratings.append(_weighted_rating(caption.context, questions[first:last], verdicts[first:last]))
-        first = last
-    return ratings
-
-
-def _weighted_rating(
-    items: Sequence[Item], questions: Sequence[Question], verdicts: Sequence[Verdict | str]
-) -> Rating | str:
+def _rating(items: Sequence[Item], questions: Sequence[Question], verdicts: Sequence[Verdict | str]) -> Rating | str:
+    """The weighted share of a caption, with the questions about its items and their answers as turns."""
     values = []
     turns = []
     for question, verdict in zip(questions, verdicts, strict=True):
@@ -383,7 +377,7 @@ def _weighted_rating(
 
 
 def _word_verdicts(
-    results: Iterable[np.ndarray | str], words: Sequence[str], values: Sequence[float] | np.ndarray
+    results: Sequence[np.ndarray | str], words: Sequence[str], values: Sequence[float] | np.ndarray
 ) -> list[Verdict | str]:
     """The mean of the words' values by their probabilities, and the likeliest word."""
     verdicts: list[Verdict | str] = []
@@ -391,14 +385,9 @@ def _word_verdicts(
         if isinstance(probabilities, str):
             verdicts.append(probabilities)
         else:
-            value = float(np.dot(probabilities, values))
-            verdicts.append(Verdict(_unit(value), words[int(np.argmax(probabilities))]))
+            value = min(float(np.dot(probabilities, values)), 1.0)  # rounding may put it above
+            verdicts.append(Verdict(value, words[int(np.argmax(probabilities))]))
     return verdicts
-
-
-def _unit(value: float) -> float:
-    """A number that rounding may have put outside of 0 to 1."""
-    return min(max(value, 0.0), 1.0)
 
 
 def _plain_words(text: str) -> list[str]:
