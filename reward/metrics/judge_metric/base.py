@@ -287,7 +287,8 @@ class JudgedScorer(CaptionScorer):
                 explanations[index] = rating.explanation
         try:
             reasons, failures = self.ask_reasons(questions)
-        except JudgeError as error:  # The scores stay; a judge that is gone ends the run at its next caption.
+        except JudgeError as error:
+            # The scores are there, and stay. A judge that is gone ends the run at its next caption.
             reasons, failures = {}, dict.fromkeys(questions, f"the judge gave no explanation: {error}")
         return explanations | reasons, failures
 
