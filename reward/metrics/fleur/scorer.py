@@ -59,6 +59,7 @@ class FleurScorer(JudgedScorer):
 
     Example:
         >>> from PIL import Image
+        >>> from reward import CaptionSample
         >>> from reward.judges import Answer, ScriptedJudge
         >>> logs = [{"0": 0.0}, {".": 0.0}, {"8": math.log(0.5), "7": math.log(0.5)}, {"5": 0.0}]
         >>> judge = ScriptedJudge(lambda question: Answer("0.85", ("0", ".", "8", "5"), tuple(logs)))

@@ -100,7 +100,9 @@ class JudgedScorer(CaptionScorer):
         pad_images: bool = False,
         explain: bool = False,
     ) -> None:
-        judges: Any = judge if isinstance(judge, (list, tuple)) else [judge]
+        judges: Any = [judge]
+        if isinstance(judge, (list, tuple)):
+            judges = judge
         for model in judges:
             if not isinstance(model, Judge):
                 name = type(self).__name__
@@ -301,7 +303,7 @@ class JudgedScorer(CaptionScorer):
             history += [("user", question.text), ("assistant", quoted(answer, quote=False))]
             if question.image is not None:
                 images.append(question.image)
-        image = images[0] if images else None
+        image = images[0] if images else None  # a judge is shown one, before the first turn
         return Question(self.prompt.explain, image, system=self.prompt.system or None, history=tuple(history))
 
     def ask_reasons(self, questions: dict[int, Question]) -> tuple[dict[int, str], dict[int, str]]:

@@ -25,6 +25,7 @@ _BLANKS = (
 )
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
+# What judges say that give none: a server without log probabilities, or a tokenizer that cuts the words.
 _NO_PROBABILITIES = re.compile(r"log.?prob|no single token", re.IGNORECASE)
 
 
@@ -139,28 +140,34 @@ class WordReader:
         """The probability of each word, an array (words,), or why there is none, for each question."""
         if not questions:
             return []
-        if self.way == "text":
-            return self._read_texts(questions, words)
+        if self.way != "text":
+            results = self._weigh(questions, words)
+            if results is not None:
+                return results
+            self.way = "text"
+        return self._read_texts(questions, words)
+
+    def _weigh(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str] | None:
+        """See `__call__`; None where the judge gives no probabilities, and what it writes may be read instead."""
+        # Once a question was answered by probabilities, a call that gives none is a failure and settles nothing.
+        is_open = self.way is None
         try:
             table, failures = weigh_answers(self.judge, questions, words)
         except JudgeError as error:  # about the judge itself
-            if self.way is not None or not _NO_PROBABILITIES.search(str(error)):
-                raise
-            self.way = "text"
-            return self._read_texts(questions, words)
-        if self.way is None and len(failures) == len(questions):
-            if all(_NO_PROBABILITIES.search(reason) for reason in failures.values()):
-                self.way = "text"
-                return self._read_texts(questions, words)
-        elif self.way is None:
+            if is_open and _NO_PROBABILITIES.search(str(error)):
+                return None
+            raise
+        if len(failures) < len(questions):
             self.way = "probabilities"
+        elif is_open and all(_NO_PROBABILITIES.search(reason) for reason in failures.values()):
+            return None
         results: list[np.ndarray | str] = []
         for row, probabilities in enumerate(table):
-            mass = float(np.sum(probabilities))
             if row in failures:
                 results.append(failures[row])
                 continue
-            self._watch.add(probabilities)
+            self._watch.add(probabilities)  # before they are normalised, by which a lone one becomes 1
+            mass = float(np.sum(probabilities))
             if not mass >= LEAST_MASS:
                 results.append(f"the judge gave the answers {', '.join(words)} a probability of {mass:.2g} in all")
             elif self.is_exact:

@@ -184,7 +184,10 @@ def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
         rows.append({"caption": "A red star.", "questions": [question]})
     in_process = QuestionsScorer(judge).score(rows).scores[:, 0]
     assert in_process.mean() == pytest.approx((0.7 + 0.1 + 0.1) / 3, abs=0.05)
-    assert QuestionsScorer(judge, seed=1).score(rows).scores[:, 0].tolist() != in_process.tolist()
+    other = QuestionsScorer(judge, seed=1)
+    assert other.score(rows).scores[:, 0].tolist() != in_process.tolist()
+    judge.fingerprint = "the same"  # it remembers its questions
+    assert other.fingerprint != QuestionsScorer(judge).fingerprint
     score_dataset(write_lines(tmp_path / "rows.jsonl", rows), QuestionsScorer(judge), tmp_path / "scores.jsonl")
     assert [row["answered"] for row in read_lines(tmp_path / "scores.jsonl")] == in_process.tolist()
 
