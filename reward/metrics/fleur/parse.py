@@ -15,6 +15,7 @@ from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 DIGITS = tuple("0123456789")
+NO_PROBABILITIES = "the judge reports no log probabilities, which FLEUR is made of"
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,13 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     is smoothed at the units place, as in the paper. So is a bare 0, which nothing follows: its expected value is p(1).
 
     Raises:
-        JudgeError: the judge wrote several digits as one token, or reports no probabilities.
+        JudgeError: the judge wrote several digits as one token.
     """
     number = read_number(answer.text)
     if isinstance(number, str):
         return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
     if not answer.logprobs:
-        raise JudgeError("the judge reports no log probabilities, which FLEUR is made of")
+        return NO_PROBABILITIES
     if _digits("".join(answer.tokens)) != _digits(answer.text):
         return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
     if number.value == 1 or number.first is None:

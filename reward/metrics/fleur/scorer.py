@@ -11,8 +11,9 @@ from typing import Any
 
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import Judge, Question, read_each
+from reward.judges.wording import quoted
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, NO_PROBABILITIES, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
 from reward.metrics.judge_metric.reading import CertaintyWatch
@@ -133,12 +134,13 @@ class FleurScorer(JudgedScorer):
         if self.explanation != "before":
             return self._grades(questions)
         # The judge explains first. Where it does, the question for the grade is its second turn.
-        asked_first = {row: self._question(caption, reason=True) for row, caption in enumerate(captions)}
-        reasons, failures = self.ask_reasons(asked_first)
+        first_turns = {row: self._question(caption, reason=True) for row, caption in enumerate(captions)}
+        reasons, failures = self.ask_reasons(first_turns)
         second_turns = []
         for row, reason in reasons.items():
-            history = (("user", asked_first[row].text), ("assistant", reason))
-            second_turns.append(replace(asked_first[row], text=self.prompt.ask, history=history))
+            # The reason may quote the caption, and so a chat marker of it.
+            history = (("user", first_turns[row].text), ("assistant", quoted(reason, quote=False)))
+            second_turns.append(replace(first_turns[row], text=self.prompt.ask, history=history))
         ratings: dict[int, Rating | str] = dict(failures)
         for row, rating in zip(reasons, self._grades(second_turns), strict=True):
             if isinstance(rating, str):
@@ -164,6 +166,8 @@ class FleurScorer(JudgedScorer):
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
         )
+        if set(grades) == {NO_PROBABILITIES}:
+            raise JudgeError(NO_PROBABILITIES)  # it is the judge, and no single answer
         ratings: list[Rating | str] = []
         partial_count = 0
         for question, grade in zip(questions, grades, strict=True):

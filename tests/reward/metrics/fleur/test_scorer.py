@@ -119,6 +119,8 @@ def test_both_readings_of_the_second_decimal(text, always, written, caplog):
 def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     with pytest.raises(JudgeError, match="no log probabilities"):
         scored("0.85")
+    some = RecordingJudge(lambda question: certain("0.85") if "> A dog" in question.text else "0.85")
+    assert list(FleurScorer(some).score(PICTURE, ["A dog.", "A star."]).errors) == [1], "one reply costs its own row"
     with pytest.raises(JudgeError, match=r"several characters of a number as one token .*'85'.*harmoniceval"):
         FleurScorer(LocalJudge(*llava([("8", "5")])))
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
