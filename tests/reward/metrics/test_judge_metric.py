@@ -7,7 +7,7 @@ from PIL import Image
 
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges import Answer, LocalJudge, ServerJudge
+from reward.judges import Answer, LocalJudge, ServerJudge, Usage
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, shuffle_choices
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
@@ -270,6 +270,22 @@ def test_files_bring_their_criteria_and_a_row_with_wrong_ones_has_a_reason(tmp_p
     scored = read_lines(tmp_path / "scores.jsonl")
     assert [row["met"] for row in scored] == [pytest.approx(0.75), pytest.approx(0.75), None]
     assert "must be a list, got 5" in scored[2]["error"]
+
+
+def test_the_summary_of_a_run_counts_how_answers_were_read(tmp_path):
+    counts = {"probabilities": 5, "text": 0}  # some of a run before
+
+    def grade(question):
+        counts["text"] += 1
+        return "4"
+
+    judge = RecordingJudge(grade)
+    judge.usage = type("Counted", (Usage,), {"readings": counts})()
+    judge.fingerprint = "the same"  # it remembers its questions
+    scorer = JudgeScorer(judge, prompt="Rate it: {caption}", scale="1:5", sees_image=False)
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": f"{number} dogs."} for number in range(70)])
+    assert score_dataset(data, scorer, tmp_path / "scores.jsonl").readings == {"text": 70}, "of two parts"
+    assert score_dataset(data, scorer, tmp_path / "scores.jsonl").readings == {"text": 70}, "as it was written"
 
 
 def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():
