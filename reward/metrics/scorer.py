@@ -1,8 +1,7 @@
 """CaptionScorer: the way from samples to a table of scores, which all metrics share.
 
 `CaptionScorer.score_samples` is this way from start to end: samples become groups, groups are cut into windows, the
-images of a window are encoded (`_ImageEncoder`), the metric scores the window (`score_groups`), and each sample gets
-the scores of its candidate (`_Results`).
+images of a window are encoded (`_ImageEncoder`), the metric scores it, and each sample gets its scores (`_Results`).
 """
 
 from __future__ import annotations
@@ -156,10 +155,7 @@ class CaptionScorer(TakesData):
         return features
 
     def score_samples(
-        self,
-        samples: list[CaptionSample],
-        batch_size: int | None = None,
-        progress: bool = False,
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """Scores (N, A) of N samples, which are not checked, in their order; see `score`."""
         groups = self._group(samples)
@@ -186,20 +182,15 @@ class CaptionScorer(TakesData):
                         complete.append(group)
                         continue
                     for rows in group.rows.values():
-                        results.refused.update(dict.fromkeys(rows, group.error))
+                        results.errors.update(dict.fromkeys(rows, group.error))
                 if complete:
                     results.add(complete, self.score_groups(complete, batch_size))
                 if bar is not None:
                     bar.advance(task, sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
-        errors = dict(sorted((results.refused | results.failed | results.remarks).items()))
+        errors = dict(sorted((results.errors | results.failed).items()))
         return ScoreTable(
-            results.scores,
-            self.spec.aspects,
-            errors,
-            results.truncated,
-            aliases=self.spec.aliases,
-            texts=results.texts,
+            results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases, texts=results.texts
         )
 
     def _group(self, samples: list[CaptionSample]) -> list[Group]:
@@ -349,9 +340,8 @@ class _Results:
         self.spec = spec
         self.scores = np.full((count, len(spec.aspects)), np.nan)
         self.truncated = np.zeros(count, dtype=bool)
-        self.refused: dict[int, str] = {}  # why the metric was not given a sample
+        self.errors: dict[int, str] = {}  # why the metric was not given a sample, or one with scores lacks a text
         self.failed: dict[int, str] = {}  # why the metric gave a sample no finite score
-        self.remarks: dict[int, str] = {}  # why a sample with scores lacks a text
         self.texts: dict[str, list[str | None]] = {name: [None] * count for name in spec.texts}
 
     def add(self, groups: list[Group], result: CandidateScores) -> None:
@@ -382,7 +372,7 @@ class _Results:
             elif candidate in incomplete:  # the aspects that are finite keep their scores
                 self.failed[row] = f"metric {self.spec.name!r} gave a score that is not finite"
             elif candidate in result.remarks:
-                self.remarks[row] = result.remarks[candidate]
+                self.errors[row] = result.remarks[candidate]
             for name, texts in result.texts.items():
                 self.texts[name][row] = texts[candidate]
 
