@@ -24,6 +24,8 @@ _LETTERED = re.compile(r"^\s*\(?([A-Z])[.):]\s", re.MULTILINE)
 _SPEAKS_OF_OTHERS = re.compile(
     r"(?i:\b(?:all|none|both|neither|either|any|some|two) of (?:the|these|them)\b)|\b[A-Z],? (?:and|or|&) [A-Z]\b"
 )
+# A question that lists its choices itself: "What runs? (A) cat (B) dog".
+_LISTS_CHOICES = re.compile(r"(?<!\w)A[.):]\s.*(?<!\w)B[.):]\s", re.DOTALL)
 _FORMS = {
     "rubric": 'write ["It names the dog.", ...], or [{"criterion": "It names the dog.", "weight": 2}, ...]',
     "questions": 'write [{"question": "What runs?", "answer": "a dog"}, ...], with "choices": [...] if there are any',
@@ -81,14 +83,15 @@ def shuffle_choices(item: Item, seed: int) -> Item:
     """A question with its choices in an order that depends on the seed and the texts alone.
 
     So the right answer stands in no place more often than in another, whatever the order in the data is, and a question
-    has one order in every process and file. Choices that speak of others keep theirs.
+    has one order in every process and file. Choices that speak of others keep theirs, as do those of a question that
+    lists them itself.
 
     Example:
         >>> item = Item("What runs?", answer="dog", choices=("cat", "dog", "fox"))
         >>> shuffle_choices(item, seed=0).choices, shuffle_choices(item, seed=1).choices
         (('dog', 'cat', 'fox'), ('cat', 'fox', 'dog'))
     """
-    if any(_SPEAKS_OF_OTHERS.search(choice) for choice in item.choices):
+    if _LISTS_CHOICES.search(item.text) or any(map(_SPEAKS_OF_OTHERS.search, item.choices)):
         return item
 
     def order(choice: str) -> str:
@@ -179,33 +182,50 @@ def _read_question(entry: Any) -> Item:
     choices = _first_field(entry, _CHOICES)
     if choices is None and answer.casefold().rstrip(".") in ("yes", "no"):
         choices, answer = ["Yes", "No"], answer.rstrip(".")
-    if choices is None and answer in _LETTERED.findall(text):
-        text, choices = _split_choices(text)
+    question, lettered = _split_choices(text)
+    if choices is None and answer in lettered:
+        choices = lettered
     if isinstance(choices, Mapping):  # {letter: choice}
         answer = str(choices.get(answer, answer))
         choices = list(choices.values())
     if choices is None:
         return Item(text, _weight(entry), answer)
     texts = [str(choice).strip() for choice in to_list(choices, "choices")]
-    return Item(text, _weight(entry), _right_choice(texts, answer, value), tuple(texts))
+    right = _right_choice(texts, answer, value)
+    plain = _without_letters(texts)
+    if list(lettered.values()) == plain:  # they stand in the question, perhaps once more
+        text = question
+    return Item(text, _weight(entry), plain[right], tuple(plain))
 
 
-def _right_choice(choices: list[str], answer: str, value: Any) -> str:
-    """The choice that an answer means: by its text, by its letter, or, for a whole number, by its place from 0."""
+def _right_choice(choices: list[str], answer: str, value: Any) -> int:
+    """Index of the choice that an answer means: by its text or letter, or, for a whole number, by its place from 0."""
     letters = ascii_uppercase[: len(choices)]
     if len(choices) < len(ascii_uppercase):  # one letter is for what cannot be told
         if type(value) is int and 0 <= value < len(choices) and answer not in choices:
-            return choices[value]
-        for choice in choices:
-            if choice.casefold() == answer.casefold():
-                return choice
+            return value
+        for texts in (choices, _without_letters(choices)):
+            folded = [text.casefold() for text in texts]
+            if answer.casefold() in folded:
+                return folded.index(answer.casefold())
         if len(answer) == 1 and answer in letters:
-            return choices[letters.index(answer)]
+            return letters.index(answer)
     raise ValueError(f"has the answer {answer!r:.40}, which is none of its choices")
 
 
+def _without_letters(choices: list[str]) -> list[str]:
+    """Choices without letters that stand before all of them, as in ["A. cat", "B. dog"]."""
+    texts = []
+    for letter, choice in zip(ascii_uppercase, choices, strict=False):
+        mark = _LETTERED.match(choice)
+        if mark is None or mark[1] != letter:
+            return choices
+        texts.append(choice[mark.end() :].strip())
+    return texts
+
+
 def _split_choices(text: str) -> tuple[str, dict[str, str]]:
-    """A question without the choices that stand in it, and these by their letters.
+    """A question without the choices that stand in it as lines with the letters A, B, ..., and these by their letters.
 
     Lines behind choices of one line each belong to the question.
 
@@ -213,7 +233,12 @@ def _split_choices(text: str) -> tuple[str, dict[str, str]]:
         >>> _split_choices("What runs?\\nA. cat\\nB) dog\\nOne letter, please.")
         ('What runs?\\nOne letter, please.', {'A': 'cat', 'B': 'dog'})
     """
-    marks = list(_LETTERED.finditer(text))
+    marks: list[re.Match[str]] = []
+    for mark in _LETTERED.finditer(text):
+        if mark[1] == ascii_uppercase[len(marks)]:
+            marks.append(mark)
+    if len(marks) < 2:
+        return text, {}
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     choices = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
     rest = ""

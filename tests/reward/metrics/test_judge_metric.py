@@ -145,9 +145,12 @@ CHOICES = ["cat", "dog"]
         ({"question": "q", "answer": "Dog", "options": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q\nA. cat\n(B) dog", "answer": "B"}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "Q: q\nA. cat\n(B) dog", "answer": "B"}, Item("Q: q", 1, "dog", ("cat", "dog"))),
         ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, Item("q\nNow?", 1, "dog", ("cat", "dog"))),
         ({"question": "q\nA. a\ncat\nB. a\ndog", "answer": "B"}, Item("q", 1, "a\ndog", ("a\ncat", "a\ndog"))),
+        ({"question": "q", "answer": "B", "choices": ["A. cat", "B. dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "dog", "choices": ["(A) cat", "(B) dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q\nA. cat\nB. dog", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": "yes"}, Item("q", 1, "Yes", ("Yes", "No"))),
         ({"question": "q", "answer": False}, Item("q", 1, "No", ("Yes", "No"))),
     ],
@@ -171,6 +174,7 @@ def test_choices_are_shuffled_by_the_seed_and_the_question_alone(choices, orders
 
     assert len({shuffled("Which?", seed) for seed in range(40)}) == orders
     assert len({shuffled(f"Which, {number}?", 0) for number in range(40)}) == orders
+    assert len({shuffled("Is it A. red or B. green?", seed) for seed in range(40)}) == 1
     if orders > 1:
         assert shuffled("Which?", 3) == shuffled("Which?", 3, reversed(choices)), "whatever their order in the data"
 
