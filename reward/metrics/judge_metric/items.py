@@ -235,7 +235,7 @@ def _split_choices(text: str) -> tuple[str, dict[str, str]]:
     """
     marks: list[re.Match[str]] = []
     for mark in _LETTERED.finditer(text):
-        if mark[1] == ascii_uppercase[len(marks)]:
+        if ascii_uppercase.index(mark[1]) == len(marks):
             marks.append(mark)
     if len(marks) < 2:
         return text, {}
