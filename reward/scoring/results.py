@@ -14,7 +14,7 @@ from reward.errors import DataError
 from reward.metrics.base import Scorer
 from reward.scoring.columns import Problem, RowTask
 from reward.scoring.several import Metrics
-from reward.scoring.summary import SummaryBuilder
+from reward.scoring.summary import SummaryBuilder, judge_readings
 
 
 def reads_images(scorer: Scorer) -> bool:
@@ -100,7 +100,9 @@ class AddedColumns:
         """
         samples = [sample for task in tasks for sample in task.samples]
         owners = [task for task in tasks for _ in task.samples]
+        readings_before = judge_readings(self.metrics.parts)
         scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.parts]
+        summary.add_readings(judge_readings(self.metrics.parts) - readings_before)
         tables = [table for table, _ in scored]
         numbers = self._numbers(tables, tasks)
         problems, errors = self._told([each for _, each in scored])
