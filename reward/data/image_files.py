@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import os
 import re
+import unicodedata
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
 BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF and WebP begin in base64
 _COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
@@ -25,35 +26,119 @@ def file_stamp(facts: os.stat_result) -> str:
     return f"{facts.st_size:x}.{facts.st_mtime_ns:x}.{facts.st_ctime_ns:x}.{facts.st_ino:x}"
 
 
-def image_file(path: str | os.PathLike[str]) -> str:
-    """The file that a path means: the path itself if a file is there or none is found.
+@cache
+def image_endings() -> frozenset[str]:
+    """The endings of pictures that Pillow opens, in lower case and with their dot, such as ".jpg"."""
+    from PIL import Image
 
-    The ending may be left out, as in CLIPScore's `image1`, and a path may be written as on Windows. In COCO's results
-    `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
+    Image.init()
+    endings = Image.registered_extensions()
+    return frozenset(ending for ending, kind in endings.items() if kind in Image.OPEN)
+
+
+def is_image_name(name: str | os.PathLike[str]) -> bool:
+    """Whether a name ends as pictures do that Pillow opens, in whatever case.
+
+    Example:
+        >>> is_image_name("photos/1.JPG"), is_image_name("photos/1.txt")
+        (True, False)
+    """
+    return os.path.splitext(os.fsdecode(name))[1].lower() in image_endings()
+
+
+def image_file(path: str | os.PathLike[str]) -> str:
+    """The file that a path means: the path itself if a file is there, or if none or several could be meant.
+
+    The ending may be left out, as in CLIPScore's `image1`, letters with accents may be composed otherwise, and the path
+    may be written as on Windows. In COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
 
     Example:
         >>> image_file("absent/391895")
         'absent/391895'
     """
     path = os.fsdecode(path)
+    if os.path.isfile(path):
+        return path
+    files = files_meant(path)
+    return files[0] if len(files) == 1 else path
+
+
+def files_meant(path: str) -> list[str]:
+    """The files that a path at which there is none could mean, see `image_file`."""
     folder, name = os.path.split(path)
-    if not name or os.path.exists(path):
-        return path
     if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
-        parts = [part for part in name.split("\\") if part]
-        path = os.path.join(folder, *parts)
+        path = os.path.join(folder, *name.split("\\"))
         folder, name = os.path.split(path)
-    if name.lower().endswith(IMAGE_ENDINGS):
-        return path
-    stems = [name]
-    if name.isdecimal():
-        stems += [f"{prefix}{int(name):012d}" for prefix in _COCO_PREFIXES]
+        if os.path.isfile(path):
+            return [path]
+    if not name:
+        return []
+    folders = _stored(folder)
+    if len(folders) != 1:
+        return []
+    folder = folders[0]
+    files = [file for file in _stored(os.path.join(folder, name)) if os.path.isfile(file)]
+    if files or is_image_name(name):
+        return files
+    stems = {unicodedata.normalize("NFC", name): None}
+    if name.isdecimal() and len(name) <= 12:
+        stems |= dict.fromkeys(f"{prefix}{int(name):012d}" for prefix in _COCO_PREFIXES)
+    pictures = _pictures_by_stem(folder, _changed(folder))
+    files = []
     for stem in stems:
-        for ending in IMAGE_ENDINGS:
-            file = os.path.join(folder, stem + ending)
-            if os.path.isfile(file):
-                return file
-    return path
+        files += [os.path.join(folder, picture) for picture in pictures.get(stem, ())]
+    return files
+
+
+def _stored(path: str) -> list[str]:
+    """The paths on the disk that are equal to this one, but for how letters with accents are composed."""
+    if not path or os.path.exists(path):
+        return [path]
+    folder, name = os.path.split(path)
+    if not name or path.isascii():
+        return []
+    composed = unicodedata.normalize("NFC", name)
+    paths = []
+    for parent in _stored(folder):
+        others = _decomposed_names(parent, _changed(parent)).get(composed, [])
+        paths += [os.path.join(parent, other) for other in (composed, *others)]
+    return [path for path in paths if os.path.exists(path)]
+
+
+# Folders may hold a million pictures: each is listed once until it changes, and only what is needed of it is kept.
+def _changed(folder: str) -> int:
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except (OSError, ValueError):
+        return 0
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder or ".")
+    except (OSError, ValueError):
+        return []
+    return sorted(name for name in names if not name.startswith("._"))  # a Mac's notes about a file
+
+
+@lru_cache(maxsize=16)
+def _decomposed_names(folder: str, changed: int) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for name in _names(folder):
+        composed = unicodedata.normalize("NFC", name)
+        if composed != name:
+            names.setdefault(composed, []).append(name)
+    return names
+
+
+@lru_cache(maxsize=16)
+def _pictures_by_stem(folder: str, changed: int) -> dict[str, list[str]]:
+    pictures: dict[str, list[str]] = {}
+    for name in _names(folder):
+        if is_image_name(name):
+            stem = unicodedata.normalize("NFC", os.path.splitext(name)[0])
+            pictures.setdefault(stem, []).append(name)
+    return pictures
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
@@ -95,6 +180,9 @@ def _file_bytes(text: str, path: str, name: str, max_pixels: int) -> bytes:
                     "give its path or its bytes"
                 )
             fault = "is not a regular file" if os.path.exists(path) else "does not exist"
+            files = files_meant(path)
+            if len(files) > 1:
+                fault = f"is not one picture: write {' or '.join(map(os.path.basename, files))}"
             raise ImageError(f"{name} {fault}")
         size = os.path.getsize(path)
         if size > limit:

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.data.image_files import IMAGE_ENDINGS
+from reward.data.image_files import is_image_name
 from reward.data.samples import column_names
 from reward.errors import DataError
 from reward.scoring.arrow_sources import TableSource
@@ -37,11 +37,16 @@ _TEXTS = {
 _NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
 
 
-def read_csv(path: Path) -> TableSource:
+def read_csv(path: Path, names: list[str] | None = None) -> TableSource:
     """Reads values between commas, tabs, semicolons or bars below a header line; UTF-8, or UTF-16 with its mark.
 
     A column that holds numbers only, or only true and false, or only lists in JSON, is read so; an empty cell there is
-    null. All other cells stay text as they are. Without a header line, the first of two columns holds images.
+    null. All other cells stay text as they are.
+
+    Args:
+        path: the file.
+        names: of the columns of a file without a header line, of which the first holds images as in Flickr8k.token,
+            with the number of the caption; None takes them from the header line.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -57,14 +62,14 @@ def read_csv(path: Path) -> TableSource:
         bare = re.sub(r'"[^"]*"', "", head)
         separator = max(_SEPARATORS, key=bare.count)
         first = next(csv.reader([head], delimiter=separator), None) or [""]
-        has_header = not _NUMBER_OF_CAPTION.sub("", first[0]).lower().endswith(IMAGE_ENDINGS)
+        has_header = names is None
+        if has_header and is_image_name(_NUMBER_OF_CAPTION.sub("", first[0])):
+            raise DataError(f"{path} begins with data: put a line with the names of its columns in front")
         is_spaced = has_header and f"{separator} " in bare  # "image, caption"
         quoting = csv.QUOTE_NONE if separator == "\t" and not has_header else csv.QUOTE_MINIMAL
         form: dict[str, Any] = {"delimiter": separator, "skipinitialspace": is_spaced, "quoting": quoting}
         rows = _rows(path, csv.reader(chain([head], text), strict=True, **form), int(is_marked))
-        names = _header(path, rows) if has_header else ["image", "caption"]
-        if not has_header and len(first) != 2:
-            raise DataError(f"{path} begins with data: put a line with the names of its columns in front")
+        names = names or _header(path, rows)
         check_names(names, path)
         bad: dict[int, str] = {}
         cells, pieces = _cells(path, rows, len(names), bad), []

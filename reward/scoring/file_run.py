@@ -68,8 +68,7 @@ class FileRun:
             metrics.check_one_number()
         self.metrics, self.output = metrics, Path(output)
         self.devices = self._check_devices(parse_devices(devices))
-        names = (*columns.values(), *(columns.get("context") or {}).values())
-        rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
         folder = self.output.with_name(self.output.name + ".partial")

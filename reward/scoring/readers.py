@@ -1,20 +1,20 @@
-"""Opens data files, folders, data sets of the Hub and data set objects as sources of rows."""
+"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects as sources of rows."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reward.errors import CapRewardError, DataError, first_line
 from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.derived_source import with_fields
 from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
 from reward.scoring.forms import with_forms
+from reward.scoring.shards import Shards, files_of_pattern, is_pattern
 from reward.scoring.sources import Source
 from reward.scoring.transformed_source import dataset_source
 
@@ -48,31 +48,25 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
-def open_source(
-    data: Any,
-    *,
-    split: str | None = None,
-    fields: Iterable[str | None] = (),
-    annotations: str | os.PathLike[str] | None = None,
-) -> Source:
-    """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
+def open_source(data: Any, *, split: str | None = None, annotations: str | os.PathLike[str] | None = None) -> Source:
+    """Opens a data file, files of a pattern, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
-        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`), in any of the
-            forms of `reward.scoring.forms`; of a folder that `save_to_disk` wrote, that holds Parquet files (the parts
-            of one table), one data file, perhaps beside images, or images with a text file each, or that
-            `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a
-            revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave
-            is given back.
+        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`); a pattern of
+            files of one kind, such as `shard-{000..002}.tar` or `part-*.parquet`, which are one table; a folder, see
+            `_open_folder`; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a revision
+            (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave is given
+            back.
         split: of a data set with several.
-        fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
         annotations: a file with the names of the images, their references, or both; see `with_annotations`.
 
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = with_fields(data if isinstance(data, Source) else _open(data, split), fields)
-    return with_forms(source if annotations is None else with_annotations(source, open_source(annotations)))
+    source = data if isinstance(data, Source) else _open(data, split)
+    if annotations is not None:
+        source = with_annotations(source, open_source(annotations))
+    return with_forms(source)
 
 
 def _open(data: Any, split: str | None) -> Source:
@@ -91,28 +85,51 @@ def _open(data: Any, split: str | None) -> Source:
         )
     if path.is_dir():
         return _open_folder(path, split)
-    kind = kind_of(path)
-    if hub and not path.exists() and kind is None:
+    if hub and not path.exists() and kind_of(path) is None:
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
+    if split is not None:
+        raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
+    if not path.exists() and is_pattern(path):
+        return _open_files(files_of_pattern(path), path.name)
+    return _open_file(path)
+
+
+def _open_file(path: Path) -> Source:
     if not path.exists():
         raise DataError(f"there is no file {path}")
+    kind = kind_of(path)
     if kind is None or not path.is_file():
         sheet = "; save the sheet as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
         raise DataError(
             f"{path} is not of a kind that can be read: {', '.join(KINDS)} (text also with .gz), a folder of a data "
             f"set, or the name of one on the Hub{sheet}"
         )
-    if split is not None:
-        raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
     try:
-        return KINDS[kind](path)
+        source: Source = KINDS[kind](path)
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
         raise DataError(f"{path} cannot be read: {error}") from error
+    return source
+
+
+def _open_files(paths: Sequence[Path], name: str) -> Source:
+    """Files of one kind, such as the shards of a data set, as one table."""
+    kinds = {str(kind_of(path)): path for path in paths}
+    if len(kinds) > 1:
+        raise DataError(f"{name} means files of several kinds, {' and '.join(kinds)}: name those of one kind")
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    if ".parquet" in kinds:
+        return ParquetSource(paths, name=name, folder=folder)
+    return Shards([_open_file(path) for path in paths], name=name, folder=folder)
 
 
 def _open_folder(path: Path, split: str | None) -> Source:
+    """A folder as a data set.
+
+    It is read as what `save_to_disk` wrote; by its one file `metadata` or `captions`; as one table of its shards, all
+    `.tar` or all Parquet; by its one data file; as pictures with a text each beside them; else by `load_dataset`.
+    """
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         import datasets
 
@@ -121,17 +138,40 @@ def _open_folder(path: Path, split: str | None) -> Source:
         except Exception as error:  # `datasets` raises errors of pyarrow, fsspec and json, and of damaged files any
             raise DataError(f"{path} cannot be read as a data set: {_in_short(error)}") from error
         return _of_splits(saved, split, name=path.name, folder=path)
-    parts_or_texts = (".parquet", ".arrow", ".txt", ".tar", ".tgz")  # of one table, and captions beside pictures
-    files = [each for each in path.iterdir() if kind_of(each) not in (None, *parts_or_texts)]
-    files = [each for each in files if each.name.startswith("metadata.")] or files  # as `datasets` calls it
-    if split is None and len(files) == 1:
-        return _open(files[0], None)
-    if split is None and not files and (pictures := open_pictures(path)):
-        return pictures
-    parts = [part.name for part in path.glob("*.parquet")]
-    if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
-        return ParquetSource.of(path)
-    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+    if split is not None:
+        return _load(str(path.absolute()), split, path)
+    files = _data_files(path)
+    metadata = [file for file in files if file.name.startswith("metadata.")]
+    tables = metadata or [file for file in files if file.name.startswith("captions.")]
+    shards = [file for file in files if kind_of(file) in (".tar", ".tgz", ".parquet")]
+    if not tables:
+        # Beside shards, JSON documents hold statistics; beside pictures, a text holds a caption.
+        no_table = (".txt", ".arrow", ".json") if shards else (".txt", ".arrow")
+        tables = [file for file in files if kind_of(file) not in no_table]
+    if len(tables) == 1:
+        return _open_file(tables[0])
+    if shards and not any(_OF_SPLIT.search(file.name) for file in shards):
+        if tables != shards:
+            raise DataError(
+                f"{path} holds {tables[0].name} and {tables[-1].name}: name the file, or the shards as in "
+                f"{path / ('*' + shards[0].suffix)}"
+            )
+        return _open_files(shards, path.name)
+    pictures = None if tables else open_pictures(path)
+    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """The files of a folder that may be data: no notes of a Mac (`._1.jpg`), and no outputs beside their data."""
+    files: list[Path] = []
+    outputs: list[Path] = []
+    for file in sorted(folder.iterdir()):
+        is_summary = file.name.endswith(".summary.json")
+        if kind_of(file) is None or file.name.startswith(".") or is_summary or not file.is_file():
+            continue
+        has_summary = file.with_name(file.name + ".summary.json").exists()
+        (outputs if has_summary else files).append(file)
+    return files or outputs
 
 
 def _load(

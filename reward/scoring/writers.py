@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
 from reward.scoring.readers import is_remote_path, written
+from reward.scoring.shards import files_of_pattern, input_files, is_pattern
 from reward.scoring.sources import BadRow, Source
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def check_output(path: Path, input_path: Path | None) -> None:
     """
     try:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
-        if input_path is not None and path.exists() and path.samefile(input_path):
+        inputs = [] if input_path is None or not path.exists() else input_files(input_path)
+        if any(path.samefile(file) for file in inputs):
             raise OutputError(f"output {path} is the input; choose another name")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -52,6 +54,9 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
         'name.v1.scores.parquet'
     """
     path = Path(data)
+    if not path.exists() and is_pattern(path):
+        stem = re.sub(r"[^\w.-]+", "_", path.stem)
+        return files_of_pattern(path)[0].parent / f"{stem}.{what}.parquet"
     if not path.exists():
         return Path(re.sub(r"[:@].*", "", path.name) + f".{what}.parquet")
     path = path.resolve() if path.name in ("", "..") else path
