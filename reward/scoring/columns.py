@@ -197,6 +197,9 @@ class ColumnPlan:
 
     def _read_group(self, task: RowTask, row: Mapping[str, Any], root: str) -> None:
         group = missing_to_none(row.get(str(self.group)))
+        if self.groups_by_image:
+            with suppress(InvalidSampleError):  # several images are a group, too
+                group = one_image(group)
         if group is not None:
             identity = image_identity(group, root if self.groups_by_image else None)
             task.group = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]

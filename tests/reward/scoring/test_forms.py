@@ -244,16 +244,6 @@ def test_annotations_name_images_and_give_references(
     assert [(round(255 * row["brightness"]), row["words"] - references) for row in rows] == SCORES[::-1]
 
 
-def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    data = write_lines(tmp_path / "c.jsonl", [{"image": name, "caption": "x"} for name in ("a/1.png", "b/1.png", "1")])
-    write_lines(tmp_path / "refs.jsonl", [{"image": f"{name}/1.png", "references": [name]} for name in "ab"])
-    rows = open_source(data, annotations=tmp_path / "refs.jsonl").rows(["references"])
-    assert [row["references"] for row in rows if isinstance(row, dict)] == [["a"], ["b"], None]
-    other = write_lines(tmp_path / "other.jsonl", [{"image": "other.png", "references": ["A dog."]}])
-    with pytest.raises(DataError, match=r"no image of c\.jsonl is in other\.jsonl, which has 'other\.png'"):
-        open_source(data, annotations=other)
-
-
 WRITE_ROWS = "write its rows as a list of objects"
 KARPATHY = {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
 REFUSED: dict[str, tuple[Form, str]] = {  # {what a reader would have to guess: (data, part of the message)}
