@@ -62,8 +62,7 @@ def read_candidates(
     """
     if prompt_column is not None and prompt is not None:
         raise InvalidSampleError("give either a prompt or a prompt column")
-    fields = [prompt_column, candidate_column, score_column, image_column, group_column]
-    source, summary = open_source(data, split=split, fields=fields), summary_beside(data)
+    source, summary = open_source(data, split=split), summary_beside(data)
     if prompt_column is not None and prompt_column not in source.columns:
         raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
     known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}

@@ -94,7 +94,7 @@ def read_scored(
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
+    source, summary = open_source(data), summary_beside(data)
     schema = schema_of(source)
     known = [name for name in schema.names if name.endswith(_REWARDS)]
     if by is None and not known:

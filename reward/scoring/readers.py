@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reward.errors import CapRewardError, DataError, first_line
 from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.derived_source import with_fields
 from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
 from reward.scoring.forms import with_forms
 from reward.scoring.sources import Source
@@ -48,13 +47,7 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
-def open_source(
-    data: Any,
-    *,
-    split: str | None = None,
-    fields: Iterable[str | None] = (),
-    annotations: str | os.PathLike[str] | None = None,
-) -> Source:
+def open_source(data: Any, *, split: str | None = None, annotations: str | os.PathLike[str] | None = None) -> Source:
     """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
@@ -65,14 +58,15 @@ def open_source(
             revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave
             is given back.
         split: of a data set with several.
-        fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
         annotations: a file with the names of the images, their references, or both; see `with_annotations`.
 
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = with_fields(data if isinstance(data, Source) else _open(data, split), fields)
-    return with_forms(source if annotations is None else with_annotations(source, open_source(annotations)))
+    source = data if isinstance(data, Source) else _open(data, split)
+    if annotations is not None:
+        source = with_annotations(source, open_source(annotations))
+    return with_forms(source)
 
 
 def _open(data: Any, split: str | None) -> Source:
