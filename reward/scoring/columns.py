@@ -332,9 +332,11 @@ def _holds_lists(source: Source, column: str) -> bool:
 
 
 def path_in(image: Any) -> str | None:
-    """The path in what `one_image` gives of a cell; None where the cell holds the image itself."""
+    """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
     if isinstance(image, Mapping) and image.get("bytes") is None:
         image = image.get("path")
+    if isinstance(image, str) and image.startswith("data:"):
+        return None
     return os.fsdecode(image) if isinstance(image, (str, os.PathLike)) else None
 
 

@@ -1,4 +1,4 @@
-"""Data with columns that are made of each row: what is inside messages, or what another file says of its image."""
+"""Data with columns that are made of each row: what is inside a message, or what another file says of its image."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ class DerivedSource(Source):
         self.columns, self.made = [*source.columns, *adds], [*source.made, *adds]
         self.name, self.num_rows, self.folder = source.name, source.num_rows, source.folder
         self.is_csv, self.is_indexed, self.schema = source.is_csv, source.is_indexed, source.schema
+
+    @property
+    def record_columns(self) -> list[str]:
+        return [*self.source.record_columns, *self.adds]
+
+    def drop_images(self, image: str | None) -> None:
+        self.source.drop_images(image)
+        self.schema = self.source.schema
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.source.fingerprint()} {self._how} {self.adds}".encode()).hexdigest()

@@ -49,7 +49,7 @@ def image_root(
         path = path_in(image)
         if path is None or os.path.isabs(path):
             return folders[0]
-        if "://" in path or path.startswith("data:"):
+        if "://" in path:
             address = address or path
             continue
         for folder in folders:

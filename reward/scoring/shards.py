@@ -6,7 +6,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,18 @@ class Shards(Source):
 
     def __init__(self, sources: Sequence[Source], *, name: str, folder: Path) -> None:
         self.sources, self.name, self.folder = sources, name, folder
-        self.columns = list(dict.fromkeys(chain.from_iterable(source.columns for source in sources)))
+        self.columns = _united(source.columns for source in sources)
         self.num_rows = sum(source.num_rows for source in sources)
         self.is_csv = any(source.is_csv for source in sources)
         self.is_indexed = all(source.is_indexed for source in sources)
+
+    @property
+    def record_columns(self) -> list[str]:
+        return _united(source.record_columns for source in self.sources)
+
+    def drop_images(self, image: str | None) -> None:
+        for source in self.sources:
+            source.drop_images(image)
 
     def fingerprint(self) -> str:
         names = [source.fingerprint() for source in self.sources]
@@ -95,3 +103,8 @@ class Shards(Source):
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
         return chain.from_iterable(source.records() for source in self.sources)
+
+
+def _united(lists: Iterable[Sequence[str]]) -> list[str]:
+    """All names, each once, in the order in which they come first."""
+    return list(dict.fromkeys(chain.from_iterable(lists)))
