@@ -6,13 +6,27 @@ import base64
 import os
 import re
 import unicodedata
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
 
+# {format that is read: endings of its files}. Some of Pillow's other decoders start programs (EPS runs Ghostscript) or
+# guess the format.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png", ".apng"),
+    "GIF": (".gif",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp", ".dib"),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    "JPEG2000": (".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
+    "AVIF": (".avif", ".avifs"),
+}
+IMAGE_ENDINGS = frozenset().union(*FORMATS.values())
 BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF and WebP begin in base64
 _COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
@@ -26,24 +40,14 @@ def file_stamp(facts: os.stat_result) -> str:
     return f"{facts.st_size:x}.{facts.st_mtime_ns:x}.{facts.st_ctime_ns:x}.{facts.st_ino:x}"
 
 
-@cache
-def image_endings() -> frozenset[str]:
-    """The endings of pictures that Pillow opens, in lower case and with their dot, such as ".jpg"."""
-    from PIL import Image
-
-    Image.init()
-    endings = Image.registered_extensions()
-    return frozenset(ending for ending, kind in endings.items() if kind in Image.OPEN)
-
-
 def is_image_name(name: str | os.PathLike[str]) -> bool:
-    """Whether a name ends as pictures do that Pillow opens, in whatever case.
+    """Whether a name ends as pictures do that can be read, in whatever case.
 
     Example:
         >>> is_image_name("photos/1.JPG"), is_image_name("photos/1.txt")
         (True, False)
     """
-    return os.path.splitext(os.fsdecode(name))[1].lower() in image_endings()
+    return os.path.splitext(os.fsdecode(name))[1].lower() in IMAGE_ENDINGS
 
 
 def image_file(path: str | os.PathLike[str]) -> str:
@@ -69,76 +73,61 @@ def files_meant(path: str) -> list[str]:
     if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
         path = os.path.join(folder, *name.split("\\"))
         folder, name = os.path.split(path)
-        if os.path.isfile(path):
-            return [path]
-    if not name:
-        return []
-    folders = _stored(folder)
-    if len(folders) != 1:
-        return []
-    folder = folders[0]
-    files = [file for file in _stored(os.path.join(folder, name)) if os.path.isfile(file)]
-    if files or is_image_name(name):
+    files = list(filter(os.path.isfile, _stored_paths(path)))
+    folders = _stored_paths(folder)
+    if files or not name or len(folders) != 1 or is_image_name(name):
         return files
     stems = {unicodedata.normalize("NFC", name): None}
     if name.isdecimal() and len(name) <= 12:
-        stems |= dict.fromkeys(f"{prefix}{int(name):012d}" for prefix in _COCO_PREFIXES)
-    pictures = _pictures_by_stem(folder, _changed(folder))
-    files = []
+        for prefix in _COCO_PREFIXES:
+            stems[f"{prefix}{int(name):012d}"] = None
+    pictures = _names_in(folders[0]).pictures
     for stem in stems:
-        files += [os.path.join(folder, picture) for picture in pictures.get(stem, ())]
+        for picture in pictures.get(stem, ()):
+            files.append(os.path.join(folders[0], picture))
     return files
 
 
-def _stored(path: str) -> list[str]:
+def _stored_paths(path: str) -> list[str]:
     """The paths on the disk that are equal to this one, but for how letters with accents are composed."""
     if not path or os.path.exists(path):
         return [path]
     folder, name = os.path.split(path)
     if not name or path.isascii():
         return []
-    composed = unicodedata.normalize("NFC", name)
     paths = []
-    for parent in _stored(folder):
-        others = _decomposed_names(parent, _changed(parent)).get(composed, [])
-        paths += [os.path.join(parent, other) for other in (composed, *others)]
-    return [path for path in paths if os.path.exists(path)]
+    for parent in _stored_paths(folder):
+        names = _names_in(parent).composed
+        for stored_name in names.get(unicodedata.normalize("NFC", name), ()):
+            paths.append(os.path.join(parent, stored_name))
+    return paths
 
 
-# Folders may hold a million pictures: each is listed once until it changes, and only what is needed of it is kept.
-def _changed(folder: str) -> int:
+class _FolderNames(NamedTuple):
+    composed: dict[str, list[str]]  # {name with composed letters: names}, of names that are not ASCII
+    pictures: dict[str, list[str]]  # {stem with composed letters: names of pictures}
+
+
+def _names_in(folder: str) -> _FolderNames:
     try:
-        return os.stat(folder or ".").st_mtime_ns
-    except (OSError, ValueError):
-        return 0
+        return _listed(folder, os.stat(folder or ".").st_mtime_ns)
+    except OSError:
+        return _FolderNames({}, {})
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        names = os.listdir(folder or ".")
-    except (OSError, ValueError):
-        return []
-    return sorted(name for name in names if not name.startswith("._"))  # a Mac's notes about a file
-
-
+# Rows that lack an ending ask one by one, and a folder may hold many pictures: it is listed again once it has changed.
 @lru_cache(maxsize=16)
-def _decomposed_names(folder: str, changed: int) -> dict[str, list[str]]:
-    names: dict[str, list[str]] = {}
-    for name in _names(folder):
+def _listed(folder: str, changed: int) -> _FolderNames:
+    names = _FolderNames({}, {})
+    for name in sorted(os.listdir(folder or ".")):
+        if name.startswith("._"):  # a Mac's notes about a file
+            continue
         composed = unicodedata.normalize("NFC", name)
-        if composed != name:
-            names.setdefault(composed, []).append(name)
-    return names
-
-
-@lru_cache(maxsize=16)
-def _pictures_by_stem(folder: str, changed: int) -> dict[str, list[str]]:
-    pictures: dict[str, list[str]] = {}
-    for name in _names(folder):
+        if not name.isascii():
+            names.composed.setdefault(composed, []).append(name)
         if is_image_name(name):
-            stem = unicodedata.normalize("NFC", os.path.splitext(name)[0])
-            pictures.setdefault(stem, []).append(name)
-    return pictures
+            names.pictures.setdefault(os.path.splitext(composed)[0], []).append(name)
+    return names
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +40,21 @@ def with_annotations(source: Source, annotations: Source) -> Source:
     if not keys:
         raise DataError(f"{source.name} has no column image_id or image, by which it could be joined: {source.columns}")
     facts = _facts_of_images(annotations)
-    by_name = {name: facts[names] for name, names in _of_one_image(facts, lambda names: names).items()}
-    by_bare_name = {name: facts[names] for name, names in _of_one_image(facts, _bare_names).items()}
-
     data_names: dict[_Names, None] = {}
     for row in source.rows(keys):
         if not isinstance(row, BadRow):
             data_names[_names(keys, source.folder, row)] = None
-    in_data = _of_one_image(data_names, _bare_names)
-    by_bare_name = {name: value for name, value in by_bare_name.items() if name in in_data}
-    if not any(_find(by_name, by_bare_name, names) for names in data_names):
-        first = next((names[-1] for names in facts), "none")
+    join = _Join(facts, data_names)
+    if not any(map(join.facts, data_names)):
+        first = next(iter(facts), ("none",))
         raise DataError(
-            f"no image of {source.name} is in {annotations.name}, which has {first!r}; the images are read from the "
-            f"column {keys[0]!r}"
+            f"no image of {source.name} is in {annotations.name}, which has {first[-1]!r}; the images are read from "
+            f"the column {keys[0]!r}"
         )
-    columns = {name for value in facts.values() for name in value}
+    columns = {*chain.from_iterable(facts.values())}
     adds = [name for name in ("file_name", "references") if name in columns and name not in source.columns]
     how = f"annotations {annotations.fingerprint()}"
-    return DerivedSource(source, how, adds, keys, partial(_of_row, by_name, by_bare_name, keys, source.folder))
+    return DerivedSource(source, how, adds, keys, partial(_facts_of_row, join, keys, source.folder))
 
 
 def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
@@ -71,12 +69,14 @@ def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
     elif texts is None and "id" in columns:
         keys.insert(0, "id")
     facts: dict[_Names, dict[str, Any]] = {}
-    names_of: dict[str, _Names] = {}
+    first_names: dict[str, _Names] = {}
     for row in annotations.rows(columns):
-        names = () if isinstance(row, BadRow) else _names(keys, annotations.folder, row)
-        if not names or isinstance(row, BadRow):
+        if isinstance(row, BadRow):
             continue
-        names = names_of.setdefault(names[0], names)
+        names = _names(keys, annotations.folder, row)
+        if not names:
+            continue
+        names = first_names.setdefault(names[0], names)
         values = facts.setdefault(names, {})
         if image == "file_name":
             values["file_name"] = row.get(image)
@@ -85,14 +85,46 @@ def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
     return facts
 
 
+class _Join:
+    """Finds what the annotations say of an image.
+
+    Args:
+        annotated: {names of an image: what is said of it}.
+        in_data: the names of each image of the data.
+    """
+
+    def __init__(self, annotated: Mapping[_Names, dict[str, Any]], in_data: Iterable[_Names]) -> None:
+        self._by_name: dict[str, dict[str, Any]] = {}
+        for name, names in _names_of_one(annotated, iter).items():
+            self._by_name[name] = annotated[names]
+        self._by_bare_name: dict[str, dict[str, Any]] = {}
+        # photos/1.jpg and drawings/1.jpg are two images, whichever of them is annotated.
+        bare_names = _names_of_one(in_data, _bare_names)
+        for name, names in _names_of_one(annotated, _bare_names).items():
+            if name in bare_names:
+                self._by_bare_name[name] = annotated[names]
+
+    def facts(self, names: _Names) -> dict[str, Any]:
+        for name in names:
+            if name in self._by_name:
+                return self._by_name[name]
+        for name in _bare_names(names):
+            if name in self._by_bare_name:
+                return self._by_bare_name[name]
+        return {}
+
+
+def _facts_of_row(join: _Join, keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> dict[str, Any]:
+    return join.facts(_names(keys, folder, row))
+
+
 def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
     """What the image of a row is called; the first name tells images apart."""
     names: dict[str, None] = {}
     for key in keys:
-        try:
+        path = None
+        with suppress(InvalidSampleError):
             path = path_in(one_image(row.get(key)))
-        except InvalidSampleError:
-            continue
         if path is None:
             continue
         path = unicodedata.normalize("NFC", os.path.normpath(path))
@@ -102,42 +134,18 @@ def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
     return tuple(names)
 
 
-def _bare_names(names: _Names) -> Iterable[str]:
+def _bare_names(names: _Names) -> Iterator[str]:
     """Names without folder and ending, and COCO's as a number."""
-    bare_names: dict[str, None] = {}
     for name in names:
         stem = os.path.splitext(os.path.basename(name))[0]
-        bare_names[stem] = None
-        bare_names[_ZEROS.sub("", stem)] = None
-    return bare_names
+        yield stem
+        yield _ZEROS.sub("", stem)
 
 
-def _of_one_image(images: Iterable[_Names], names_in: Callable[[_Names], Iterable[str]]) -> dict[str, _Names]:
+def _names_of_one(images: Iterable[_Names], names_in: Callable[[_Names], Iterable[str]]) -> dict[str, _Names]:
     """{name: the image}, of the names that only one image has."""
     owners: dict[str, dict[str, _Names]] = {}
     for names in images:
         for name in names_in(names):
             owners.setdefault(name, {})[names[0]] = names
     return {name: next(iter(images.values())) for name, images in owners.items() if len(images) == 1}
-
-
-def _find(
-    by_name: Mapping[str, dict[str, Any]], by_bare_name: Mapping[str, dict[str, Any]], names: _Names
-) -> dict[str, Any]:
-    for name in names:
-        if name in by_name:
-            return by_name[name]
-    for name in _bare_names(names):
-        if name in by_bare_name:
-            return by_bare_name[name]
-    return {}
-
-
-def _of_row(
-    by_name: Mapping[str, dict[str, Any]],
-    by_bare_name: Mapping[str, dict[str, Any]],
-    keys: Sequence[str],
-    folder: Path,
-    row: Mapping[str, Any],
-) -> dict[str, Any]:
-    return _find(by_name, by_bare_name, _names(keys, folder, row))

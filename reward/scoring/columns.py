@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 import os
 import reprlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +39,7 @@ class RowTask:
 
     row: int = 0  # its number
     name: str = ""  # names its texts and its image as they are now
-    candidates: Sequence[Any] = ()  # not checked yet
+    candidates: list[Any] = field(default_factory=list)  # not checked yet
     references: tuple[str, ...] = ()  # checked
     image: Any = None  # the cell, later replaced by the decoded image
     image_key: str | None = None  # under which rows share an image
@@ -129,7 +128,9 @@ class ColumnPlan:
         """The further fields of a sample; `columns` has what its metric needs beside."""
         for role, column in self.context:
             cell = missing_to_none(row.get(column))
-            task.context[role] = None if isinstance(cell, str) and is_blank(cell) else cell
+            if isinstance(cell, str) and is_blank(cell):
+                cell = None
+            task.context[role] = cell
         roles = _further_roles(self.specs)
         if roles:
             task.context["columns"] = {role: task.context.pop(role, None) for role in roles}
@@ -166,7 +167,9 @@ class ColumnPlan:
             raise InvalidSampleError(f"column {self.caption!r}: {error}") from None
         captions = [cell]
         if self.many:
-            captions = to_list(value, self.caption) if is_list(value) else []
+            captions = []
+            if is_list(value):
+                captions = to_list(value, self.caption)
             if not captions:
                 raise InvalidSampleError(
                     f"column {self.caption!r} must hold a list of captions, got {reprlib.repr(value)}"
@@ -181,9 +184,13 @@ class ColumnPlan:
                 "the caption as a column of its own"
             )
         task.candidates = captions
-        if self.strip_thinking:
-            task.candidates = [caption_in(caption) if isinstance(caption, str) else caption for caption in captions]
-            task.thinking_cut = sum(map(operator.ne, captions, task.candidates))
+        if not self.strip_thinking:
+            return
+        task.candidates = []
+        for text in captions:
+            caption = caption_in(text) if isinstance(text, str) else text
+            task.candidates.append(caption)
+            task.thinking_cut += caption != text
 
     def _read_references(self, task: RowTask, row: Mapping[str, Any]) -> None:
         try:
@@ -192,8 +199,7 @@ class ColumnPlan:
             task.problem = ("references", str(error))
             return
         if not task.references and all(spec.needs_references for spec in self.specs):
-            metrics = "+".join(spec.name for spec in self.specs)
-            task.problem = ("references", f"metric {metrics!r} needs references, but the row has none")
+            task.problem = ("references", f"metric {_names(self.specs)!r} needs references, but the row has none")
 
     def _read_group(self, task: RowTask, row: Mapping[str, Any], root: str) -> None:
         group = missing_to_none(row.get(str(self.group)))
@@ -204,8 +210,8 @@ class ColumnPlan:
             identity = image_identity(group, root if self.groups_by_image else None)
             task.group = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
             return
-        needs_image = any(spec.needs_image for spec in self.specs)
-        if task.problem is None and not (needs_image and task.image_problem is not None):
+        has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
+        if task.problem is None and not has_no_image:
             task.problem = ("group", f"the row has nothing in column {self.group!r}, by which rows are ranked")
 
 
@@ -245,27 +251,25 @@ def find_columns(
     """
     specs = (specs,) if isinstance(specs, MetricSpec) else tuple(specs)
     context_columns: dict[str, str | None] = {**(context or {})}
-    for role, name in context_columns.items():
-        context_columns[role] = find_column(role, columns, name, option=f"--{role}-column")
-    for role in _further_roles(specs):
-        needed_by = _needed_by(spec for spec in specs if role in spec.columns)
-        name = context_columns.get(role)
-        context_columns[role] = find_column(role, columns, name, option="column= (--set column=)", needed_by=needed_by)
-    if any(spec.reads_questions for spec in specs):
-        needed_by = _needed_by(spec for spec in specs if spec.reads_questions)
-        name = context_columns.get("question")
-        context_columns["question"] = find_column(
-            "question", columns, name, option="--question-column", needed_by=needed_by
-        )
+    further_roles = _further_roles(specs)
+    for role in further_roles:
+        context_columns.setdefault(role, None)
+    if _needed_by(specs, "question"):
+        context_columns.setdefault("question", None)
     elif "question" in columns and "question" not in context_columns:
-        metrics = "+".join(spec.name for spec in specs)
         warnings.warn(
-            f"metric {metrics!r} does not read the column 'question', and takes answers for captions", stacklevel=2
+            f"metric {_names(specs)!r} does not read the column 'question', and takes answers for captions",
+            stacklevel=2,
         )
-    if image is not None or any(spec.needs_image for spec in specs):
-        needed_by = _needed_by(spec for spec in specs if spec.needs_image)
+    for role, name in context_columns.items():
+        option = "column= (--set column=)" if role in further_roles else f"--{role}-column"
+        needed_by = _needed_by(specs, role)
+        context_columns[role] = find_column(role, columns, name, option=option, needed_by=needed_by)
+    # A metric whose model decides reads images if there are any.
+    if image is not None or _any_needs_image(specs):
+        needed_by = _needed_by(specs, "image")
         image = find_column("image", columns, image, option="--image-column", needed_by=needed_by)
-    needed_by = _needed_by(spec for spec in specs if spec.needs_references)
+    needed_by = _needed_by(specs, "references")
     references = find_column("references", columns, references, option="--references-column", needed_by=needed_by)
 
     roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]
@@ -304,17 +308,31 @@ def _further_roles(specs: Sequence[MetricSpec]) -> list[str]:
     return list(roles)
 
 
-def _needed_by(specs: Iterable[MetricSpec]) -> str | None:
+def _needed_by(specs: Sequence[MetricSpec], role: str) -> str | None:
     """The metrics that need a column, for a message; those whose model decides what it reads can do without."""
-    names = [repr(spec.name) for spec in specs if not spec.model_decides]
+    names = []
+    for spec in specs:
+        is_needed = spec.reads_questions if role == "question" else role in spec.needs
+        if is_needed and not spec.model_decides:
+            names.append(repr(spec.name))
     return f"metric {' and '.join(names)}" if names else None
+
+
+def _any_needs_image(specs: Sequence[MetricSpec]) -> bool:
+    return any(spec.needs_image for spec in specs)
+
+
+def _names(specs: Sequence[MetricSpec]) -> str:
+    return "+".join(spec.name for spec in specs)
 
 
 def _holds_lists(source: Source, column: str) -> bool:
     """Whether captions to be ranked come as lists, one a row, as the first of them does."""
     kind = None
     for row in source.rows([column]):
-        value = None if isinstance(row, BadRow) else missing_to_none(row.get(column))
+        if isinstance(row, BadRow):
+            continue
+        value = missing_to_none(row.get(column))
         with suppress(InvalidSampleError):  # of which the row will tell
             value = parse_list(value)
         if is_list(value):

@@ -1,26 +1,121 @@
-"""What files hold beside plain rows: JSON documents that are read whole, and rows with captions in messages.
+"""Files that are read whole: JSON documents, texts, and pictures of a folder with a text each.
 
-A document is a list of objects, captions by image, or COCO's annotations. A column is known by its name.
+A document is a list of objects, captions by image, or COCO's annotations. What could mean several things is refused,
+and the message shows what to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from functools import partial
+import codecs
+import re
+from pathlib import Path
 from typing import Any
 
-from reward.data.cells import missing_to_none, parse_list
-from reward.data.chats import completion_text, prompt_images
 from reward.data.image_files import is_image_name
+from reward.data.json_files import parse_json
 from reward.data.samples import COLUMN_NAMES, column_names
-from reward.errors import DataError, InvalidSampleError
-from reward.scoring.derived_source import DerivedSource
-from reward.scoring.sources import BadRow, Source
+from reward.errors import DataError
+from reward.scoring.csv_source import read_csv
+from reward.scoring.row_sources import HeldRows, JsonLinesSource, json_row, loaded, opened, without_mark
+from reward.scoring.sources import Source
 
-MESSAGES = ("messages", "conversations", "conversation", "completion")  # columns of chats
-_CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
-_NAMES = {name for role in COLUMN_NAMES for name in column_names(role)}
+_COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN_NAMES))
+
+
+def open_json_lines(path: Path) -> Source:
+    """An object a line."""
+    try:
+        return JsonLinesSource(path)
+    except DataError as error:
+        with opened(path) as file:
+            first = next((line.strip() for line in without_mark(file) if line.strip()), b"")
+        if not first.startswith(b"[") and first != b"{":
+            raise
+        raise DataError(f"{path} is one JSON document and not an object a line: name it .json ({error})") from error
+
+
+def open_json(path: Path) -> Source:
+    """A document of a form that `rows_of` reads."""
+    with opened(path) as file:
+        content = file.read().removeprefix(codecs.BOM_UTF8).strip()
+    try:
+        document = loaded(content) if content else []
+    except (ValueError, RecursionError) as error:
+        first, _, others = content.partition(b"\n")
+        if others and isinstance(json_row(first, ""), dict):
+            raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
+        raise DataError(f"{path} is not valid JSON: {error}") from error
+    if isinstance(document, dict):
+        document = parse_json(content.decode(), str(path))  # in which no image is there twice
+    return HeldRows(path, rows_of(document, path))
+
+
+def open_text(path: Path) -> Source:
+    """A caption a line; or a table, if its first line consists of names of columns."""
+    with opened(path) as file:
+        lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
+    first_lines = [_fields(line) for line in lines if line.strip()][:2]
+    header = [name.lower() for name in first_lines[0]] if first_lines else []
+    if header and _COLUMN_NAMES.issuperset(header):
+        if len(header) > 1:
+            return read_csv(path)
+        del lines[: 1 + next(number for number, line in enumerate(lines) if line.strip())]
+        return HeldRows(path, [{header[0]: line} for line in lines])
+    for fields in first_lines:
+        if len(fields) > 1 and any(is_image_name(field.partition("#")[0]) for field in fields):
+            raise DataError(
+                f"{path} holds names of pictures beside captions and no header: put a line such as image,caption in "
+                "front, with the separator of the file, or name it .token if it is as Flickr8k.token is"
+            )
+    return HeldRows(path, [{"caption": line} for line in lines])
+
+
+def _fields(line: str) -> list[str]:
+    return [field.strip(" \"'") for field in re.split(r"[,;|\t]", line)]
+
+
+def open_token(path: Path) -> Source:
+    """Flickr8k's captions: the name of the image with the caption's number, a tab, and the caption."""
+    return read_csv(path, ["image", "caption"])
+
+
+def open_pictures(folder: Path) -> Source | None:
+    """Pictures of a folder with their captions, `1.jpg` and `1.txt`; None where no picture has one beside it.
+
+    Raises:
+        DataError: a text has several lines, or is beside several pictures.
+    """
+    texts: dict[str, Path] = {}
+    pictures: dict[str, list[str]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):  # a Mac's notes begin with ._
+            continue
+        if path.suffix.lower() == ".txt":
+            texts[path.stem] = path
+        elif is_image_name(path):
+            pictures.setdefault(path.stem, []).append(path.name)
+    if texts.keys().isdisjoint(pictures):
+        return None
+    rows = []
+    for stem, names in pictures.items():
+        if stem in texts and len(names) > 1:
+            raise DataError(f"{texts[stem]} is beside {' and '.join(names)}: keep one of them, or write captions.csv")
+        rows += [{"image": name, "caption": _caption_in(texts[stem]) if stem in texts else None} for name in names]
+    return HeldRows(folder, rows)
+
+
+def _caption_in(path: Path) -> str | None:
+    try:
+        caption = path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        return None
+    lines = len(caption.splitlines())
+    if lines > 1:
+        raise DataError(
+            f"{path} has {lines} lines, and a text beside a picture is one caption: for several, write captions.csv "
+            "with a line image,caption and a row for each"
+        )
+    return caption
 
 
 def rows_of(document: Any, path: Any) -> list[Any]:
@@ -42,7 +137,7 @@ def rows_of(document: Any, path: Any) -> list[Any]:
         raise _unread(path, f"an object with a list of objects, {lists[0]!r}")
     if not document:
         return []
-    columns = [name for name in document if name in _NAMES]
+    columns = [name for name in document if name in _COLUMN_NAMES]
     if columns:
         raise _unread(path, f"an object with the names of columns, {', '.join(columns)}")
     return _by_image(document, path)
@@ -83,44 +178,3 @@ def _by_image(document: dict[str, Any], path: Any) -> list[Any]:
             )
         rows += [{"image": name, "caption": caption} for caption in captions]
     return rows
-
-
-class _FormedSource(DerivedSource):
-    """Rows with columns out of their messages; the output has no images that the messages hold as data."""
-
-    def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        for row in super().records():
-            if isinstance(row, dict) and "image" in self.adds and isinstance(row["image"], bytes):
-                row["image"] = None
-            yield row
-
-
-def with_forms(source: Source) -> Source:
-    """The data with the columns that stand in others: a caption and an image in messages, COCO's `image_id`."""
-    columns = {*source.columns}
-    has_image = not columns.isdisjoint(column_names("image"))
-    messages = next((name for name in MESSAGES if name in columns), None)
-    if messages is not None and columns.isdisjoint(_CAPTIONS):
-        adds = ["caption"] if has_image else ["caption", "image"]
-        return _FormedSource(source, "captions in messages", adds, [messages], partial(_of_chat, messages))
-    if "image_id" in columns and not has_image:
-        return _FormedSource(source, "COCO's image_id", ["image"], ["image_id"], _image_of_id)
-    return source
-
-
-def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
-    cells: dict[str, Any] = {}
-    messages = None
-    # What cannot be read is missing, and the row will say so.
-    with suppress(InvalidSampleError):
-        messages = parse_list(missing_to_none(row.get(column)))
-        cells["caption"] = completion_text(messages) or None
-    with suppress(InvalidSampleError):
-        cells["image"] = next(iter(prompt_images(messages)), None)
-    return cells
-
-
-def _image_of_id(row: Mapping[str, Any]) -> dict[str, Any]:
-    image_id = missing_to_none(row.get("image_id"))
-    return {"image": None if image_id is None else str(image_id)}

@@ -5,23 +5,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reward.errors import CapRewardError, DataError, first_line
-from reward.scoring.annotations import with_annotations
+from reward.data.cells import missing_to_none, parse_list
+from reward.data.chats import completion_text, prompt_images
+from reward.data.samples import column_names
+from reward.errors import CapRewardError, DataError, InvalidSampleError, first_line
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
-from reward.scoring.forms import with_forms
-from reward.scoring.shards import Shards, files_of_pattern, is_pattern
-from reward.scoring.sources import Source
-from reward.scoring.transformed_source import dataset_source
+from reward.scoring.file_kinds import KINDS, kind_of, open_kind
+from reward.scoring.sources import Shards, Source, files_of_pattern, is_pattern
 
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(
     r"(https://huggingface\.co/datasets/)?(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?/?"
 )
+_MESSAGES = ("messages", "conversations", "conversation", "completion")  # columns of chats
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
 
@@ -65,8 +67,48 @@ def open_source(data: Any, *, split: str | None = None, annotations: str | os.Pa
     """
     source = data if isinstance(data, Source) else _open(data, split)
     if annotations is not None:
+        from reward.scoring.annotations import with_annotations
+
         source = with_annotations(source, open_source(annotations))
-    return with_forms(source)
+    return _with_columns_inside(source)
+
+
+def _with_columns_inside(source: Source) -> Source:
+    """The data with the columns that stand in others: a caption and an image in messages, COCO's `image_id`."""
+    columns = {*source.columns}
+    has_caption = not columns.isdisjoint((*column_names("candidate"), *column_names("candidates")))
+    has_image = not columns.isdisjoint(column_names("image"))
+    messages = next((name for name in _MESSAGES if name in columns), None)
+    make: Callable[[Mapping[str, Any]], dict[str, Any]]
+    if messages is not None and not has_caption:
+        form, column, make = "captions in messages", messages, partial(_of_chat, messages)
+        adds = ["caption"] if has_image else ["caption", "image"]
+    elif "image_id" in columns and not has_image:
+        form, column, make = "COCO's image_id", "image_id", _image_of_id
+        adds = ["image"]
+    else:
+        return source
+    from reward.scoring.derived_source import DerivedSource
+
+    return DerivedSource(source, form, adds, [column], make)
+
+
+def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
+    cells: dict[str, Any] = {}
+    messages = None
+    # What cannot be read is missing, and the row will say so.
+    with suppress(InvalidSampleError):
+        messages = parse_list(missing_to_none(row.get(column)))
+        cells["caption"] = completion_text(messages) or None
+    with suppress(InvalidSampleError):
+        cells["image"] = next(iter(prompt_images(messages)), None)
+    return cells
+
+
+def _image_of_id(row: Mapping[str, Any]) -> dict[str, Any]:
+    image_id = missing_to_none(row.get("image_id"))
+    return {"image": None if image_id is None else str(image_id)}
 
 
 def _open(data: Any, split: str | None) -> Source:
@@ -105,12 +147,11 @@ def _open_file(path: Path) -> Source:
             f"set, or the name of one on the Hub{sheet}"
         )
     try:
-        source: Source = KINDS[kind](path)
+        return open_kind(path, kind)
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
         raise DataError(f"{path} cannot be read: {error}") from error
-    return source
 
 
 def _open_files(paths: Sequence[Path], name: str) -> Source:
@@ -157,6 +198,8 @@ def _open_folder(path: Path, split: str | None) -> Source:
                 f"{path / ('*' + shards[0].suffix)}"
             )
         return _open_files(shards, path.name)
+    from reward.scoring.forms import open_pictures
+
     pictures = None if tables else open_pictures(path)
     return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
@@ -198,10 +241,12 @@ def _load(
             f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
             "each beside them, or have them captioned: capreward caption --help"
         )
-    return dataset_source(loaded, name=name, folder=folder)
+    return _of_splits(loaded, None, name=name, folder=folder)
 
 
 def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> Source:
+    from reward.scoring.transformed_source import dataset_source
+
     if isinstance(data, Mapping):
         data = data[_chosen(data, split, name)]
     elif split is not None:

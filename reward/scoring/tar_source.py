@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import IO, Any
 
-from reward.data.image_files import image_endings
+from reward.data.image_files import IMAGE_ENDINGS
 from reward.scoring.row_sources import RowSource, json_row, opened
 from reward.scoring.sources import BadRow
 
@@ -110,7 +110,7 @@ def _key(member: tarfile.TarInfo) -> str:
 def _ending(member: tarfile.TarInfo) -> str:
     """The ending of a member that is read, else nothing."""
     ending = member.name.rpartition("/")[2].partition(".")[2].lower()
-    is_read = ending in (*_TEXTS, "json") or f".{ending}" in image_endings()
+    is_read = ending in (*_TEXTS, "json") or f".{ending}" in IMAGE_ENDINGS
     return ending if is_read else ""
 
 

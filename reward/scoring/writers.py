@@ -16,8 +16,7 @@ from typing import Any
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
 from reward.scoring.readers import is_remote_path, written
-from reward.scoring.shards import files_of_pattern, input_files, is_pattern
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, files_of_pattern, input_files, is_pattern
 
 MORE_ROWS = "the input has more rows than were scored: it changed; run the same again"
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
