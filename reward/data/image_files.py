@@ -64,7 +64,9 @@ def image_file(path: str | os.PathLike[str]) -> str:
     if os.path.isfile(path):
         return path
     files = files_meant(path)
-    return files[0] if len(files) == 1 else path
+    if len(files) == 1:
+        return files[0]
+    return path
 
 
 def files_meant(path: str) -> list[str]:

@@ -207,7 +207,8 @@ class ColumnPlan:
             with suppress(InvalidSampleError):  # several images are a group, too
                 group = one_image(group)
         if group is not None:
-            identity = image_identity(group, root if self.groups_by_image else None)
+            # Another group than the image may be a number or a name, which is no path.
+            identity = image_identity(group, root) if self.groups_by_image else image_identity(group)
             task.group = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
             return
         has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
@@ -353,9 +354,12 @@ def path_in(image: Any) -> str | None:
     """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
     if isinstance(image, Mapping) and image.get("bytes") is None:
         image = image.get("path")
-    if isinstance(image, str) and image.startswith("data:"):
+    if not isinstance(image, (str, os.PathLike)):
         return None
-    return os.fsdecode(image) if isinstance(image, (str, os.PathLike)) else None
+    path = os.fsdecode(image)
+    if path.startswith("data:"):
+        return None
+    return path
 
 
 def image_identity(image: Any, root: str | os.PathLike[str] | None = None) -> str:

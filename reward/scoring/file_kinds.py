@@ -29,9 +29,10 @@ _BINARY = (".parquet", ".arrow", ".tgz")
 def kind_of(path: Path) -> str | None:
     """The ending in `KINDS`, perhaps before `.gz`, of a name; None if there is none."""
     name = path.name.lower()
+    is_packed = name.endswith(".gz")
     for ending in KINDS:
-        if name.removesuffix(".gz").endswith(ending):
-            return None if name.endswith(".gz") and ending in _BINARY else ending
+        if name.removesuffix(".gz").endswith(ending) and not (is_packed and ending in _BINARY):
+            return ending
     return None
 
 

@@ -41,8 +41,8 @@ def open_json(path: Path) -> Source:
     try:
         document = loaded(content) if content else []
     except (ValueError, RecursionError) as error:
-        first, _, others = content.partition(b"\n")
-        if others and isinstance(json_row(first, ""), dict):
+        first, _, following = content.partition(b"\n")
+        if following and isinstance(json_row(first, ""), dict):
             raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):
@@ -55,12 +55,16 @@ def open_text(path: Path) -> Source:
     with opened(path) as file:
         lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
     first_lines = [_fields(line) for line in lines if line.strip()][:2]
-    header = [name.lower() for name in first_lines[0]] if first_lines else []
-    if header and _COLUMN_NAMES.issuperset(header):
+    for header in first_lines[:1]:
+        if not _COLUMN_NAMES.issuperset(map(str.lower, header)):
+            continue
         if len(header) > 1:
             return read_csv(path)
-        del lines[: 1 + next(number for number, line in enumerate(lines) if line.strip())]
-        return HeldRows(path, [{header[0]: line} for line in lines])
+        # A table of one column needs no separator: its captions may have commas.
+        while not lines[0].strip():
+            del lines[0]
+        return HeldRows(path, [{header[0]: line} for line in lines[1:]])
+    # The second line tells of a header with other names. Such a table would be scored as captions.
     for fields in first_lines:
         if len(fields) > 1 and any(is_image_name(field.partition("#")[0]) for field in fields):
             raise DataError(
@@ -100,7 +104,10 @@ def open_pictures(folder: Path) -> Source | None:
     for stem, names in pictures.items():
         if stem in texts and len(names) > 1:
             raise DataError(f"{texts[stem]} is beside {' and '.join(names)}: keep one of them, or write captions.csv")
-        rows += [{"image": name, "caption": _caption_in(texts[stem]) if stem in texts else None} for name in names]
+        caption = None  # a picture without a text keeps its row
+        if stem in texts:
+            caption = _caption_in(texts[stem])
+        rows += [{"image": name, "caption": caption} for name in names]
     return HeldRows(folder, rows)
 
 
@@ -159,7 +166,9 @@ def _of_coco(document: dict[str, Any]) -> list[Any]:
     names = {image.get("id"): image.get("file_name") for image in document["images"] if isinstance(image, dict)}
     rows = []
     for row in document["annotations"]:
-        rows.append({"file_name": names.get(row.get("image_id")), **row} if isinstance(row, dict) else row)
+        if isinstance(row, dict):
+            row = {"file_name": names.get(row.get("image_id")), **row}
+        rows.append(row)
     return rows
 
 

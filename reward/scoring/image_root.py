@@ -47,6 +47,7 @@ def image_root(
     address: str | None = None
     for image in _images(source, column):
         path = path_in(image)
+        # The first row that needs no folder ends the search, which would read all rows, and their images with them.
         if path is None or os.path.isabs(path):
             return folders[0]
         if "://" in path:
@@ -77,7 +78,7 @@ def image_root(
     tried = dict.fromkeys(os.path.abspath(folder) for folder in folders)
     raise DataError(
         f"no image of {source.name} is there: {missing!r} is not in {' nor in '.join(tried)}. Name the folder that the "
-        f"paths start from: --image-root {_folder_with(missing, [source.folder, working_folder])} (image_root=)"
+        f"paths start from: --image-root FOLDER (image_root=)"
     )
 
 
@@ -97,15 +98,3 @@ def _images(source: Source, column: str) -> Iterator[Any]:
 def _is_there(folder: Path, path: str) -> bool:
     file = os.path.join(folder, path)
     return os.path.exists(file) or bool(files_meant(file))
-
-
-def _folder_with(path: str, folders: list[Path]) -> str:
-    """One of some folders, or one in them, if the image is there, for a message."""
-    for folder in folders:
-        if not folder.is_dir():
-            continue
-        inside = sorted(item for item in folder.iterdir() if item.is_dir() and not item.name.startswith("."))
-        for candidate in (folder, *inside):
-            if _is_there(candidate, path):
-                return str(candidate)
-    return "FOLDER"

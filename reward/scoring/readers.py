@@ -82,7 +82,9 @@ def _with_columns_inside(source: Source) -> Source:
     make: Callable[[Mapping[str, Any]], dict[str, Any]]
     if messages is not None and not has_caption:
         form, column, make = "captions in messages", messages, partial(_of_chat, messages)
-        adds = ["caption"] if has_image else ["caption", "image"]
+        adds = ["caption", "image"]
+        if has_image:
+            adds.remove("image")
     elif "image_id" in columns and not has_image:
         form, column, make = "COCO's image_id", "image_id", _image_of_id
         adds = ["image"]
@@ -108,7 +110,9 @@ def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _image_of_id(row: Mapping[str, Any]) -> dict[str, Any]:
     image_id = missing_to_none(row.get("image_id"))
-    return {"image": None if image_id is None else str(image_id)}
+    if image_id is None:
+        return {}
+    return {"image": str(image_id)}
 
 
 def _open(data: Any, split: str | None) -> Source:
@@ -186,9 +190,11 @@ def _open_folder(path: Path, split: str | None) -> Source:
     tables = metadata or [file for file in files if file.name.startswith("captions.")]
     shards = [file for file in files if kind_of(file) in (".tar", ".tgz", ".parquet")]
     if not tables:
-        # Beside shards, JSON documents hold statistics; beside pictures, a text holds a caption.
-        no_table = (".txt", ".arrow", ".json") if shards else (".txt", ".arrow")
-        tables = [file for file in files if kind_of(file) not in no_table]
+        # Beside pictures, a text holds a caption; beside shards, a JSON document holds statistics.
+        no_tables = [".txt", ".arrow"]
+        if shards:
+            no_tables.append(".json")
+        tables = [file for file in files if kind_of(file) not in no_tables]
     if len(tables) == 1:
         return _open_file(tables[0])
     if shards and not any(_OF_SPLIT.search(file.name) for file in shards):
@@ -200,8 +206,11 @@ def _open_folder(path: Path, split: str | None) -> Source:
         return _open_files(shards, path.name)
     from reward.scoring.forms import open_pictures
 
-    pictures = None if tables else open_pictures(path)
-    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+    if not tables:
+        pictures = open_pictures(path)
+        if pictures is not None:
+            return pictures
+    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -225,17 +234,15 @@ def _load(
 
     try:
         splits = datasets.get_dataset_split_names(name, subset, revision=revision)
-        chosen = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        one_split = _chosen(dict.fromkeys(splits), split, name)
+        loaded = datasets.load_dataset(name, subset, split=one_split, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
-        what = (
-            f"{name} is no folder of a data set"
-            if os.path.isdir(name)
-            else f"there is no file {name}, and no data set of that name can be loaded from the Hub"
-        )
-        raise DataError(f"{what}: {_in_short(error)}") from error
+        problem = f"there is no file {name}, and no data set of that name can be loaded from the Hub"
+        if os.path.isdir(name):
+            problem = f"{name} is no folder of a data set"
+        raise DataError(f"{problem}: {_in_short(error)}") from error
     if loaded.column_names == ["image"] and os.path.isdir(name):
         raise DataError(
             f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "

@@ -120,7 +120,9 @@ def files_of_pattern(pattern: str | os.PathLike[str]) -> list[Path]:
     """
     paths: dict[str, None] = {}
     for text in expand_braces(os.fsdecode(pattern)):
-        matches = [text] if os.path.exists(text) else sorted(glob.glob(text))
+        matches = [text]
+        if not os.path.exists(text):  # a name may have brackets of its own
+            matches = sorted(glob.glob(text))
         if not matches:
             raise DataError(f"there is no file {text}")
         paths |= dict.fromkeys(matches)
@@ -131,7 +133,9 @@ def input_files(path: Path) -> list[Path]:
     """The files that a path of data names: itself, those of a pattern, or none for a name of the Hub."""
     if path.exists():
         return [path]
-    return files_of_pattern(path) if is_pattern(path) else []
+    if is_pattern(path):
+        return files_of_pattern(path)
+    return []
 
 
 class Shards(Source):

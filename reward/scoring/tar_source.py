@@ -97,21 +97,26 @@ def _row(key: str, members: Iterable[tuple[str, str, IO[bytes] | None]]) -> dict
             problem = f"{name} is a second picture of one row, beside {row['image']['path']}"
         else:
             row["image"] = {"bytes": data, "path": name}
-    return {**fields, **row} if problem is None else BadRow(problem)
+    if problem is not None:
+        return BadRow(problem)
+    return {**fields, **row}
 
 
 def _key(member: tarfile.TarInfo) -> str:
     """What the members of a row share; nothing if it belongs to none."""
     folder, slash, name = member.name.rpartition("/")
     stem, dot, _ = name.partition(".")
-    return folder + slash + stem if member.isfile() and stem and dot else ""
+    if member.isfile() and stem and dot:
+        return folder + slash + stem
+    return ""
 
 
 def _ending(member: tarfile.TarInfo) -> str:
     """The ending of a member that is read, else nothing."""
     ending = member.name.rpartition("/")[2].partition(".")[2].lower()
-    is_read = ending in (*_TEXTS, "json") or f".{ending}" in IMAGE_ENDINGS
-    return ending if is_read else ""
+    if ending in (*_TEXTS, "json") or f".{ending}" in IMAGE_ENDINGS:
+        return ending
+    return ""
 
 
 def _is_unicode(text: str) -> bool:

@@ -105,6 +105,14 @@ def test_paths_start_at_one_folder_for_all_rows(tmp_path: Path, monkeypatch: pyt
     assert [row["brightness"] for row in rows] == [None, None, pytest.approx(10 / 255)]
     rows, _ = scored(data, tmp_path / "given.jsonl", PictureScorer(), image_root=here)
     assert [row["brightness"] for row in rows] == [pytest.approx(250 / 255)] * 3
+    monkeypatch.chdir(tmp_path / "data")
+    message = (
+        rf"'missing.png' is not in {tmp_path}/data\. Name the folder that the paths start from: --image-root FOLDER"
+    )
+    data = data_in(tmp_path / "data", "missing.png")
+    with pytest.raises(DataError, match=message):
+        score_dataset(data, PictureScorer(), tmp_path / "missing.csv")
+    assert score_dataset(data, "length", tmp_path / "length.csv", image_column="image").scored == 1
 
 
 @pytest.mark.parametrize("address", ["https://host/1.jpg", "s3://bucket/1.jpg"])
