@@ -15,7 +15,7 @@ from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
 from reward.scoring.forms import with_forms
 from reward.scoring.sources import Source
-from reward.scoring.transformed_source import dataset_source
+from reward.scoring.transformed_source import dataset_source, files_of_splits
 
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(
@@ -134,10 +134,11 @@ def _load(
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
+    files = files_of_splits(folder) if os.path.isdir(name) else None
     try:
-        splits = datasets.get_dataset_split_names(name, subset, revision=revision)
+        splits = datasets.get_dataset_split_names(name, subset, data_files=files, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        loaded = datasets.load_dataset(name, subset, data_files=files, split=chosen, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own

@@ -34,9 +34,10 @@ def check_output(path: Path, input_path: Path | None) -> None:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        for folder in (path.parent, Path(os.path.realpath(path)).parent):  # the second is another one for a link
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
     except OutputError:
         raise
     except OSError as error:
