@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.data.cells import missing_to_none, parse_list, to_list
+from reward.data.cells import missing_to_none, parse_list, read_number, to_list
 from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
 from reward.data.image_files import image_file
 from reward.data.images import load_image, plain_image
@@ -137,9 +137,9 @@ def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -
 
 def _number(value: Any, row: int, column: str) -> float | None:
     try:
-        return None if value is None or value == "" else float(value)
-    except (TypeError, ValueError):
-        raise DataError(f"row {row + 1}: column {column!r} must hold numbers, got {value!r:.80}") from None
+        return read_number(value)
+    except InvalidSampleError as error:
+        raise DataError(f"row {row + 1}: column {column!r} must hold numbers: {error}") from None
 
 
 def _image_name(cell: Any, root: Path) -> str:

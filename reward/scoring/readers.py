@@ -232,10 +232,13 @@ def _load(
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
+    from reward.scoring.transformed_source import files_of_splits
+
+    files = files_of_splits(folder) if os.path.isdir(name) else None
     try:
-        splits = datasets.get_dataset_split_names(name, subset, revision=revision)
+        splits = datasets.get_dataset_split_names(name, subset, data_files=files, revision=revision)
         one_split = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, split=one_split, revision=revision)
+        loaded = datasets.load_dataset(name, subset, data_files=files, split=one_split, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own

@@ -35,9 +35,10 @@ def check_output(path: Path, input_path: Path | None) -> None:
         inputs = [] if input_path is None or not path.exists() else input_files(input_path)
         if any(path.samefile(file) for file in inputs):
             raise OutputError(f"output {path} is the input; choose another name")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        for folder in (path.parent, Path(os.path.realpath(path)).parent):  # the second is another one for a link
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
     except OutputError:
         raise
     except OSError as error:

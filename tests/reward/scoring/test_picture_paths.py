@@ -106,9 +106,7 @@ def test_paths_start_at_one_folder_for_all_rows(tmp_path: Path, monkeypatch: pyt
     rows, _ = scored(data, tmp_path / "given.jsonl", PictureScorer(), image_root=here)
     assert [row["brightness"] for row in rows] == [pytest.approx(250 / 255)] * 3
     monkeypatch.chdir(tmp_path / "data")
-    message = (
-        rf"'missing.png' is not in {tmp_path}/data\. Name the folder that the paths start from: --image-root FOLDER"
-    )
+    message = rf"'missing.png' is not in {tmp_path}/data\. Name the folder that the paths start from: --image-root FO"
     data = data_in(tmp_path / "data", "missing.png")
     with pytest.raises(DataError, match=message):
         score_dataset(data, PictureScorer(), tmp_path / "missing.csv")
