@@ -167,6 +167,7 @@ class ColumnPlan:
             value = parse_list(cell) if self.many or self.is_csv else cell
         except InvalidSampleError as error:
             raise InvalidSampleError(f"column {self.caption!r}: {error}") from None
+        # In a table of text a cell in brackets may be a list that a program wrote.
         captions = [cell]
         if self.many:
             captions = []
@@ -282,6 +283,7 @@ def find_columns(
     caption = caption or find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
 
+    # Lists compete row by row; captions that come one a row compete with those of their image, or of a named group.
     many = ranked is not None and _holds_lists(ranked, caption)
     if many and group is not None:
         raise DataError(
