@@ -14,7 +14,7 @@ from reward.scoring.row_sources import RowSource
 from reward.scoring.sources import BadRow, Source
 
 _SPLITS = (("train", "train"), ("validation|valid|val|dev", "validation"), ("test|eval", "test"))
-_TABLES = (".jsonl", ".json", ".csv", ".parquet")
+_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".tar")
 
 
 def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
@@ -25,7 +25,7 @@ def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
     """
     files: dict[str, list[str]] = {}
     for file in sorted(folder.iterdir()):
-        if file.suffix not in _TABLES:
+        if file.suffix not in _TABLES or file.name.startswith("."):
             continue
         split = next((name for words, name in _SPLITS if re.search(rf"(^|[-._ 0-9])({words})", file.name)), None)
         if split is None:
