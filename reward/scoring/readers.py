@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
@@ -103,7 +104,10 @@ def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
         messages = parse_list(missing_to_none(row.get(column)))
         cells["caption"] = completion_text(messages) or None
     with suppress(InvalidSampleError):
-        cells["image"] = next(iter(prompt_images(messages)), None)
+        image = next(iter(prompt_images(messages)), None)
+        if isinstance(image, bytes):  # a column of paths and pictures is one of text
+            image = f"data:;base64,{base64.b64encode(image).decode()}"
+        cells["image"] = image
     return cells
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -60,6 +61,14 @@ def chat(name: str, caption: str) -> list[dict[str, Any]]:
     said = [{"type": "text", "text": caption}]
     turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": "Hm."}]
     return [*turns, {"role": "user", "content": "Say it."}, {"role": "assistant", "content": said}]
+
+
+def data_urls(folder: Path) -> Path:
+    """One picture in each chat, but for a path in the last."""
+    urls = [f"data:image/png;base64,{base64.b64encode((folder / name).read_bytes()).decode()}" for name in NAMES[:2]]
+    return write_lines(
+        folder / "c.jsonl", [{"messages": chat(*both)} for both in zip([*urls, NAMES[2]], CAPTIONS, strict=True)]
+    )
 
 
 def llava(caption: str) -> list[dict[str, str]]:
@@ -193,6 +202,7 @@ FORMS: dict[str, Form] = {
     "COCO's results": file("c.json", RESULTS),
     "COCO's annotations": file("c.json", COCO),
     "messages": file("c.jsonl", "".join(json.dumps({"messages": chat(*both)}) + "\n" for both in BOTH)),
+    "pictures in messages": data_urls,
     "conversations": file("c.json", [{"image": name, "conversations": llava(caption)} for name, caption in BOTH]),
     "completion": file("c.json", [{"image": name, "completion": llava(caption)[1:]} for name, caption in BOTH]),
     "csv": file("c.csv.gz", FRAME.to_csv(index=False).encode("utf-8-sig")),
