@@ -43,6 +43,7 @@ NAMES = [  # (names of files, what the data say, the file that it means or part 
     ([f"{DECOMPOSED}.png"], f"{COMPOSED}.png", f"{DECOMPOSED}.png"),
     ([f"{COMPOSED}.png"], f"{DECOMPOSED}.png", f"{COMPOSED}.png"),
     ([f"{DECOMPOSED}/{DECOMPOSED}.png"], f"{COMPOSED}/{COMPOSED}", f"{DECOMPOSED}/{DECOMPOSED}.png"),
+    ([f"{DECOMPOSED}/1.png"], f"{COMPOSED}/1.png", f"{DECOMPOSED}/1.png"),
     (["a [1].png"], "a [1].png", "a [1].png"),
     (["[1].png"], "[1].png", "[1].png"),
     (["100% #2.png"], "100% #2.png", "100% #2.png"),
