@@ -134,7 +134,8 @@ def write_parquet(path: Path, tables: Iterator[pa.Table], facts: Mapping[str, st
     waiting: list[pa.Table] = []
     rows = size = 0
     first = next(tables)
-    with pq.ParquetWriter(path, first.schema) as writer:
+    # Rows of one image follow each other: what repeats is stored once a group, if the dictionary may grow so far.
+    with pq.ParquetWriter(path, first.schema, dictionary_pagesize_limit=GROUP_BYTES // 4) as writer:
         for table in chain([first], tables):
             waiting.append(table)
             rows += len(table)
