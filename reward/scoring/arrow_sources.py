@@ -125,13 +125,6 @@ class ParquetSource(ArrowSource):
             raise DataError(f"{name} is not one table: {error}") from error
         super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups), kept)
 
-    @classmethod
-    def of(cls, path: Path) -> ParquetSource:
-        """Of a file, or of all files of a folder."""
-        if path.is_dir():
-            return cls(sorted(path.glob("*.parquet")), name=path.name, folder=path)
-        return cls([path], name=path.name, folder=path.parent)
-
     def fingerprint(self) -> str:
         fingerprints = [fingerprint_file(Path(path)) for path in self.files]
         if len(fingerprints) == 1:
@@ -166,6 +159,11 @@ class ParquetSource(ArrowSource):
 
         with _data_errors(f"{path} cannot be read as Parquet"):
             return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
+
+
+def open_parquet(path: Path) -> ParquetSource:
+    """A Parquet file."""
+    return ParquetSource([path], name=path.name, folder=path.parent)
 
 
 class DatasetSource(ArrowSource):

@@ -151,7 +151,7 @@ def _items(
                 "captions": tuple(text if isinstance(text, str) else "" for text in texts),
                 "images": (_shown(shown, root),),
                 "references": given,
-                "image_id": where if shown is None else image_identity(shown),
+                "image_id": where if shown is None else image_identity(shown, root),
                 "category": "",
                 "question": asked if isinstance(asked, str) and asked.strip() else None,
                 "cells": {role: parse_list(row.get(name)) for role, name in further.items() if name is not None},
