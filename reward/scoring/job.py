@@ -19,6 +19,7 @@ from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
 
+FIRST_ROWS = 64  # of the first part, which tells the pace
 PART_SECONDS = 60  # that a part takes at most, by the pace of the one before: what a kill can cost
 
 
@@ -73,7 +74,7 @@ class Job:
             OutputError: a part cannot be written.
         """
         columns, reader = self.columns(self.metrics), PictureReader.of(self.metrics, self.root)
-        most = self.part_rows
+        most = min(FIRST_ROWS, self.part_rows)
         with _answers_kept(self.metrics, self.folder / ANSWERS):
             for chunk, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
                 while chunk:

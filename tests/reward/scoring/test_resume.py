@@ -84,7 +84,7 @@ def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
 ) -> None:
     """Here a minute is 0.1 s, the first rows are 4, and a row takes 0.02 s; a bar is for a terminal."""
     monkeypatch.setenv("PICTURE_SECONDS", "0.02")
-    monkeypatch.setattr("reward.scoring.ahead.FIRST_ROWS", 4)
+    monkeypatch.setattr("reward.scoring.job.FIRST_ROWS", 4)
     monkeypatch.setattr("reward.scoring.job.PART_SECONDS", 0.1)
     monkeypatch.setattr("reward.scoring.progress.LOG_SECONDS", 0)
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
