@@ -214,7 +214,7 @@ class SpeedOptions:
         typer.Option(
             min=1,
             help="Rows that are scored and saved at a time, at most, and no more than take a minute: what a kill can "
-            "cost; default: 64 where a judge is asked, else 1024. With --engine, Parquet row groups are joined until "
+            "cost; default: 64 where a judge is asked, else 512. With --engine, Parquet row groups are joined until "
             "they have as many; default: 50000.",
         ),
     ] = None
@@ -228,6 +228,23 @@ class SpeedOptions:
         if self.cache is None:
             refuse({"cache_size": self.cache_size}, "is for a cache: give --cache, too")
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Which rows are written, once all are scored."""
+
+    top: Annotated[
+        str | None,
+        typer.Option(
+            callback=_checked_by("reward.scoring.selection:Selection"),
+            help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
+        ),
+    ] = None
+    min_reward: Annotated[float | None, typer.Option(help="Write only rows with this reward or a higher one.")] = None
+    dedupe: Annotated[
+        bool, typer.Option("--dedupe", help="Of rows with one image and the same captions, write the first only.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

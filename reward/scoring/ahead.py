@@ -13,7 +13,6 @@ from reward.errors import ImageError
 from reward.scoring.columns import RowTask
 from reward.scoring.pictures import PictureReader
 
-CHUNK_ROWS = 512
 CHUNK_BYTES = 256 * 2**20  # of decoded images
 IMAGES_AHEAD = 2 * THREADS  # that are being decoded beside those of a chunk that waits
 T = TypeVar("T")
@@ -50,7 +49,7 @@ def ahead(items: Generator[T, None, None], stop: threading.Event | None = None) 
 
 
 def decoded_chunks(
-    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int
+    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
     """Chunks of rows with decoded images, in order, made ahead of who takes them; and how many images were decoded.
 
@@ -60,14 +59,14 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        most_rows: of a chunk, which has `CHUNK_ROWS` at most, and fewer where its images take `CHUNK_BYTES`.
+        rows: of a chunk, which has fewer at the end of a block, and where its images take `CHUNK_BYTES`.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop = threading.Event()
     running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
-    return ahead(_chunks(running, reader, min(most_rows, CHUNK_ROWS)), stop)
+    return ahead(_chunks(running, reader, rows), stop)
 
 
 def _chunks(

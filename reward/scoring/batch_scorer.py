@@ -21,7 +21,7 @@ from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 
-_CHUNK_ROWS = 1024
+_CHUNK_ROWS = 512
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
 _loaded: dict[str, tuple[str, Metrics]] = {}
 _loading = threading.Lock()

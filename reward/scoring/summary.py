@@ -27,7 +27,7 @@ class ScoringSummary:
 
     Args:
         output: file that was written.
-        rows: rows of input and output.
+        rows: rows of the input, and of the output unless some were selected.
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
@@ -46,6 +46,7 @@ class ScoringSummary:
         checkpoints: {metric: its checkpoint as it was given}; None for a scorer object.
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
+        selected: rows of the output, where rows were selected; else None.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -68,6 +69,7 @@ class ScoringSummary:
     checkpoints: dict[str, str | None] = field(default_factory=dict)
     image_root: str | None = None
     groups: int = 0
+    selected: int | None = None
     already_done: bool = False
 
     @property

@@ -8,8 +8,8 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +110,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Iterator[Sequence[Any]]) -> None:
+def write_rows(
+    path: Path,
+    source: Source,
+    types: Mapping[str, str],
+    values: Iterator[Sequence[Any]],
+    is_written: Iterable[bool] | None = None,
+) -> None:
     """The rows of the input with further columns, as the name of the output says.
 
     Args:
@@ -118,8 +124,11 @@ def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Ite
         source: the input.
         types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
         values: those of each row.
+        is_written: whether each row is written; None for all.
     """
     kind, rows = Path(path.stem).suffix.lower(), rows_with(source.records(), [*types], values)
+    if is_written is not None:
+        rows = compress(rows, is_written)
     if kind == ".parquet":
         write_parquet(path, rows, _schema(source, types))
         return
