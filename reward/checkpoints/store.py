@@ -8,8 +8,9 @@ import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from reward.errors import OutputError
@@ -155,9 +156,16 @@ class Store:
         # SQLite forbids that a forked process uses the connection of its parent.
         if self._connection is not None and self._process == os.getpid():
             return self._connection
+        address = self.path
         if self.path != ":memory:":
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+            path = Path(self.path).absolute()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            address = path.as_uri()
+            if _refuses_locks(path.parent):
+                address += "?nolock=1"  # SQLite would wait for a lock that nobody gives up
+        connection = sqlite3.connect(
+            address, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None, uri=address != self.path
+        )
         try:
             # A new database has version 0 and no tables.
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -174,3 +182,18 @@ class Store:
             raise
         self._connection, self._process = connection, os.getpid()
         return connection
+
+
+def _refuses_locks(folder: Path) -> bool:
+    """Whether the disk has no locks on files, as some network drives: then one process at a time may use a store."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, where SQLite locks by other means
+        return False
+    # A file of its own: to close one that SQLite has open would give up the locks that this process holds on it.
+    with suppress(OSError), TemporaryFile(dir=folder) as file:  # a folder that is only read needs no lock
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

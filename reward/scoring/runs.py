@@ -129,13 +129,15 @@ def lock(path: Path, of: Path) -> IO[bytes]:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
-        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # it was removed meanwhile, and another one made
-            raise BlockingIOError
-    except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
-        pass
-    except OSError:
+        is_ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino  # else removed meanwhile, and another one made
+    except BlockingIOError:
+        is_ours = False
+    except (ImportError, OSError):
+        # Windows has no flock, and some network drives refuse it: nothing there keeps two processes from writing.
+        is_ours = True
+    if not is_ours:
         file.close()
-        raise OutputError(f"another process is writing {of}; wait for it, or choose another output") from None
+        raise OutputError(f"another process is writing {of}; wait for it, or choose another output")
     return file
 
 
