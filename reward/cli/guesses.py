@@ -34,6 +34,10 @@ _MEANT = {
 }
 _DATA = ("--data", "--input", "--file", "--images", "--dataset", "-d", "-i")
 _CHECKPOINTS = ("--source", "--model", "--checkpoint", "--ckpt", "--model-path", "--model-name", "--pretrained")
+_JUDGE_SETTINGS = (
+    *("concurrency", "cache", "prices", "extra_body", "timeout", "retries", "top_logprobs"),
+    *("device", "dtype", "batch_size", "revision"),
+)
 _MOVED = {
     "judge": "score DATA -m METRIC=MODEL",
     "battle": "arena --judge MODEL -o FILE",
@@ -64,21 +68,25 @@ def _names(command: TyperCommand) -> list[str]:
 
 def _instead(command: TyperCommand, name: str, args: Sequence[str]) -> str:
     """What to write in place of an option that is not there."""
-    options, place = _names(command), [each.name for each in command.params if each.param_type_name == "argument"]
-    meant = [option for option, others in _MEANT.items() if name in others.split() and option.split()[0] in options]
-    if meant:
-        return f". Write {meant[0]}"
+    options = _names(command)
+    for option, synonyms in _MEANT.items():
+        if name in synonyms.split() and option.split()[0] in options:
+            return f". Write {option}"
     metrics, values = option_values(args, ("--metric", "-m")), option_values(args, (name,))
     if "--metric" in options and name in (*_CHECKPOINTS, "--revision"):
-        metric, value = metrics[0] if len(metrics) == 1 else "NAME", values[0] if values else "CHECKPOINT"
-        line = f"{metric}@{value}" if name == "--revision" else f"{metric.partition('=')[0]}={value}"
-        return f". Write -m {line}"
-    own = name.strip("-").replace("-", "_")
-    for option, is_setting in (("--set", _is_setting), ("--judge-set", _is_judge_setting)):
-        if option in options and is_setting(own, metrics):
-            return f". Write {option} {own}={values[0] if values else 'VALUE'}"
-    if place and name in _DATA:
-        return f". Write capreward {command.name} {str(place[0]).upper()}, without an option"
+        metric = metrics[0] if len(metrics) == 1 else "NAME"
+        value = values[0] if values else "CHECKPOINT"
+        if name == "--revision":
+            return f". Write -m {metric}@{value}"
+        return f". Write -m {metric.partition('=')[0]}={value}"
+    setting, value = name.strip("-").replace("-", "_"), values[0] if values else "VALUE"
+    if "--set" in options and _is_setting(setting, metrics):
+        return f". Write --set {setting}={value}"
+    if "--judge-set" in options and setting in _JUDGE_SETTINGS:
+        return f". Write --judge-set {setting}={value}"
+    arguments = [str(parameter.name) for parameter in command.params if parameter.param_type_name == "argument"]
+    if arguments and name in _DATA:
+        return f". Write capreward {command.name} {arguments[0].upper()}, without an option"
     close = nearest(name.strip("-"), [option.strip("-") for option in options if option.startswith("--")])
     return f". Nearest: --{', --'.join(close)}" * name.startswith("--") + " (all: --help)"
 
@@ -89,14 +97,9 @@ def _is_setting(name: str, metrics: Sequence[str]) -> bool:
     from reward.registry import MetricSource
 
     try:
-        return any(name in metric_options(MetricSource.parse(each).loads) for each in metrics)
+        return any(name in metric_options(MetricSource.parse(metric).loads) for metric in metrics)
     except CapRewardError:
         return False
-
-
-def _is_judge_setting(name: str, metrics: Sequence[str]) -> bool:
-    of_servers = ("concurrency", "cache", "prices", "extra_body", "timeout", "retries", "top_logprobs")
-    return name in (*of_servers, "device", "dtype", "batch_size", "revision")
 
 
 def _as_metrics(words: Sequence[str]) -> str:

@@ -109,8 +109,8 @@ def _print_rows(summary: ScoringSummary) -> None:
     rows = [tuple(_shown(row.get(name)) for name in heads) for row in first]
     if not any(row[-1] for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    written = summary.rows if summary.selected is None else summary.selected
-    more = f", the first {len(rows)} of {written} rows" if written > len(rows) else ""
+    count = summary.rows if summary.selected is None else summary.selected
+    more = f", the first {len(rows)} of {count} rows" if count > len(rows) else ""
     terminal.print_table(heads, rows, title=f"{summary.output.name}{more}")
 
 

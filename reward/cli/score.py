@@ -143,11 +143,11 @@ def score(
     from reward.scoring.dataset import score_dataset
 
     context = {"question": question_column, "task": task_column, "box": box_column}
-    named = {role: column for role, column in context.items() if column is not None}
+    context = {role: column for role, column in context.items() if column is not None}
     arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
     arguments |= {"strip_thinking": strip_thinking, **vars(layout), **vars(device), **speed.given(), **vars(selection)}
-    if named:
-        arguments["context_columns"] = named
+    if context:
+        arguments["context_columns"] = context
     work = scale.chosen()
     if work is None:
         _run(score_dataset, data, output, "scores", annotations, metrics, run, arguments)
@@ -227,7 +227,7 @@ def _run(
         data, output: "-" is a pipe.
         made: part of the name of an output that is not named: "scores" or "ranked".
     """
-    chosen = metrics.chosen()
+    sources = metrics.chosen()
     try:
         with _files(data, output, made) as (data_file, output_file):
             arguments |= {"data": data_file, "output": output_file}
@@ -237,9 +237,9 @@ def _run(
                 from reward.scoring.readers import open_source
 
                 arguments["data"] = open_source(data_file, split=arguments.pop("split"), annotations=annotations)
-            summary = work(scorer=chosen, overwrite=run.overwrite, progress=not run.quiet, **arguments)
+            summary = work(scorer=sources, overwrite=run.overwrite, progress=not run.quiet, **arguments)
     finally:
-        print_usage([usage for metric in chosen for usage in metric.usages], quiet=run.quiet)
+        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
     if output == "-" or (output is None and data == "-"):
         summary = replace(summary, output=Path("-"))
     done = "scored" if made == "scores" else "reranked"

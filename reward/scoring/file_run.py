@@ -163,7 +163,7 @@ class FileRun:
         """Makes what parts lack: the names of all, how many images were decoded, and the seconds without loading."""
         job, total = self.job, self.job.source.num_rows
         missing = _missing_rows(parts, total)
-        made, images_decoded = list(parts), 0
+        names, images_decoded = list(parts), 0
         with ExitStack() as stack:
             if self.devices:
                 from reward.scoring.devices import processes  # on use: one process does without
@@ -180,11 +180,11 @@ class FileRun:
 
                 advance = stack.enter_context(progress_bar(True, done=_rows(parts), total=total))
             for step in work(missing):
-                made.append(step.part)
+                names.append(step.part)
                 images_decoded += step.images
                 if advance is not None:
                     advance(len(rows_of(step.part)), step.failed)
-            return made, images_decoded, time.perf_counter() - start
+            return names, images_decoded, time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
         """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
@@ -207,9 +207,9 @@ class FileRun:
         if job.plan.group is not None:
             group_names = [name for part in folder.parts(parts) for name in part.groups]
             rewards[f"{job.prefix}rank"], groups = ranks(group_names, rewards[f"{job.prefix}reward"])
-        is_written = None
+        is_selected = None
         if not self.selection.is_empty:
-            is_written = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
+            is_selected = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
 
         def values() -> Iterator[tuple[Any, ...]]:
             for part in folder.parts(parts):
@@ -221,7 +221,7 @@ class FileRun:
 
         def write(path: Path) -> None:
             types = next(folder.parts(sorted(parts)[:1])).types
-            write_rows(path, job.source, types, values(), is_written)
+            write_rows(path, job.source, types, values(), is_selected)
             if job.source.fingerprint() != self.manifest["input"]:
                 raise OutputError(f"{job.source.name} changed while it was scored; run the same again")
 
@@ -235,7 +235,7 @@ class FileRun:
             checkpoints=self.metrics.checkpoints,
             image_root=os.path.relpath(job.root, self.output.parent),
             groups=groups,
-            selected=None if is_written is None else int(is_written.sum()),
+            selected=None if is_selected is None else int(is_selected.sum()),
         ), _digest(stamps)
 
     def _rewards(self, folder: PartFolder, parts: Sequence[str], summary: SummaryBuilder) -> dict[str, list[Any]]:
@@ -309,9 +309,9 @@ def _missing_rows(parts: Iterable[str], total: int) -> list[range]:
 def _blocks(ranges: Iterable[range], rows: int) -> list[range]:
     """Ranges of rows, cut into blocks of so many rows at most."""
     blocks = []
-    for whole in ranges:
-        for first in whole[::rows]:
-            blocks.append(range(first, min(first + rows, whole.stop)))
+    for gap in ranges:
+        for first in gap[::rows]:
+            blocks.append(range(first, min(first + rows, gap.stop)))
     return blocks
 
 

@@ -30,7 +30,9 @@ class ScoringInterrupted(KeyboardInterrupt):
     """
 
     def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
-        saved = f"{rows} {what} are saved in {place}; run the same again to go on" if rows else "nothing is saved yet"
+        saved = "nothing is saved yet"
+        if rows:
+            saved = f"{rows} {what} are saved in {place}; run the same again to go on"
         super().__init__(f"stopped; {saved}")
         self.rows, self.place = rows, place
 
@@ -78,25 +80,28 @@ class ResumableRun:
         is_unfinished = self.partial.is_file() or (self.partial / "run.json").exists()  # of answers, or of parts
         if not self.output.exists() or is_unfinished or self.overwrite:
             return None
-        found = None
+        facts = None
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, another tool's
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
             if not record.get("summary", {}).get("scored", 1):  # say the images were not found: nothing is lost
                 return None
             if record["run"] == self.manifest and not record.get("unfinished"):
-                found = read(record), record["output"]
-        if found is None:
+                facts = read(record), record["output"]
+        if facts is None:
             raise OtherRunError(
                 f"{self.output} exists already and is not of this run {message}. Choose another output, or replace it "
                 "with --overwrite (overwrite=True)."
             )
-        check_undamaged(self.output, found[1])
-        return found[0]
+        summary, output = facts
+        check_undamaged(self.output, output)
+        return summary
 
     def finish(self, facts: dict[str, Any], *, unfinished: bool = False) -> None:
         """Writes the summary beside the output."""
-        facts = {"run": self.manifest, **facts, **({"unfinished": True} if unfinished else {})}
-        write_json(self.summary_path, {**facts, "output": output_facts(self.output)})
+        record = {"run": self.manifest, **facts, "output": output_facts(self.output)}
+        if unfinished:
+            record["unfinished"] = True
+        write_json(self.summary_path, record)
 
 
 def check_same_run(place: Path, before: Mapping[str, Any], run: Mapping[str, Any]) -> None:

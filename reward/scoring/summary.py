@@ -84,9 +84,9 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
-        known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
-        return cls(output=output, **known)
+        fields = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        fields["distributions"] = {name: Distribution(**value) for name, value in fields["distributions"].items()}
+        return cls(output=output, **fields)
 
 
 def summary_beside(data: Any) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def summary_beside(data: Any) -> dict[str, Any]:
     path = Path(data)
     name = path.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
     try:
-        found = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+        summary = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         return {}
-    return found if isinstance(found, dict) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")

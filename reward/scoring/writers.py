@@ -115,7 +115,7 @@ def write_rows(
     source: Source,
     types: Mapping[str, str],
     values: Iterator[Sequence[Any]],
-    is_written: Iterable[bool] | None = None,
+    is_selected: Iterable[bool] | None = None,
 ) -> None:
     """The rows of the input with further columns, as the name of the output says.
 
@@ -124,11 +124,11 @@ def write_rows(
         source: the input.
         types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
         values: those of each row.
-        is_written: whether each row is written; None for all.
+        is_selected: whether each row is written; None for all.
     """
     kind, rows = Path(path.stem).suffix.lower(), rows_with(source.records(), [*types], values)
-    if is_written is not None:
-        rows = compress(rows, is_written)
+    if is_selected is not None:
+        rows = compress(rows, is_selected)
     if kind == ".parquet":
         write_parquet(path, rows, _schema(source, types))
         return
