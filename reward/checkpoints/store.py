@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import tempfile
 import threading
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from reward.errors import OutputError
@@ -26,6 +27,7 @@ PRAGMA user_version = {_VERSION};
 _USED = """
 SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 _BUSY_SECONDS = 60  # how long a process waits while another one writes
 
 
@@ -158,11 +160,11 @@ class Store:
             return self._connection
         address = self.path
         if self.path != ":memory:":
-            path = Path(self.path).absolute()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            address = path.as_uri()
-            if _refuses_locks(path.parent):
-                address += "?nolock=1"  # SQLite would wait for a lock that nobody gives up
+            folder = Path(self.path).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            if not _has_locks(folder):  # SQLite would take that for another process, and wait
+                warnings.warn(f"{folder} has no file locks: let one process at a time use {self.path}", stacklevel=2)
+                address = f"{Path(self.path).absolute().as_uri()}?nolock=1"
         connection = sqlite3.connect(
             address, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None, uri=address != self.path
         )
@@ -184,16 +186,14 @@ class Store:
         return connection
 
 
-def _refuses_locks(folder: Path) -> bool:
-    """Whether the disk has no locks on files, as some network drives: then one process at a time may use a store."""
+def _has_locks(folder: Path) -> bool:
     try:
         import fcntl
-    except ImportError:  # Windows, where SQLite locks by other means
-        return False
-    # A file of its own: to close one that SQLite has open would give up the locks that this process holds on it.
-    with suppress(OSError), TemporaryFile(dir=folder) as file:  # a folder that is only read needs no lock
-        try:
+    except ImportError:  # Windows has others, which always work
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    return True

@@ -84,6 +84,7 @@ def score(
         str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
     ] = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -125,10 +126,10 @@ def score(
     owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
-    A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
-    file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
-    keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
-    lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
+    Image paths start at the folder of the file or, if the images are there, at the working folder; their ending may be
+    left out. Pictures inside Parquet stay in the output, unless --drop-images leaves them out. A row that cannot be
+    scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no
+    row is lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
     OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
@@ -145,7 +146,8 @@ def score(
     context = {"question": question_column, "task": task_column, "box": box_column}
     context = {role: column for role, column in context.items() if column is not None}
     arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
-    arguments |= {"strip_thinking": strip_thinking, **vars(layout), **vars(device), **speed.given(), **vars(selection)}
+    arguments |= {"strip_thinking": strip_thinking, "drop_images": drop_images}
+    arguments |= {**vars(layout), **vars(device), **speed.given(), **vars(selection)}
     if context:
         arguments["context_columns"] = context
     work = scale.chosen()
@@ -171,6 +173,7 @@ def rerank(
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -205,7 +208,7 @@ def rerank(
     from reward.scoring.dataset import rerank_dataset
 
     arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidates_column": candidates_column}
-    arguments |= {"group_column": group_column, "strip_thinking": strip_thinking}
+    arguments |= {"group_column": group_column, "strip_thinking": strip_thinking, "drop_images": drop_images}
     arguments |= {**vars(columns), **vars(device), **speed.given(), **vars(selection)}
     _run(rerank_dataset, data, output, "ranked", annotations, metrics, run, arguments)
 

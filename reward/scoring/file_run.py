@@ -40,8 +40,8 @@ class FileRun:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
         selection: which rows are written.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options:
-            see `score_dataset`.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
+            options: see `score_dataset`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class FileRun:
         batch_size: int | None = None,
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
+        drop_images: bool = False,
         **options: Any,
     ) -> None:
         self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
@@ -68,10 +69,11 @@ class FileRun:
         if is_ranked or not self.selection.is_empty:
             metrics.check_one_number()
         self.devices = _chosen_devices(devices, metrics)
-        names = (*columns.values(), *(columns.get("context") or {}).values())
-        rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
+        if drop_images:
+            rows.drop_images(plan.image)
         root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
         folder = self.output.with_name(self.output.name + ".partial")
         most_rows = part_rows or self._part_rows(rows.num_rows)
@@ -90,6 +92,7 @@ class FileRun:
             "corpus": content if metrics.needs_corpus else None,
             "image_root": None if root == rows.folder else os.path.abspath(root),
             "prefix": prefix,
+            "drop_images": drop_images,
         }
         if not self.selection.is_empty:
             self.manifest["selection"] = self.selection.to_json()
@@ -131,9 +134,9 @@ class FileRun:
                     "another output, or replace it with --overwrite (overwrite=True)."
                 )
             return replace(summary, already_done=True)
-        # Parts hold all rows, and so serve any selection of them.
-        settings = {name: value for name, value in self.manifest.items() if name != "selection"}
-        folder = PartFolder(run.partial, settings, overwrite=overwrite)
+        # Parts hold what all rows have more than the input, and so serve any choice of rows and of pictures.
+        facts = {name: fact for name, fact in self.manifest.items() if name not in ("selection", "drop_images")}
+        folder = PartFolder(run.partial, facts, overwrite=overwrite)
         try:
             summary, images = self._make(folder, progress)
             run.finish({"summary": summary.to_json(), "images": images})

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from reward.checkpoints.store import NO_LOCKS
 from reward.errors import OutputError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
@@ -135,11 +136,10 @@ def lock(path: Path, of: Path) -> IO[bytes]:
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
         is_ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino  # else removed meanwhile, and another one made
-    except BlockingIOError:
-        is_ours = False
-    except (ImportError, OSError):
-        # Windows has no flock, and some network drives refuse it: nothing there keeps two processes from writing.
+    except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
         is_ours = True
+    except OSError as error:  # some file systems have no locks either
+        is_ours = error.errno in NO_LOCKS
     if not is_ours:
         file.close()
         raise OutputError(f"another process is writing {of}; wait for it, or choose another output")
