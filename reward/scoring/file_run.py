@@ -24,7 +24,7 @@ from reward.scoring.parts import PartFolder, rows_of
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images, reward_names
 from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
-from reward.scoring.selection import Selection, row_identities
+from reward.scoring.selection import Selection
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import ScoringSummary, SummaryBuilder

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from reward.errors import ConfigError
-from reward.scoring.columns import image_identity
-from reward.scoring.sources import BadRow, Source
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Selection:
 
         Args:
             rewards: of the N rows.
-            identities: of the rows, see `row_identities`; read only to find equal rows.
+            identities: what a row shares with those that are equal to it; read only to find these.
         """
         numbers = np.array(rewards, dtype=float)
         is_selected = np.isfinite(numbers)
@@ -91,19 +88,3 @@ class Selection:
         except ValueError:
             pass
         raise ConfigError(f"top (--top) is a number of rows or a share, as in 1000 or 30%, got {self.top!r}")
-
-
-def row_identities(source: Source, caption: str, image: str | None) -> Iterator[str]:
-    """For each row what it shares with rows of the same image and the same captions.
-
-    Args:
-        source: the data, which are read once.
-        caption: the column of the captions.
-        image: the column of images; None where there is none.
-    """
-    for row in source.rows([caption] if image is None else [caption, image]):
-        if isinstance(row, BadRow):
-            yield row.message
-        else:
-            picture = None if image is None else image_identity(row.get(image))
-            yield hashlib.sha256(repr((row.get(caption), picture)).encode("utf-8", "replace")).hexdigest()
