@@ -266,10 +266,12 @@ class FileRun:
         return numbers
 
     def _identities(self) -> Iterator[str]:
-        plan, source = self.job.plan, self.job.source
-        return row_identities(
-            source, plan.caption, plan.image or find_column("image", source.columns, option="--image-column")
-        )
+        """For each row what it shares with rows of the same image and captions, also if no metric reads images."""
+        image = self.job.plan.image or find_column("image", self.job.source.columns, option="--image-column")
+        job = replace(self.job, plan=replace(self.job.plan, image=image))
+        for tasks in job.tasks([range(job.source.num_rows)]):
+            for task in tasks:
+                yield repr((task.candidates, task.image_key))
 
 
 def _chosen_devices(devices: str | Sequence[str] | None, metrics: Metrics) -> list[str]:
