@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.metrics.base import Scorer
@@ -35,6 +36,7 @@ def score_dataset(
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
+    records: Path | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
@@ -88,6 +90,7 @@ def score_dataset(
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
             else the CPU. Rows of one image that follow each other are scored by one process. The metric is then given
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
+        records: folder of `<output>.partial` and `<output>.summary.json`; None is that of the output.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
@@ -124,6 +127,7 @@ def score_dataset(
         batch_size=batch_size,
         part_rows=part_rows,
         devices=devices,
+        records=records,
         **options,
     )
     return run(overwrite=overwrite, progress=progress)

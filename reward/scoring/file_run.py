@@ -41,8 +41,8 @@ class FileRun:
     Args:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options:
-            see `score_dataset`.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, records,
+            options: see `score_dataset`.
     """
 
     def __init__(
@@ -61,18 +61,20 @@ class FileRun:
         batch_size: int | None = None,
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
+        records: Path | None = None,
         **options: Any,
     ) -> None:
         metrics = Metrics.of(scorer, source, weights=weights, **options)
         if is_ranked:
             metrics.check_one_number()
         self.metrics, self.output = metrics, Path(output)
+        self.records = self.output.parent if records is None else records
         self.devices = self._check_devices(parse_devices(devices))
         names = (*columns.values(), *(columns.get("context") or {}).values())
         rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
-        folder = self.output.with_name(self.output.name + ".partial")
+        folder = self.records / f"{self.output.name}.partial"
         most = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
         if metrics.knows_aspects:
@@ -127,7 +129,7 @@ class FileRun:
 
     def __call__(self, *, overwrite: bool, progress: bool) -> ScoringSummary:
         """Does what is missing."""
-        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite, records=self.records)
         before = run.finished(
             lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
             "(other input, metric or settings); nothing was scored",
