@@ -61,9 +61,7 @@ class ResumableRun:
         records: folder of the other two; None is that of the output.
     """
 
-    def __init__(
-        self, output: Path, manifest: dict[str, Any], *, overwrite: bool, records: Path | None = None
-    ) -> None:
+    def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool, records: Path | None = None) -> None:
         self.output, self.manifest, self.overwrite = output, manifest, overwrite
         folder = output.parent if records is None else records
         self.partial = folder / f"{output.name}.partial"

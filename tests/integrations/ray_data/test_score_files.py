@@ -89,7 +89,7 @@ def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tm
     got = read_folder(tmp_path / "out")
     assert [row["id"] for row in got] == list(range(24))
     assert list(got[0]) == ["id", "length", "reward", "truncated", "error"]
-    with pytest.raises(DataError, match="1 of 1 fragments could not be read; the others are scored"):
+    with pytest.raises(DataError, match="1 of 1 fragments could not be scored"):
         score_here(data, "length", tmp_path / "all", columns=["id", "ballast"])
 
 
@@ -99,7 +99,7 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
     write_tar(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
     (folder / "b.tar").write_bytes((folder / "a.tar").read_bytes()[:5000])
     run = partial(score_here, folder, PictureScorer(), out, candidate_column="txt")
-    with pytest.raises(DataError, match=r"1 of 2 fragments could not be read.*b\.tar cannot be read: unexpected"):
+    with pytest.raises(DataError, match=r"1 of 2 fragments could not be scored.*b\.tar cannot be read: unexpected"):
         run()
     assert len(read_folder(out)) == 8
     (folder / "b.tar").unlink()
@@ -141,7 +141,7 @@ def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
         ("in", "in", {}, "which is no part of a run"),
         ("outer/in", "outer", {}, "holds the input"),
         ("", "new", {}, "several kinds"),
-        ("in", "out", {"prefix": "x_"}, "differs from this one: prefix was '', now 'x_'"),
+        ("in", "out", {"prefix": "x_"}, "differs from this one in its metric"),
         ("in", "new", {"part_rows": 0}, "part_rows must be a whole number of at least 1, got 0"),
         ("in", "new", {"cpus": 0}, "cpus must be above 0 and gpus at least 0, got 0 and 0"),
     ],
