@@ -72,6 +72,12 @@ class OutputFolder:
                 )
         return names
 
+    def check_store(self) -> None:
+        """Finds out before anything is scored whether a store takes files: its bucket may be missing, or read only."""
+        if self.is_store:
+            with explaining(f"cannot write {self.address}", OutputError):
+                self.system.pipe_file(f"{self.path}/{RECORDS}/writable", b"")
+
     def put(self, local: Path, name: str) -> None:
         """Copies a file into a store."""
         with explaining(f"cannot write {self.address}/{name}", OutputError):

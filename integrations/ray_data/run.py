@@ -121,6 +121,7 @@ def score_files(
     summaries = {} if overwrite else _summaries_in_store(folder, names, fragments)
     missing = [fragment for part, fragment in fragments.items() if part not in summaries]
     if missing:
+        folder.check_store()
         job_settings = {**file_settings, "image_root": image_root, "batch_size": batch_size}
         job = (metrics, job_settings, types.names, schema, folder.address, run)
         made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
