@@ -186,6 +186,7 @@ class PartScorer:
         import pyarrow as pa
 
         settings: dict[str, Any] = {**self.settings, "records": records}
+        settings["image_root"] = settings["image_root"] or source.folder  # and never the working folder of a worker
         is_there = path.exists()
         try:
             if is_there:

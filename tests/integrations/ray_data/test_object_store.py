@@ -74,9 +74,9 @@ def test_a_store_without_the_bucket_and_one_that_does_not_answer(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
-    with pytest.raises(DataError, match="s3://none/in cannot be read: .* bucket does not exist"):
+    with pytest.raises(DataError, match=r"s3://none/in cannot be read: .* bucket does not exist"):
         score_here("s3://none/in", "length", tmp_path / "out")
-    with pytest.raises(OutputError, match="cannot write s3://none/out: .* bucket does not exist"):
+    with pytest.raises(OutputError, match=r"cannot write s3://none/out: .* bucket does not exist"):
         score_here(data, "length", "s3://none/out")
     assert not bucket.exists("none")
     bucket.clear_instance_cache()
