@@ -127,7 +127,8 @@ def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
         DataError: nothing is there, or files of different kinds.
     """
     files: dict[str, Fragment] = {}
-    for address in map(os.fspath, [data] if isinstance(data, (str, os.PathLike)) else data):
+    for item in [data] if isinstance(data, (str, os.PathLike)) else data:
+        address = os.fspath(item)
         system, path = file_system(address)
         with explaining(f"{address} cannot be read", DataError):
             facts_of = system.glob(path, detail=True) if "*" in path else system.find(path, detail=True)

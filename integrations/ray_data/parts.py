@@ -83,6 +83,12 @@ class OutputFolder:
         with explaining(f"cannot write {self.address}/{name}", OutputError):
             self.system.put_file(str(local), f"{self.path}/{name}")
 
+    def get(self, name: str, local: Path) -> None:
+        """Copies a file of a store to this disk, if it is there."""
+        with explaining(f"{self.address}/{name} cannot be read", OutputError):
+            if self.system.exists(f"{self.path}/{name}"):
+                self.system.get_file(f"{self.path}/{name}", str(local))
+
     def remove(self, names: Iterable[str]) -> None:
         """Removes files, and folders with all that is in them."""
         with explaining(f"cannot remove files of {self.address}", OutputError):
@@ -175,10 +181,13 @@ class PartScorer:
                 )
             if not folder.is_store:
                 return self._score(source, Path(folder.path, part), Path(folder.path, RECORDS))
-            path = Path(scratch, part)
+            path, record = Path(scratch, part), f"{part}.summary.json"
+            folder.get(part, path)
+            folder.get(f"{RECORDS}/{record}", path.with_name(record))
             summary = self._score(source, path, path.parent)
-            folder.put(path, part)
-            folder.put(path.with_name(f"{part}.summary.json"), f"{RECORDS}/{part}.summary.json")
+            if not summary.already_done:
+                folder.put(path, part)
+                folder.put(path.with_name(record), f"{RECORDS}/{record}")
             return summary
 
     def _score(self, source: Source, path: Path, records: Path) -> ScoringSummary:

@@ -118,7 +118,7 @@ def score_files(
     if not overwrite:
         _check_same_run(folder, names, run)
     folder.remove(name for name in names if part_of(name) and (overwrite or part_of(name) not in fragments))
-    summaries = {} if overwrite else _summaries_in_store(folder, names, fragments)
+    summaries = {} if overwrite else _summaries_of_stored(folder, names, fragments)
     missing = [fragment for part, fragment in fragments.items() if part not in summaries]
     if missing:
         folder.check_store()
@@ -139,18 +139,18 @@ def _check_same_run(folder: OutputFolder, names: Sequence[str], run: str) -> Non
             )
 
 
-def _summaries_in_store(
+def _summaries_of_stored(
     folder: OutputFolder, names: Sequence[str], fragments: Mapping[str, Fragment]
 ) -> dict[str, ScoringSummary]:
-    """{part: its summary} of what is in a store already, or was made of a file in a store.
+    """{part: its summary} of what was made of files in a store.
 
-    A part is named by the store's version of its file, so nothing is fetched to look at its content, as it is looked at
-    on this disk. The summary is written after the part.
+    Its part is named by the store's version of the file, so the file is not fetched to look at its content, as that of
+    one on this disk is looked at. The summary is written after the part.
     """
     summaries = {}
     for part, fragment in fragments.items():
         is_whole = {part, f"{RECORDS}/{part}.summary.json"} <= {*names}
-        if is_whole and (folder.is_store or is_remote_path(fragment.path)):
+        if is_whole and is_remote_path(fragment.path):
             summary = ScoringSummary.from_json(folder.summary(part), Path(part))
             summary.already_done = True
             summaries[part] = summary

@@ -68,7 +68,7 @@ class EngineOptions:
             options.refuse(
                 {"split": arguments.pop("split")}, "is for data sets of `datasets`; give an engine the files"
             )
-            ours = {name: arguments.pop(name, None) for name in ("annotations", "devices", "cache", "context_columns")}
+            ours = {name: arguments.pop(name, None) for name in ("annotations", "devices", "cache")}
             options.refuse(ours, "is for one machine; leave it out with an engine")
             if output is None:
                 raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")

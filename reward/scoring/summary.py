@@ -167,7 +167,7 @@ class SummaryBuilder:
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
         distributions = {
-            name: Distribution(mean, (squares / count) ** 0.5, low, high, count)
+            name: Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
             for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
         }
         found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
