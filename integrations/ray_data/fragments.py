@@ -63,16 +63,19 @@ class Fragment:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", self.path)[-48:]
         return f"part-{name}-{self.first:06d}-{digest}-{run}.parquet"
 
-    def open(self, scratch: Path, schema: pa.Schema) -> Source:
+    def open(self, scratch: Path, types: pa.Schema, columns: Sequence[str]) -> Source:
         """The rows, for the local file run; a file in a store is copied to this disk first.
 
         Args:
             scratch: folder for the copy.
-            schema: types of the columns that the output keeps.
+            types: of all columns of the input, for rows that have none.
+            columns: those that the output keeps.
 
         Raises:
             DataError: the file cannot be read.
         """
+        import pyarrow as pa
+
         system, path = file_system(self.path)
         with explaining(f"{self.path} cannot be read", DataError):
             if is_remote_path(self.path):
@@ -84,7 +87,9 @@ class Fragment:
                 source: Source = ParquetSource([path], name=self.name, folder=scratch, groups=groups)
             else:
                 source = TarSource(Path(path)) if self.kind == "tar" else JsonLinesSource(Path(path))
-        source.folder, source.schema = Path(posixpath.dirname(self.path)), schema
+        source.folder = Path(posixpath.dirname(self.path))
+        schema = source.schema or types
+        source.schema = pa.schema([field for field in schema if field.name in columns], schema.metadata)
         return source
 
 

@@ -6,7 +6,7 @@ import json
 import platform
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -125,8 +125,8 @@ class PartScorer:
     Args:
         metrics: a pickled one stands for the checkpoints as they were where the run began.
         settings: arguments of `score_dataset`.
-        columns: all columns of the input.
-        schema: types of those that the output keeps.
+        types: of all columns of the input.
+        columns: those that the output keeps.
         output: address of the folder of the parts.
         run: names the run, see `Fragment.part`.
     """
@@ -135,13 +135,13 @@ class PartScorer:
         self,
         metrics: Metrics,
         settings: Mapping[str, Any],
-        columns: list[str],
-        schema: pa.Schema,
+        types: pa.Schema,
+        columns: Sequence[str],
         output: str,
         run: str,
     ) -> None:
         self.metrics, self.settings = LoadedOnce(metrics), settings
-        self.columns, self.schema, self.output, self.run = columns, schema, output, run
+        self.types, self.columns, self.output, self.run = types, columns, output, run
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Makes the parts of some fragments.
@@ -172,8 +172,8 @@ class PartScorer:
     def _make(self, fragment: Fragment, part: str) -> ScoringSummary:
         folder = OutputFolder(self.output)
         with tempfile.TemporaryDirectory() as scratch:
-            source = fragment.open(Path(scratch), self.schema)
-            strange = {*source.columns} - {*self.columns}
+            source = fragment.open(Path(scratch), self.types, self.columns)
+            strange = {*source.columns} - {*self.types.names}
             if strange:
                 raise DataError(
                     f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which "

@@ -28,7 +28,15 @@ from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
 
 # Arguments of `score_dataset` that change the output and are no options of a metric.
-_SETTINGS = ("candidate_column", "image_column", "references_column", "context_columns", "prefix", "strip_thinking")
+_SETTINGS = (
+    "candidate_column",
+    "image_column",
+    "references_column",
+    "context_columns",
+    "prefix",
+    "strip_thinking",
+    "drop_images",
+)
 _HOPELESS = 16  # fragments, none of which can be scored: a column is misspelled, or the like
 
 
@@ -84,8 +92,6 @@ def score_files(
         ConfigError: the cluster has no room for the actors, or a worker cannot load the metrics.
         WorkerError: the cluster failed.
     """
-    from reward.scoring.schemas import without_images  # which loads pyarrow
-
     if workers != 0:
         require("ray.data", extra="ray", purpose="scoring with --engine ray")
     for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
@@ -111,7 +117,6 @@ def score_files(
     kept = types.names if columns is None else list(dict.fromkeys(columns))
     for name in kept:
         find_column("column", types.names, name, option="--columns")
-    schema = without_images(types.empty_table().select(kept)).schema
     facts = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), kept]
     run = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     fragments = {file.part(run): file for file in files}
@@ -123,7 +128,7 @@ def score_files(
     if missing:
         folder.check_store()
         job_settings = {**file_settings, "image_root": image_root, "batch_size": batch_size}
-        job = (metrics, job_settings, types.names, schema, folder.address, run)
+        job = (metrics, job_settings, types, kept, folder.address, run)
         made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
         _score(folder, fragments, summaries, made, progress)
     return _sum_up(folder, fragments, summaries, checkpoints=metrics.checkpoints, seconds=time.perf_counter() - start)
