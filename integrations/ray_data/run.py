@@ -99,7 +99,8 @@ def score_files(
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if not cpus > 0 or not gpus >= 0:
         raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
-    file_settings = {name: settings.pop(name) for name in _SETTINGS if name in settings}
+    file_settings = {name: settings.pop(name, None) for name in _SETTINGS}
+    file_settings = {name: value for name, value in file_settings.items() if value}  # named or not, the run is the same
     metrics = Metrics.of(scorer, source, weights=weights, **settings)
     if metrics.knows_aspects:  # else only the checkpoint does
         check_corpus(metrics)
