@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import Fragment, find_files, sample_types, split_parquet
@@ -26,6 +26,9 @@ from reward.scoring.readers import is_remote_path
 from reward.scoring.runs import OtherRunError, ScoringInterrupted
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Arguments of `score_dataset` that change the output and are no options of a metric.
 _SETTINGS = (
@@ -99,28 +102,22 @@ def score_files(
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if not cpus > 0 or not gpus >= 0:
         raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
-    file_settings = {name: settings.pop(name, None) for name in _SETTINGS}
-    file_settings = {name: value for name, value in file_settings.items() if value}  # named or not, the run is the same
-    metrics = Metrics.of(scorer, source, weights=weights, **settings)
+    # The command line names all settings and a script only some: what is false is left out, so both are one run.
+    file_settings = {name: settings[name] for name in _SETTINGS if settings.get(name)}
+    options = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    metrics = Metrics.of(scorer, source, weights=weights, **options)
     if metrics.knows_aspects:  # else only the checkpoint does
         check_corpus(metrics)
     start = time.perf_counter()
     folder = OutputFolder(os.fspath(output))
     names = folder.names()
-    files = find_files(data)
-    for file in files:
-        if file.path.startswith(folder.path.rstrip("/") + "/"):
-            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
-    if files[0].kind == "parquet":
-        files, types = split_parquet(files, part_rows)
-    else:
-        types = sample_types(files)
-    kept = types.names if columns is None else list(dict.fromkeys(columns))
-    for name in kept:
+    inputs, types = _find_input(data, folder, part_rows)
+    columns = types.names if columns is None else list(columns)
+    for name in columns:
         find_column("column", types.names, name, option="--columns")
-    facts = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), kept]
-    run = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    fragments = {file.part(run): file for file in files}
+    identity = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), columns]
+    run = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    fragments = {fragment.part(run): fragment for fragment in inputs}
     if not overwrite:
         _check_same_run(folder, names, run)
     folder.remove(name for name in names if part_of(name) and (overwrite or part_of(name) not in fragments))
@@ -129,10 +126,21 @@ def score_files(
     if missing:
         folder.check_store()
         job_settings = {**file_settings, "image_root": image_root, "batch_size": batch_size}
-        job = (metrics, job_settings, types, kept, folder.address, run)
+        job = (metrics, job_settings, types, columns, folder.address, run)
         made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
         _score(folder, fragments, summaries, made, progress)
     return _sum_up(folder, fragments, summaries, checkpoints=metrics.checkpoints, seconds=time.perf_counter() - start)
+
+
+def _find_input(data: Any, folder: OutputFolder, part_rows: int) -> tuple[list[Fragment], pa.Schema]:
+    """The fragments, and the types of their columns."""
+    files = find_files(data)
+    for file in files:
+        if file.path.startswith(folder.path.rstrip("/") + "/"):
+            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
+    if files[0].kind == "parquet":
+        return split_parquet(files, part_rows)
+    return files, sample_types(files)
 
 
 def _check_same_run(folder: OutputFolder, names: Sequence[str], run: str) -> None:
