@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -123,7 +124,10 @@ def _shown(cell: Any) -> str:
 
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    console.print(f"columns read: {used}")
+    folder = ""
+    if summary.columns.get("image") and summary.image_root is not None:
+        folder = f"; image paths start at {os.path.abspath(summary.output.parent / summary.image_root)}"
+    console.print(f"columns read: {used}; {summary.rows} rows{folder}")
     heads, rows = ("", "mean", "std", "min", "max"), []
     for name, spread in summary.distributions.items():
         numbers = (spread.mean, spread.std, spread.min, spread.max)

@@ -66,6 +66,7 @@ def score(
         str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
     ] = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -96,7 +97,8 @@ def score(
     Other forms of data:
 
     ```
-    captions.csv      also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
+    captions.csv      also .tsv, .json, .parquet, .tar, .csv.gz, .jsonl.gz
+    "s-{00..09}.tar"  or "part-*.parquet": files of one kind, as one table
     captions.json     {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog.", "Dogs."]}
     results.json      COCO's [{"image_id": 1, "caption": "A dog."}], with
                       --annotations captions_val2014.json
@@ -107,11 +109,11 @@ def score(
     owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
-    A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
-    file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
-    keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
-    lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
-    OUTPUT.summary.json says how the output was made.
+    Image paths start at the folder of the file, at the working folder if not one image is in the first, or at
+    --image-root; their ending may be left out. Pictures inside Parquet stay in the output, unless --drop-images leaves
+    them out. A row that cannot be scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same
+    command again to continue; no row is lost or written twice. Until then the parts that are done are in the folder
+    OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
     addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
@@ -140,6 +142,7 @@ def score(
             weights=parse_weights(weights),
             candidate_column=candidate_column,
             strip_thinking=strip_thinking,
+            drop_images=drop_images,
             overwrite=run.overwrite,
             progress=not run.quiet,
             **arguments,
@@ -162,6 +165,7 @@ def rerank(
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -205,6 +209,7 @@ def rerank(
             candidates_column=candidates_column,
             group_column=group_column,
             strip_thinking=strip_thinking,
+            drop_images=drop_images,
             overwrite=run.overwrite,
             progress=not run.quiet,
             **arguments,

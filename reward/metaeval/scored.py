@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reward.data.cells import parse_list, read_number
 from reward.data.samples import find_column, join_names
-from reward.errors import DataError, OutputError
+from reward.errors import DataError, InvalidSampleError, OutputError
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
+from reward.scoring.columns import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.schemas import schema_of
+from reward.scoring.schemas import infer_schema, schema_of
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_text
@@ -27,7 +29,7 @@ from reward.scoring.writers import check_output_name, write_text
 _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
 _KINDS = 20  # of errors that are shown
-_BATCH = 10_000  # rows that are held at a time, but for their numbers
+_BATCH = 1000  # rows that are held at a time with their pictures, but for their numbers
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -94,26 +96,25 @@ def read_scored(
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
-    schema = schema_of(source)
-    known = [name for name in schema.names if name.endswith(_REWARDS)]
+    source, summary = open_source(data), summary_beside(data)
+    kinds = _column_kinds(source)
+    known = [name for name in kinds if name.endswith(_REWARDS)]
     if by is None and not known:
         raise DataError(
             f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
-            f"are: {join_names(schema.names)}."
+            f"are: {join_names([*kinds])}."
         )
     by = by or next((name for name in _REWARDS if name in known), known[0])
-    find_column("score", schema.names, by, option="--by")
-    kinds = {name: str(schema.field(name).type) for name in schema.names}
+    find_column("score", kinds, by, option="--by")
     lists = kinds[by].startswith(("list", "large_list"))
     if not re.search("int|float|double|null", kinds[by]):
         raise DataError(f"column {by!r} holds {kinds[by]}, no scores")
 
     def column(role: str, given: str | None, of: str) -> str | None:
         scored = (summary.get("columns") or {}).get(role)
-        if given is None and scored in schema.names:
+        if given is None and scored in kinds:
             return scored
-        return find_column(of, schema.names, given, option=f"--{role}-column")
+        return find_column(of, kinds, given, option=f"--{role}-column")
 
     caption = column("candidate", candidate_column, "candidates" if lists else "candidate")
     if caption and candidate_column is None and kinds[caption].startswith(("list", "large_list")) != lists:
@@ -128,19 +129,24 @@ def read_scored(
         if re.search("float|double", kind) and kind.startswith(("list", "large")) == lists
     ]
     prefix = by.removesuffix("s").removesuffix("reward")
-    error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
+    error = next((name for name in (prefix + "error", "error") if name in kinds), None)
     columns = dict.fromkeys([by, *floats])
     wanted = dict.fromkeys([*columns, *(name for name in (caption, image, error) if name is not None)])
     rows, scores, errors = 0, [], []
     best: list[pd.DataFrame] = []
     worst: list[pd.DataFrame] = []
-    records = ({} if isinstance(read, BadRow) else read for read in source.records())
+    records = ({} if isinstance(row, BadRow) else row for row in source.rows([*wanted]))
+    if source.is_csv:
+        texts = {caption, image, error} - ({caption} if lists else set())
+        records = (
+            {name: cell if name in texts else _value(cell) for name, cell in record.items()} for record in records
+        )
     while batch := list(islice(records, _BATCH)):
         frame = pd.DataFrame(batch, columns=[*wanted], dtype=object)
         frame.index = pd.RangeIndex(rows + 1, rows + 1 + len(frame), name="row")
         rows += len(frame)
         if error is not None:
-            errors.append(frame[error].dropna().astype(str))
+            errors.append(frame[error].replace("", None).dropna().astype(str))
         if lists:
             try:
                 frame = frame.explode([*columns, *([caption] if caption else [])])
@@ -161,11 +167,33 @@ def read_scored(
     return ScoredSet(source, checkpoints, root, by, caption, image, rows, joined, found, best[0], worst[0])
 
 
+def _column_kinds(source: Source) -> dict[str, str]:
+    """{column: its Arrow type}; in tables of text, where cells have none, of what all cells of the column write."""
+    if source.is_csv:
+        rows = ({} if isinstance(row, BadRow) else row for row in source.rows(source.columns))
+        values = ({name: _value(cell) for name, cell in row.items()} for row in rows)
+        schema = infer_schema(iter(lambda: list(islice(values, _BATCH)), []))
+    else:
+        schema = schema_of(source)
+    return {name: str(schema.field(name).type) for name in schema.names}
+
+
+def _value(cell: str) -> Any:
+    """The number or the list that a cell of a table of text writes; None for nothing, else the text."""
+    try:
+        value: Any = parse_list(cell) if cell.startswith("[") else read_number(cell)
+    except InvalidSampleError:
+        return cell
+    is_whole = isinstance(value, float) and cell.strip().lstrip("+-").isdecimal()
+    return int(value) if is_whole else value
+
+
 def _extremes(parts: Sequence[pd.DataFrame], most: int, *, largest: bool) -> pd.DataFrame:
     """The first of the different rows in order, with how often each is there; rows alike on a page have one `key`."""
     rows = pd.concat(parts, ignore_index=True)
     bare = rows["caption"].isna() & rows["image"].isna()
-    texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + rows["image"].astype(str)
+    images = rows["image"].map(image_identity)
+    texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + images
     rows["key"] = np.where(bare, rows["row"].astype(str), texts)
     rows["count"] = rows.groupby("key")["count"].transform("sum")
     rows = rows.drop_duplicates("key")
@@ -256,7 +284,13 @@ def _error_grid(found: ScoredSet) -> Grid:
 def _histogram(name: str, values: pd.Series) -> str:
     """Shares of the captions in 40 bins."""
     figure, axes = blank_figure(2.4, width=4.4)
-    axes.hist(values, 40, weights=np.full(len(values), 100 / max(1, len(values))), histtype="stepfilled", color=BEST)
+    if len(values):
+        low, high = values.min(), values.max()
+        if high - low <= 1e-9 * max(abs(low), abs(high)):  # too near each other for bins between them
+            margin = max(0.5, 1e-6 * abs(high))
+            low, high = low - margin, high + margin
+        shares = np.full(len(values), 100 / len(values))
+        axes.hist(values, 40, range=(low, high), weights=shares, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
     axes.set_ylabel("% of the captions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,39 @@ from reward.scoring.arrow_sources import DatasetSource
 from reward.scoring.row_sources import RowSource
 from reward.scoring.sources import BadRow, Source
 
+_SPLITS = (("train", "train"), ("validation|valid|val|dev", "validation"), ("test|eval", "test"))
+_TABLES = (".jsonl", ".json", ".csv", ".parquet")
+
+
+def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
+    """{split: data files} of a folder whose data files are named after splits, such as `train.jsonl` and `val.jsonl`.
+
+    None for any other folder. By itself `datasets` takes what there is most of, so pictures beside the files, which it
+    would read without them.
+    """
+    files: dict[str, list[str]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix not in _TABLES:
+            continue
+        split = next((name for words, name in _SPLITS if re.search(rf"(^|[-._ 0-9])({words})", file.name)), None)
+        if split is None:
+            return None
+        files.setdefault(split, []).append(str(file.absolute()))
+    return files or None
+
 
 def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
     """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them."""
     if dataset.format["type"] == "custom" and len(dataset):
         return TransformedSource(dataset, name=name, folder=folder)
     return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
+
+
+def open_arrow(path: Path) -> Source:
+    """A file of the cache of `datasets`."""
+    import datasets
+
+    return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
 
 
 def shown_columns(dataset: Any) -> list[str]:

@@ -65,8 +65,7 @@ def load_ratings(
     Raises:
         DataError: a column is missing, nothing is rated, or a rating is a word that is not in the map.
     """
-    fields = [*rating_columns, candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
+    source = open_source(data, split=split)
     names = source.columns
     rating_columns = [n for each in rating_columns for n in ([each] if each in names else each.split(","))]
     captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
@@ -105,8 +104,7 @@ def load_captions(
     data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
 ) -> Benchmark:
     """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
-    fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
+    source = open_source(data, split=split)
     items = ({**item, "ratings": {}} for _, item in _items(source, [], [], candidate_column, **columns))
     return Benchmark.of(replace(_SPEC, name=source.name, title=source.name), items)
 
@@ -153,7 +151,7 @@ def _items(
                 "captions": tuple(text if isinstance(text, str) else "" for text in texts),
                 "images": (_shown(shown, root),),
                 "references": given,
-                "image_id": where if shown is None else image_identity(shown),
+                "image_id": where if shown is None else image_identity(shown, root),
                 "category": "",
                 "question": asked if isinstance(asked, str) and asked.strip() else None,
                 "cells": {role: parse_list(row.get(name)) for role, name in further.items() if name is not None},

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from reward.data.cells import read_number
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, read_split, read_table
 from reward.metaeval.benchmarks.items import OVERALL, Entry
@@ -36,7 +37,7 @@ def load_vicr(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     for row in read_table(find_file(data, "vicr.csv")):
         if row.get("subset", part) == part:
             cells = [row["ratings"], *(cell for name, cell in row.items() if name.startswith("rating_"))]
-            ratings = [float(cell) for cell in cells if str(cell or "").strip()]
+            ratings = [number for number in map(read_number, cells) if number is not None]
             name = str(row["image"]).replace("\\", "/").rpartition("/")[2]  # it may be an address
             yield {"image": name, "candidate": row["caption"], "ratings": ratings}
 

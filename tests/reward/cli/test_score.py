@@ -37,7 +37,7 @@ def test_it_says_what_was_read_and_what_could_not_be_scored(run: Run, tmp_path: 
     out, err = run("score", data, "--metric", "unigram", "--output", output)
     assert out == ""
     assert [row["f1"] for row in read_lines(output)] == [pytest.approx(2 / 3), None]
-    assert "columns read: candidate = caption, references = refs" in err
+    assert "columns read: candidate = caption, references = refs; 2 rows" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err
     out, err = run("score", data, "-m", "length", "-o", tmp_path / "s.parquet", "--quiet")

@@ -42,7 +42,6 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
         ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
         ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
-        ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
         ({"rating": [f"{each} Stars" for each in RATINGS]}, {"rating_map": {f"{n} stars": n for n in range(1, 6)}}),
     ],
 )
