@@ -131,7 +131,8 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     console.print(f"columns read: {used}; {summary.rows} rows{folder}")
     heads, rows = ("", "mean", "std", "min", "max"), []
     for name, spread in summary.distributions.items():
-        rows.append((name, *(f"{number:.4g}" for number in vars(spread).values())))
+        numbers = (spread.mean, spread.std, spread.min, spread.max)
+        rows.append((name, *(f"{number:.4g}" for number in numbers)))
     if rows:
         terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
     if summary.errors:

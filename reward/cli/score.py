@@ -116,7 +116,7 @@ def score(
 
     ```
     captions.csv      also .tsv, .json, .parquet, .tar, .csv.gz, .jsonl.gz
-    "s-{000..002}.tar"   or "part-*.parquet": files of one kind, one table
+    "s-{00..09}.tar"  or "part-*.parquet": files of one kind, as one table
     captions.json     {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog.", "Dogs."]}
     results.json      COCO's [{"image_id": 1, "caption": "A dog."}], with
                       --annotations captions_val2014.json

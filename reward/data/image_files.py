@@ -75,6 +75,7 @@ def files_meant(path: str) -> list[str]:
     if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
         path = os.path.join(folder, *name.split("\\"))
         folder, name = os.path.split(path)
+    # macOS and some archives write é as two characters, while most data have it as one.
     files = list(filter(os.path.isfile, _stored_paths(path)))
     folders = _stored_paths(folder)
     if files or not name or len(folders) != 1 or is_image_name(name):

@@ -66,7 +66,7 @@ def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
     keys = [str(image)]
     if "image_id" in columns:
         keys.insert(0, "image_id")
-    elif texts is None and "id" in columns:
+    elif texts is None and "id" in columns:  # of an image, where the rows are images and no captions
         keys.insert(0, "id")
     facts: dict[_Names, dict[str, Any]] = {}
     first_names: dict[str, _Names] = {}

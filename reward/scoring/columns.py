@@ -148,15 +148,17 @@ class ColumnPlan:
         if image is None:
             task.image_problem = f"the row has no image in column {self.image!r}"
             return None
-        task.image, task.image_key = image, image_identity(image, root)
+        file = image_identity(image, root)
+        task.image, task.image_key = image, file
         if box is not None:
             task.image, task.image_key = BoxedImage(image, box), f"{task.image_key} {box}"
         path = path_in(image)
         if path is None:
             return task.image_key
+        # The path as it is written, and not the file, names the row: the data may be moved during a stop.
         if "://" not in root:
             with suppress(OSError, ValueError):  # scoring says of a file that cannot be read why
-                task.stamp = file_stamp(os.stat(image_file(os.path.join(root, path))))
+                task.stamp = file_stamp(os.stat(file))
         return path
 
     def _read_captions(self, task: RowTask, row: Mapping[str, Any]) -> None:
@@ -165,6 +167,7 @@ class ColumnPlan:
             value = parse_list(cell) if self.many or self.is_csv else cell
         except InvalidSampleError as error:
             raise InvalidSampleError(f"column {self.caption!r}: {error}") from None
+        # In a table of text a cell in brackets may be a list that a program wrote.
         captions = [cell]
         if self.many:
             captions = []
@@ -209,7 +212,7 @@ class ColumnPlan:
         if group is not None:
             # Another group than the image may be a number or a name, which is no path.
             identity = image_identity(group, root) if self.groups_by_image else image_identity(group)
-            task.group = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
+            task.group = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
             return
         has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
         if task.problem is None and not has_no_image:
@@ -280,6 +283,7 @@ def find_columns(
     caption = caption or find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
 
+    # Lists compete row by row; captions that come one a row compete with those of their image, or of a named group.
     many = ranked is not None and _holds_lists(ranked, caption)
     if many and group is not None:
         raise DataError(

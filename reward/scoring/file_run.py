@@ -41,7 +41,7 @@ class FileRun:
         is_ranked: whether candidates compete.
         selection: which rows are written.
         data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
-            options: see `score_dataset`.
+            records, options: see `score_dataset`.
     """
 
     def __init__(
@@ -62,12 +62,14 @@ class FileRun:
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
         drop_images: bool = False,
+        records: Path | None = None,
         **options: Any,
     ) -> None:
         self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
         self.output, self.selection = Path(output), selection or Selection()
         if is_ranked or not self.selection.is_empty:
             metrics.check_one_number()
+        self.records = self.output.parent if records is None else records
         self.devices = _chosen_devices(devices, metrics)
         rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
@@ -75,7 +77,7 @@ class FileRun:
         if drop_images:
             rows.drop_images(plan.image)
         root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
-        folder = self.output.with_name(self.output.name + ".partial")
+        folder = self.records / f"{self.output.name}.partial"
         most_rows = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
         if metrics.knows_aspects:
@@ -121,7 +123,7 @@ class FileRun:
 
     def __call__(self, *, overwrite: bool, progress: bool) -> ScoringSummary:
         """Does what is missing."""
-        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite, records=self.records)
         finished = run.finished(
             lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
             "(other input, metric or settings); nothing was scored",

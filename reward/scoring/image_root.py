@@ -50,7 +50,7 @@ def image_root(
         # The first row that needs no folder ends the search, which would read all rows, and their images with them.
         if path is None or os.path.isabs(path):
             return folders[0]
-        if "://" in path:
+        if "://" in path:  # a fault of its row, unless all rows have one
             address = address or path
             continue
         for folder in folders:

@@ -131,6 +131,7 @@ def _open(data: Any, split: str | None) -> Source:
         )
     if path.is_dir():
         return _open_folder(path, split)
+    # A path such as photos/captions.jsonl has the form of a name on the Hub, too: its ending tells.
     if hub and not path.exists() and kind_of(path) is None:
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
     if split is not None:
@@ -186,6 +187,7 @@ def _open_folder(path: Path, split: str | None) -> Source:
     if split is not None:
         return _load(str(path.absolute()), split, path)
     files = _data_files(path)
+    # Beside pictures, one file of these names has their captions.
     metadata = [file for file in files if file.name.startswith("metadata.")]
     tables = metadata or [file for file in files if file.name.startswith("captions.")]
     shards = [file for file in files if kind_of(file) in (".tar", ".tgz", ".parquet")]

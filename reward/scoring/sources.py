@@ -118,6 +118,7 @@ def files_of_pattern(pattern: str | os.PathLike[str]) -> list[Path]:
     Raises:
         DataError: a file that braces name is not there, or no file has such a name.
     """
+    # Braces name files, each of which must be there; a star takes what there is.
     paths: dict[str, None] = {}
     for text in expand_braces(os.fsdecode(pattern)):
         matches = [text]

@@ -93,7 +93,7 @@ def _row(key: str, members: Iterable[tuple[str, str, IO[bytes] | None]]) -> dict
                 row[ending] = data.decode("utf-8-sig").strip()
             except UnicodeDecodeError as error:
                 problem = f"{where} is not UTF-8: {error}"
-        elif "image" in row:
+        elif "image" in row:  # perhaps a mask, which is no picture to caption
             problem = f"{name} is a second picture of one row, beside {row['image']['path']}"
         else:
             row["image"] = {"bytes": data, "path": name}
