@@ -37,7 +37,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 def schema_of(source: Source) -> pa.Schema:
     """Types of the columns of the records: those of the data, else the narrowest that hold all rows."""
-    if source.schema is not None and not source.made:
+    if source.schema is not None and source.schema.names == source.record_columns:
         return source.schema
     types = {field.name: field for field in source.schema or ()}
     records = ({} if isinstance(record, BadRow) else record for record in source.records())
