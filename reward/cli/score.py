@@ -18,7 +18,7 @@ from reward.cli import options
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
 from reward.cli.reports import print_usage, report_scores
-from reward.cli.terminal import stdout_kept_clean
+from reward.cli.terminal import console, stdout_kept_clean
 
 Data = Annotated[
     str,
@@ -247,6 +247,8 @@ def _run(
     if output == "-" or (output is None and data == "-"):
         summary = replace(summary, output=Path("-"))
     done = "scored" if made == "scores" else "reranked"
+    if arguments["drop_images"] and not run.quiet:
+        console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
     report_scores(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
 
 
