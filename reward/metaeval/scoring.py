@@ -20,7 +20,7 @@ from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, DataError, ImageError
 from reward.judges.wording import JudgePrompt
 from reward.metaeval.benchmarks import Benchmark
-from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.metrics.base import MetricSpec, Scorer, fitted, image_documents
 from reward.metrics.function_places import names_function
 from reward.registry import as_scorer, is_address, load_scorer, metric_spec
 from reward.scoring.progress import progress_bar
@@ -139,16 +139,17 @@ def score_benchmark(
         if not any(keys):
             first = next(iter(errors.values()))
             raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {first}")
+        documents = _documents(benchmark, draw) if spec.needs_corpus else []
         kept = None
         if folder is not None and isinstance(metric, str):
             identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=own)
-            digest = hashlib.sha256(repr((sorted(identity.items()), keys)).encode()).hexdigest()
+            digest = hashlib.sha256(repr((sorted(identity.items()), keys, documents)).encode()).hexdigest()
             kept = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
         if kept is not None and kept.is_file():
             runs.append(BenchmarkScores.read(kept))
             continue
         try:
-            scorer = fitted(load(), [each.references for each in samples if each is not None and each.references])
+            scorer = fitted(load(), documents)
         except ConfigError as error:
             raise DataError(f"{benchmark.spec.name}: {error}") from error
         runs.append(_scored(scorer, spec, samples, keys, errors, batch_size, progress))
@@ -161,6 +162,17 @@ def score_benchmark(
         scores=np.stack([run.scores for run in runs], axis=-1),
         errors={row: message for run in runs for row, message in run.errors.items()},
     )
+
+
+def _documents(benchmark: Benchmark, draw: int) -> list[tuple[str, ...]]:
+    """The documents of a metric that weighs words by a corpus."""
+    references = benchmark.references(draw)
+    if benchmark.spec.documents == "row":
+        return [texts for texts in references for _ in range(benchmark.shape[1])]
+    image_names = []
+    for images, image_id in zip(benchmark.rows["images"], benchmark.rows["image_id"], strict=True):
+        image_names.append(None if images[0] is None else image_id)
+    return list(image_documents(zip(image_names, references, strict=True)))
 
 
 def _scored(

@@ -71,7 +71,8 @@ def compare_captioners(
         if "reward" not in side.columns:
             raise DataError(f"{side.spec.name} has no column reward: give --metric, or what `capreward score` wrote")
     rows = pd.concat([side.rows for side in sides], ignore_index=True)
-    rows = rows.assign(key=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(each) for each in keys]))
+    # Under its key an image of both is one, so that CIDEr counts it once.
+    rows = rows.assign(image_id=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(each) for each in keys]))
     columns = {} if metrics else {"reward": np.concatenate([side.columns["reward"] for side in sides])}
     both = replace(sides[0], rows=rows, columns=columns)
     common = len({*keys[0]} & {*keys[1]})
@@ -79,12 +80,12 @@ def compare_captioners(
         row = BenchRow(metric, len(rows))
         score_row(row, both, **scoring)
         scored = rows.assign(score=np.nan if row.scores is None else row.scores[:, 0])
-        means = scored.groupby(["side", "key"], sort=False)["score"].mean().unstack("side").dropna()
+        means = scored.groupby(["side", "image_id"], sort=False)["score"].mean().unstack("side").dropna()
         note = f"{common} images are in both, by {matched_by}; {len(means)} of them have scores of both"
         note += f"; {row.errors} captions have none, the first: {row.problem}" if row.errors else ""
         if len(means) < 2:
             raise DataError(f"{' and '.join(s.spec.name for s in sides)} cannot be compared by {metric.label}: {note}")
-        first = rows.drop_duplicates(["side", "key"]).set_index(["side", "key"])
+        first = rows.drop_duplicates(["side", "image_id"]).set_index(["side", "image_id"])
         shown = [first.loc[side].loc[means.index] for side in (0, 1)]
         scores, weights = means[[0, 1]].to_numpy().T, bootstrap_weights(len(means), resamples=resamples, seed=seed)
         yield Captioners(

@@ -38,6 +38,8 @@ class BenchmarkSpec:
         config: which configuration of a data set on the Hub, for `load`.
         refine: module:function, called with (items, part) on what was read in either form; checks or changes the items.
         drawn: how many references of an item a metric sees, drawn at random where it has more; 0 for all of them.
+        documents: what a document of CIDEr's corpus is: the references of an `"image"`, or as published figures have
+            it those of a `"row"`, so that an image counts once for each of its captions.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -63,6 +65,7 @@ class BenchmarkSpec:
     config: str = ""
     refine: str = ""
     drawn: int = 0
+    documents: str = "row"
     judgments: str = "single"
     judged_by: str = "human judgments"
     ties: str = "half"
@@ -141,16 +144,27 @@ class Benchmark:
             draw: which draw of references, 1 to `draws`, where some are drawn.
         """
         samples: list[CaptionSample | None] = []
-        for place, item in enumerate(self.rows.to_dict("records")):
-            given = tuple(text for text in item["references"] if references and not is_blank(text))
-            if self.draws and len(given) > self.spec.drawn:
-                generator = random.Random(f"capreward {self.spec.name} draw {draw} {place} references")
-                given = tuple(generator.sample(given, self.spec.drawn))
+        texts = self.references(draw) if references else [()] * len(self.rows)
+        for item, references_of_item in zip(self.rows.to_dict("records"), texts, strict=True):
             context = {"question": item["question"], "columns": item["cells"]}
-            context |= {"task": item["category"] or None} if self.spec.tasks else {}
+            if self.spec.tasks:
+                context["task"] = item["category"] or None
             for image, caption in product(item["images"], item["captions"]):
                 try:
-                    samples.append(CaptionSample(caption, image=image, references=given, **context))
+                    sample = CaptionSample(caption, image=image, references=references_of_item, **context)
                 except InvalidSampleError:  # such as an empty caption: published data have some
                     samples.append(None)
+                else:
+                    samples.append(sample)
         return samples
+
+    def references(self, draw: int = 1) -> list[tuple[str, ...]]:
+        """The references of each item that a metric sees, N tuples; `draw` as in `samples`."""
+        references = []
+        for number, item_references in enumerate(self.rows["references"]):
+            texts = tuple(text for text in item_references if not is_blank(text))
+            if self.draws and len(texts) > self.spec.drawn:
+                generator = random.Random(f"capreward {self.spec.name} draw {draw} {number} references")
+                texts = tuple(generator.sample(texts, self.spec.drawn))
+            references.append(texts)
+        return references

@@ -24,9 +24,11 @@ from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
-_SPEC = BenchmarkSpec("ratings", "", RATINGS, "tau-c", _CORRELATIONS, judgments="mean", checked="own")
+_SPEC = BenchmarkSpec(
+    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, documents="image", judgments="mean", checked="own"
+)
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
-_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", checked="own")
+_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", documents="image", checked="own")
 
 _RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-][a-z])", re.IGNORECASE)
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)

@@ -70,7 +70,8 @@ def run_java(arguments: Sequence[str], text: str, *, purpose: str, folder: Path 
 def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
     """Words of each text, joined by single spaces: Penn Treebank tokens in lower case without punctuation.
 
-    Texts are compared in NFC, so that an accent is the same word however it is stored. One Java process reads all texts. The words of a text do not depend on the other texts.
+    Texts are read in NFC, so that an accent is the same word however it is stored. One Java process reads all texts.
+    The words of a text do not depend on the other texts.
 
     Args:
         texts: any texts.
