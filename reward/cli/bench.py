@@ -43,7 +43,10 @@ def bench(
     ] = None,
     rating_column: Annotated[
         list[str] | None,
-        typer.Option(help="Column of ratings in RATINGS; repeat for a column each rater. Default: rating, score, ..."),
+        typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
+    ] = None,
+    rater_column: Annotated[
+        str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")
     ] = None,
     rating_map: Annotated[
         str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
@@ -157,10 +160,21 @@ def bench(
         data = data or ratings
         benchmarks: list[tuple[Benchmark, str | None]]
         if data is not None and not benchmark:
-            own = _own_ratings(data, rating_column, rating_map, candidate_column, columns, selection)
-            benchmarks = [(own, str(data))]
+            from reward.metaeval.benchmarks.own_ratings import load_ratings
+
+            ratings_of_user = load_ratings(
+                data,
+                rating_columns=rating_column or (),
+                rater_column=rater_column,
+                rating_map=options.parse_map(rating_map),
+                candidate_column=candidate_column,
+                limit=selection.limit,
+                **{**vars(columns), "image_root": columns.image_root or selection.images},
+            )
+            benchmarks = [(ratings_of_user, str(data))]
         else:
-            options.refuse({"rating_column": rating_column, "rating_map": rating_map}, "is for RATINGS of your own")
+            of_ratings = {"rating_column": rating_column, "rater_column": rater_column, "rating_map": rating_map}
+            options.refuse(of_ratings, "is for RATINGS of your own")
             benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
         benchmarks, names = _with_files(benchmarks, score_column or [])
         loaded = [each for each, _ in benchmarks]
@@ -222,26 +236,6 @@ def _reproduce(
     report_figures(told, grids, notes, write, json=figures.json, quiet=figures.quiet)
     if not found.compared:
         raise typer.Exit(1)
-
-
-def _own_ratings(
-    data: Path,
-    rating_columns: list[str] | None,
-    rating_map: str | None,
-    candidate_column: str | None,
-    columns: options.InputOptions,
-    selection: options.BenchmarkOptions,
-) -> Benchmark:
-    from reward.metaeval.benchmarks.own_ratings import load_ratings
-
-    return load_ratings(
-        data,
-        rating_columns=rating_columns or (),
-        rating_map=options.parse_map(rating_map),
-        candidate_column=candidate_column,
-        limit=selection.limit,
-        **{**vars(columns), "image_root": columns.image_root or selection.images},
-    )
 
 
 def _metric_sources(

@@ -92,6 +92,7 @@ class Benchmark:
         columns: {name: scores that came with the data (N, K)}, NaN where there is none.
         part: which part it is.
         draws: how often `spec.drawn` references are drawn of each item, for as many scores of a caption; 0 takes all.
+        provenance: of one's own ratings, in a line how many there are, in which columns and by whom; else empty.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -105,6 +106,7 @@ class Benchmark:
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     part: str = ""
     draws: int = 0
+    provenance: str = ""
 
     @classmethod
     def of(
