@@ -28,6 +28,7 @@ _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of li
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
 _KINDS = 20  # of errors that are shown
 _BATCH = 10_000  # rows that are held at a time, but for their numbers
+_BINS = 40  # of a histogram
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -256,11 +257,24 @@ def _error_grid(found: ScoredSet) -> Grid:
 def _histogram(name: str, values: pd.Series) -> str:
     """Shares of the captions in 40 bins."""
     figure, axes = blank_figure(2.4, width=4.4)
-    axes.hist(values, 40, weights=np.full(len(values), 100 / max(1, len(values))), histtype="stepfilled", color=BEST)
+    share = np.full(len(values), 100 / max(1, len(values)))
+    axes.hist(values, _bin_edges(values.to_numpy()), weights=share, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
     axes.set_ylabel("% of the captions")
     return page_svg(figure)
+
+
+def _bin_edges(values: np.ndarray) -> np.ndarray:
+    """The edges of 40 bins (41,), also around scores that are equal, or too near for floats to stand between them."""
+    if not len(values):
+        return np.linspace(0, 1, _BINS + 1)
+    low, high = float(values.min()), float(values.max())
+    edges = np.linspace(low, high, _BINS + 1)
+    if (np.diff(edges) > 0).all():
+        return edges
+    margin = max(0.5, abs(low) / 1000)
+    return np.linspace(low - margin, high + margin, _BINS + 1)
 
 
 def _card(row: Any, found: ScoredSet) -> dict[str, Any]:
