@@ -44,7 +44,7 @@ def compare(
     if their paths are, or else their file names. An image with several captions counts by their mean. [low, high] are
     95 % intervals of a bootstrap over images.
     """
-    from reward.metaeval.benchmarks.own_ratings import load_captions
+    from reward.metaeval.benchmarks.own_captions import load_captions
     from reward.metaeval.report import plain
     from reward.metaeval.score_records import score_records
     from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison

@@ -16,7 +16,7 @@ from reward.data.images import image_key
 from reward.data.samples import CaptionSample, is_blank
 from reward.errors import ConfigError, DataError, ImageError
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
-from reward.metaeval.benchmarks.own_ratings import load_captions
+from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
 from reward.metrics.base import Scorer, fitted, image_documents
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene

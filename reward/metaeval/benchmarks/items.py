@@ -114,29 +114,34 @@ class Benchmark:
     ) -> Benchmark:
         """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
         rows = pd.DataFrame(list(items), dtype=object)  # None stays None
-        rows = rows.astype({"label": float}) if "label" in rows else rows
-        given = [] if rows.empty else rows.pop("columns").tolist()
+        if "label" in rows:
+            rows = rows.astype({"label": float})
+        scores_of_items = [] if rows.empty else rows.pop("columns").tolist()
+        names = dict.fromkeys(name for scores in scores_of_items for name in scores)
         nothing = (np.nan,) * CAPTIONS[spec.form]
-        names = dict.fromkeys(name for each in given for name in each)
-        columns = {name: np.array([each.get(name, nothing) for each in given], dtype=np.float64) for name in names}
-        columns = {name: values for name, values in columns.items() if not np.isnan(values).all()}
-        has_more = spec.drawn and any(len(each) > spec.drawn for each in rows["references"])
-        return cls(spec, rows, columns, part, draws if has_more else 0)
+        columns = {}
+        for name in names:
+            values = np.array([scores.get(name, nothing) for scores in scores_of_items], dtype=np.float64)
+            if not np.isnan(values).all():
+                columns[name] = values
+        if not spec.drawn or all(len(references) <= spec.drawn for references in rows["references"]):
+            draws = 0
+        return cls(spec, rows, columns, part, draws)
 
     @property
     def aspects(self) -> tuple[str, ...]:
         """Aspects that are rated, in order of appearance; empty for pairs and quadruples."""
-        return tuple(dict.fromkeys(name for each in self.rows.get("ratings", ()) for name in each))
+        return tuple(dict.fromkeys(aspect for ratings in self.rows.get("ratings", ()) for aspect in ratings))
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number N of items, and K of the captions to score in each: 1, 2 or 4."""
         return len(self.rows), CAPTIONS[self.spec.form]
 
-    def part_of(self, kept: np.ndarray) -> Benchmark:
-        """The items for which `kept` (N,) is true."""
-        columns = {name: values[kept] for name, values in self.columns.items()}
-        return replace(self, rows=self.rows[kept].reset_index(drop=True), columns=columns)
+    def part_of(self, members: np.ndarray) -> Benchmark:
+        """The items for which `members` (N,) is true."""
+        columns = {name: values[members] for name, values in self.columns.items()}
+        return replace(self, rows=self.rows[members].reset_index(drop=True), columns=columns)
 
     def samples(self, *, references: bool = True, draw: int = 1) -> list[CaptionSample | None]:
         """The N * K samples to score, item by item; None for a caption that no metric can score.

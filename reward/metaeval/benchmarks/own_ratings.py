@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reward.data.cells import is_list, missing_to_none, parse_list
-from reward.data.image_files import image_file
-from reward.data.samples import find_column, join_names, one_image, read_references
-from reward.errors import DataError, InvalidSampleError
+from reward.data.samples import find_column, join_names
+from reward.errors import DataError
 from reward.metaeval.benchmarks.items import OVERALL, PAIRS, RATINGS, Benchmark, BenchmarkSpec
-from reward.scoring.columns import image_identity
-from reward.scoring.image_root import image_root as find_root
+from reward.metaeval.benchmarks.own_captions import as_number, read_items
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import Source
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
 _SPEC = BenchmarkSpec(
@@ -83,40 +79,50 @@ def load_ratings(
             "with --rating-column, and leave out --rater-column"
         )
     scale = _Scale(source, captions, rating_map or {})
-    rated: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for row, item in _read_items(source, captions, [*rating_columns, rater_column], candidate_column, **columns):
+    judgments = rating_columns if rater_column is None else [*rating_columns, rater_column]
+    columns |= {"captions": captions, "judgments": judgments, "candidate_column": candidate_column}
+    rows: list[Mapping[str, Any]] = []  # that are rated, beside their items
+    items: list[dict[str, Any]] = []
+    for row, item in read_items(source, **columns):
         if captions:
             choice = scale.choice(row, rating_columns[0]) if rating_columns else "first"
-            if choice is not None:
-                rated.append((row, {**item, "label": _LABELS_OF_PAIRS[choice]}))
-        elif ratings := scale.ratings(row, rating_columns):
-            rated.append((row, {**item, "ratings": ratings}))
+            if choice is None:
+                continue
+            item["label"] = _LABELS_OF_PAIRS[choice]
+        else:
+            item["ratings"] = scale.ratings(row, rating_columns)
+            if not item["ratings"]:
+                continue
+        rows.append(row)
+        items.append(item)
     scale.check()
-    if not rated:
+    if not items:
         raise DataError(f"no row of {source.name} has a rating in {', '.join(rating_columns)}")
-    items = [item for _, item in rated]
+
+    if captions:
+        column = f" in column {rating_columns[0]}" if rating_columns else ""
+        items = items[:limit]
+        provenance = f"{len(items)} choices between {' and '.join(captions)}{column}"
+        return _as_benchmark(_PAIRS, source, items, provenance)
+    by = ", one for each rater" if len(rating_columns) > 1 else ""
     if rater_column is not None:
-        items = _join_raters(source, rated, rater_column)
-    elif not captions and len(rating_columns) == 1:
+        items, raters = _join_raters(source, rows, items, rater_column)
+        by = f" by {len(raters)} raters in column {rater_column}: {join_names(raters, most=10)}"
+    elif len(rating_columns) == 1:
         _check_one_row_each(source, items)
-    raters = [] if rater_column is None else list(dict.fromkeys(str(row[rater_column]) for row, _ in rated))
     items = items[:limit]
-    spec = _PAIRS if captions else _SPEC
-    if not captions and _are_labels(items):
-        spec = _LABELS
-    provenance = _provenance(items, captions, rating_columns, rater_column, raters)
+    count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
+    column = "columns" if len(rating_columns) > 1 else "column"
+    provenance = f"{count} ratings of {len(items)} captions in {column} {join_names(rating_columns, most=10)}{by}"
+    means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
+    return _as_benchmark(_LABELS if means == {0.0, 1.0} else _SPEC, source, items, provenance)
+
+
+def _as_benchmark(
+    spec: BenchmarkSpec, source: Source, items: Sequence[Mapping[str, Any]], provenance: str
+) -> Benchmark:
     benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
     return replace(benchmark, provenance=provenance)
-
-
-def load_captions(
-    data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
-) -> Benchmark:
-    """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
-    fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
-    items = [{**item, "ratings": {}} for _, item in _read_items(source, [], [], candidate_column, **columns)]
-    return Benchmark.of(replace(_SPEC, name=source.name, title=source.name), items)
 
 
 def _pair_columns(names: Sequence[str]) -> list[str]:
@@ -267,126 +273,39 @@ def _check_one_row_each(source: Source, items: Sequence[Mapping[str, Any]]) -> N
 
 
 def _join_raters(
-    source: Source, rated: Sequence[tuple[Mapping[str, Any], dict[str, Any]]], rater_column: str
-) -> list[dict[str, Any]]:
-    """One item for all rows of a caption, with the ratings in the order in which the raters appear in the table."""
-    items: dict[Any, dict[str, Any]] = {}
-    ratings_of: dict[Any, dict[str, Any]] = {}  # {caption: {rater: {aspect: ratings}}}
-    for row, item in rated:
-        rater = row.get(rater_column)
+    source: Source, rows: Sequence[Mapping[str, Any]], items: Sequence[dict[str, Any]], rater_column: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """One item for all rows of a caption, with the ratings in the order in which the raters appear; and the raters.
+
+    Raises:
+        DataError: a row names no rater, or a rater has rated a caption twice.
+    """
+    joined: dict[Any, dict[str, Any]] = {}
+    ratings_of: dict[Any, dict[str, dict[str, tuple[float, ...]]]] = {}  # {caption: {rater: {aspect: ratings}}}
+    raters: dict[str, None] = {}
+    for row, item in zip(rows, items, strict=True):
+        caption, rater = item["captions"][0], row.get(rater_column)
         if rater is None or not str(rater).strip():
-            raise DataError(f"{source.name}: a rating of {item['captions'][0]!r:.60} has no rater in {rater_column!r}")
+            raise DataError(f"{source.name}: a rating of {caption!r:.60} has no rater in {rater_column!r}")
+        raters[str(rater)] = None
         key = _caption_key(item)
-        first = items.setdefault(key, item)
-        # A number that differs between the raters' rows is no score of the caption.
-        first["columns"] = {
-            name: value for name, value in first["columns"].items() if str(item["columns"].get(name)) == str(value)
-        }
-        if str(rater) in ratings_of.setdefault(key, {}):
-            raise DataError(
-                f"{source.name}: {rater!r} has rated {item['captions'][0]!r:.60} twice; keep one of the rows"
-            )
-        ratings_of[key][str(rater)] = item["ratings"]
-    raters = list(dict.fromkeys(str(row[rater_column]) for row, _ in rated))
-    for key, item in items.items():
-        joined: dict[str, tuple[float, ...]] = {}
+        first = joined.setdefault(key, item)
+        for name, value in item["columns"].items():
+            if str(first["columns"][name]) != str(value):  # of the rater, and no score of the caption; NaN is "nan"
+                first["columns"][name] = (math.nan,)
+        by_rater = ratings_of.setdefault(key, {})
+        if str(rater) in by_rater:
+            raise DataError(f"{source.name}: {rater!r} has rated {caption!r:.60} twice; keep one of the rows")
+        by_rater[str(rater)] = item["ratings"]
+    for key, item in joined.items():
+        item["ratings"] = {}
         for rater in raters:
             for aspect, ratings in ratings_of[key].get(rater, {}).items():
-                joined[aspect] = (*joined.get(aspect, ()), *ratings)
-        item["ratings"] = joined
-    return list(items.values())
+                item["ratings"][aspect] = (*item["ratings"].get(aspect, ()), *ratings)
+    return list(joined.values()), list(raters)
 
 
 def _caption_key(item: Mapping[str, Any]) -> tuple[Any, ...]:
     """What is the same in all rows of one caption."""
     image = None if item["images"][0] is None else item["image_id"]
     return image, item["question"], item["captions"]
-
-
-def _are_labels(items: Sequence[Mapping[str, Any]]) -> bool:
-    return {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items} == {0.0, 1.0}
-
-
-def _provenance(
-    items: Sequence[Mapping[str, Any]],
-    captions: Sequence[str],
-    rating_columns: Sequence[str],
-    rater_column: str | None,
-    raters: Sequence[str],
-) -> str:
-    """In one line whose ratings these are: how many, of what, in which columns, by whom."""
-    if captions:
-        column = f" in column {rating_columns[0]}" if rating_columns else ""
-        return f"{len(items)} choices between {' and '.join(captions)}{column}"
-    ratings = sum(len(values) for item in items for values in item["ratings"].values())
-    if rater_column is not None:
-        by = f" by {len(raters)} raters in column {rater_column}: {join_names(raters, most=10)}"
-    elif len(rating_columns) > 1:
-        by = ", one for each rater"
-    else:
-        by = ""
-    plural = "s" if len(rating_columns) > 1 else ""
-    return f"{ratings} ratings of {len(items)} captions in column{plural} {join_names(rating_columns, most=10)}{by}"
-
-
-def _read_items(
-    source: Source,
-    captions: Sequence[str],
-    judgments: Sequence[str | None],
-    candidate_column: str | None,
-    *,
-    image_column: str | None = None,
-    references_column: str | None = None,
-    image_root: str | Path | None = None,
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns."""
-    names = source.columns
-    if not captions:
-        option = "--candidate-column"
-        captions = [str(find_column("candidate", names, candidate_column, option=option, needed_by="scoring"))]
-    image = find_column("image", names, image_column, option="--image-column")
-    references = find_column("references", names, references_column, option="--references-column")
-    question = find_column("question", names, option="--question-column")
-    further = {role: find_column(role, names, option=f"--{role}-column") for role in ("rubric", "questions")}
-    root = Path(source.folder if image_root is None else image_root)
-    with suppress(DataError):  # not one image is there, which matters to some metrics, and is told by them
-        root = find_root(source, image, image_root)
-    scores = [name for name in names if name not in {*captions, *judgments, image, references, question}]
-    for number, cells in enumerate(source.rows(names), start=1):
-        where = f"{source.name}, row {number}"
-        if isinstance(cells, BadRow):
-            raise DataError(f"{where}: {cells.message}")
-        row = {name: missing_to_none(cell) for name, cell in cells.items()}
-        texts = [row.get(name) for name in captions]
-        asked = None if question is None else row.get(question)
-        try:
-            picture = None if image is None else one_image(row.get(image))
-            item_references = () if references is None else read_references(row.get(references))
-        except InvalidSampleError as error:
-            raise DataError(f"{where}: {error}") from None
-        item = {
-            "captions": tuple(text if isinstance(text, str) else "" for text in texts),
-            "images": (_with_root(picture, root),),
-            "references": item_references,
-            "image_id": where if picture is None else image_identity(picture),
-            "category": "",
-            "question": asked if isinstance(asked, str) and asked.strip() else None,
-            "cells": {role: parse_list(row.get(name)) for role, name in further.items() if name is not None},
-            "columns": {name: (as_number(row.get(name)),) for name in scores if len(captions) == 1},
-        }
-        yield row, item
-
-
-def _with_root(image: Any, root: Path) -> Any:
-    if isinstance(image, dict) and image.get("path"):
-        return {**image, "path": root / image["path"]}
-    return str(image_file(root / image)) if isinstance(image, str) else image
-
-
-def as_number(value: Any) -> float:
-    """A cell as a number, also where it is written as text; NaN for anything else."""
-    try:
-        number = math.nan if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan

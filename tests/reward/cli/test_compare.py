@@ -12,7 +12,7 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.benchmarks.own_ratings import load_captions
+from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.two_captioners import compare_captioners
 from reward.registry import MetricSource
 from tests.reward.cli.conftest import Run
