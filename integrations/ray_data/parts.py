@@ -18,10 +18,10 @@ from reward.errors import CapRewardError, CheckpointError, DataError, OutputErro
 from reward.scoring import BatchScorer
 from reward.scoring.ahead import ahead
 from reward.scoring.results import fill_rewards, reward_names
-from reward.scoring.schemas import arrow_type
+from reward.scoring.schemas import arrow_type, typed_tables, write_parquet
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
-from reward.scoring.writers import rows_with, write_parquet
+from reward.scoring.writers import rows_with
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ class PartScorer:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "part.parquet"
             try:
-                write_parquet(path, rows, schema, {"capreward": json.dumps(record)})
+                write_parquet(path, typed_tables(rows, schema), {"capreward": json.dumps(record)})
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
                 raise DataError(
                     f"{fragment.path}: a value does not fit the types of the rows that were looked at first ({error}): "

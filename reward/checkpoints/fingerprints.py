@@ -53,9 +53,11 @@ def fingerprint_file(path: Path) -> str:
     facts = real.stat()
     if facts.st_size < _KEPT_FROM:
         return hash_file(real)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "capreward")
+    if folder.startswith("~"):  # nobody's home
+        return hash_file(real)
     key = f"{os.fspath(real)!r} {file_stamp(facts)}"
-    with closing(Store(folder / "kept.sqlite", survives_power_cut=False)) as hashes:
+    with closing(Store(os.path.join(folder, "kept.sqlite"), survives_power_cut=False)) as hashes:
         with suppress(OutputError):
             content = hashes.get("hashes", key)
             if content is not None:

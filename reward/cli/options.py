@@ -132,6 +132,10 @@ StripThinking = Annotated[
         help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end marks.",
     ),
 ]
+DropImages = Annotated[
+    bool,
+    typer.Option("--drop-images", help="Leave the pictures that the data hold out of the output, but for their paths."),
+]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]

@@ -66,6 +66,7 @@ def score(
         str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
     ] = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -107,10 +108,10 @@ def score(
     owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
-    A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
-    file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
-    keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
-    lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
+    Image paths start at the folder of the file or, if the images are there, at the working folder; their ending may be
+    left out. Pictures inside Parquet stay in the output, unless --drop-images leaves them out. A row that cannot be
+    scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no
+    row is lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
     OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
@@ -140,6 +141,7 @@ def score(
             weights=parse_weights(weights),
             candidate_column=candidate_column,
             strip_thinking=strip_thinking,
+            drop_images=drop_images,
             overwrite=run.overwrite,
             progress=not run.quiet,
             **arguments,
@@ -162,6 +164,7 @@ def rerank(
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -205,6 +208,7 @@ def rerank(
             candidates_column=candidates_column,
             group_column=group_column,
             strip_thinking=strip_thinking,
+            drop_images=drop_images,
             overwrite=run.overwrite,
             progress=not run.quiet,
             **arguments,

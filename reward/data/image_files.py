@@ -66,6 +66,9 @@ def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: i
     if isinstance(image, (bytes, bytearray, memoryview)):
         name = "image bytes"
         data = bytes(image)
+    elif isinstance(image, str) and image.startswith("data:"):
+        name = "the image's data URL"
+        data = data_url_bytes(image)
     elif isinstance(image, (str, os.PathLike)):
         path = image_file(os.path.abspath(Path(root or "") / os.fsdecode(image)))
         name = f"image file {path!r:.300}"

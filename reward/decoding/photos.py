@@ -77,7 +77,7 @@ def read_images(
         raise DataError(f"there is no folder or file {path}")
     if path.suffix.lower() in endings:
         return [_row(path)]
-    source = open_source(path, split=split, fields=[image_column, references_column])
+    source = open_source(path, split=split)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
     assert image is not None
     known = find_column("references", source.columns, references_column, option="--references-column")

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.data.cells import missing_to_none, parse_list, to_list
+from reward.data.cells import missing_to_none, parse_list, read_number, to_list
 from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
 from reward.data.image_files import image_file
 from reward.data.images import load_image, plain_image
@@ -62,8 +62,7 @@ def read_candidates(
     """
     if prompt_column is not None and prompt is not None:
         raise InvalidSampleError("give either a prompt or a prompt column")
-    fields = [prompt_column, candidate_column, score_column, image_column, group_column]
-    source, summary = open_source(data, split=split, fields=fields), summary_beside(data)
+    source, summary = open_source(data, split=split), summary_beside(data)
     if prompt_column is not None and prompt_column not in source.columns:
         raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
     known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
@@ -139,9 +138,9 @@ def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -
 
 def _number(value: Any, row: int, column: str) -> float | None:
     try:
-        return None if value is None or value == "" else float(value)
-    except (TypeError, ValueError):
-        raise DataError(f"row {row + 1}: column {column!r} must hold numbers, got {value!r:.80}") from None
+        return read_number(value)
+    except InvalidSampleError as error:
+        raise DataError(f"row {row + 1}: column {column!r} must hold numbers: {error}") from None
 
 
 def _image_name(cell: Any) -> str:

@@ -35,12 +35,13 @@ def score_dataset(
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
+    drop_images: bool = False,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
 
-    The output has the columns of the input (of encoded images only the path, if there is one), then one column an
-    aspect, `reward`, `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
+    The output has the columns of the input, every cell as it was written, then one column an aspect, `reward`,
+    `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
     and a message. Rows are scored in parts, each of which is a file in the folder `<output>.partial` once it is done;
     after a kill or Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the
     output, `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
@@ -88,6 +89,8 @@ def score_dataset(
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
             else the CPU. Rows of one image that follow each other are scored by one process. The metric is then given
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
+        drop_images: leave the images that Parquet files and data sets hold out of the output, but for their paths. Else
+            they stay, in JSON and CSV as data URLs; other bytes stay there in base64.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
@@ -124,6 +127,7 @@ def score_dataset(
         batch_size=batch_size,
         part_rows=part_rows,
         devices=devices,
+        drop_images=drop_images,
         **options,
     )
     return run(overwrite=overwrite, progress=progress)

@@ -49,9 +49,16 @@ def open_text(path: Path) -> Source:
         lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
     first = next(filter(str.strip, lines), "")
     names = [name.strip(" \"'").lower() for name in re.split(r"[,;|\t]", first)]
-    if _NAMES & {*names} or names[0].partition("#")[0].endswith(IMAGE_ENDINGS):
+    if names[0].partition("#")[0].endswith(IMAGE_ENDINGS):
+        return open_token(path)
+    if _NAMES & {*names}:
         return read_csv(path)
     return HeldRows(path, [{"caption": line} for line in lines])
+
+
+def open_token(path: Path) -> Source:
+    """Flickr8k's captions: the name of the image with the caption's number, a tab, and the caption."""
+    return read_csv(path, ["image", "caption"])
 
 
 def open_pictures(folder: Path) -> Source | None:
@@ -80,7 +87,8 @@ def _of_arrow(path: Path) -> Source:
 
 KINDS: dict[str, Callable[[Path], Source]] = {
     **dict.fromkeys((".jsonl", ".ndjson", ".jsonlines", ".json"), open_json),
-    **dict.fromkeys((".csv", ".tsv", ".token"), read_csv),
+    **dict.fromkeys((".csv", ".tsv"), read_csv),
+    ".token": open_token,
     ".txt": open_text,
     ".parquet": ParquetSource.of,
     ".arrow": _of_arrow,

@@ -43,8 +43,8 @@ class FileRun:
     Args:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options:
-            see `score_dataset`.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
+            options: see `score_dataset`.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class FileRun:
         batch_size: int | None = None,
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
+        drop_images: bool = False,
         **options: Any,
     ) -> None:
         metrics = Metrics.of(scorer, source, weights=weights, **options)
@@ -70,10 +71,11 @@ class FileRun:
             metrics.check_one_number()
         self.metrics, self.output = metrics, Path(output)
         self.devices = self._check_devices(parse_devices(devices))
-        names = (*columns.values(), *(columns.get("context") or {}).values())
-        rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
+        if drop_images:
+            rows.drop_images(plan.image)
         folder = self.output.with_name(self.output.name + ".partial")
         most = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
@@ -93,6 +95,7 @@ class FileRun:
             "corpus": content if metrics.needs_corpus else None,
             "image_root": None if root == rows.folder else os.path.abspath(root),
             "prefix": prefix,
+            "drop_images": drop_images,
         }
         self._warn_of_untold()
 
@@ -141,7 +144,8 @@ class FileRun:
                     "another output, or replace it with --overwrite (overwrite=True)."
                 )
             return replace(before[0], already_done=True)
-        folder = PartFolder(run.partial, self.manifest, overwrite=overwrite)
+        of_parts = {name: fact for name, fact in self.manifest.items() if name != "drop_images"}
+        folder = PartFolder(run.partial, of_parts, overwrite=overwrite)
         try:
             summary, images = self._make(folder, progress)
             run.finish({"summary": summary.to_json(), "images": images})

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from reward.errors import CapRewardError, DataError, first_line
 from reward.scoring.annotations import with_annotations
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.derived_source import with_fields
 from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
 from reward.scoring.forms import with_forms
 from reward.scoring.sources import Source
-from reward.scoring.transformed_source import dataset_source
+from reward.scoring.transformed_source import dataset_source, files_of_splits
 
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(
@@ -48,13 +47,7 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
-def open_source(
-    data: Any,
-    *,
-    split: str | None = None,
-    fields: Iterable[str | None] = (),
-    annotations: str | os.PathLike[str] | None = None,
-) -> Source:
+def open_source(data: Any, *, split: str | None = None, annotations: str | os.PathLike[str] | None = None) -> Source:
     """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
@@ -65,14 +58,15 @@ def open_source(
             revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave
             is given back.
         split: of a data set with several.
-        fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
         annotations: a file with the names of the images, their references, or both; see `with_annotations`.
 
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = with_fields(data if isinstance(data, Source) else _open(data, split), fields)
-    return with_forms(source if annotations is None else with_annotations(source, open_source(annotations)))
+    source = data if isinstance(data, Source) else _open(data, split)
+    if annotations is not None:
+        source = with_annotations(source, open_source(annotations))
+    return with_forms(source)
 
 
 def _open(data: Any, split: str | None) -> Source:
@@ -140,10 +134,11 @@ def _load(
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
+    files = files_of_splits(folder) if os.path.isdir(name) else None
     try:
-        splits = datasets.get_dataset_split_names(name, subset, revision=revision)
+        splits = datasets.get_dataset_split_names(name, subset, data_files=files, revision=revision)
         chosen = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        loaded = datasets.load_dataset(name, subset, data_files=files, split=chosen, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from reward.checkpoints.store import NO_LOCKS
 from reward.errors import OutputError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
@@ -129,13 +130,16 @@ def lock(path: Path, of: Path) -> IO[bytes]:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
-        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # it was removed meanwhile, and another one made
-            raise BlockingIOError
+        is_other = (
+            os.fstat(file.fileno()).st_ino != path.stat().st_ino
+        )  # it was removed meanwhile, and another one made
     except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
-        pass
-    except OSError:
+        is_other = False
+    except OSError as error:  # some file systems have no locks either
+        is_other = error.errno not in NO_LOCKS
+    if is_other:
         file.close()
-        raise OutputError(f"another process is writing {of}; wait for it, or choose another output") from None
+        raise OutputError(f"another process is writing {of}; wait for it, or choose another output")
     return file
 
 

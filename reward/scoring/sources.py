@@ -31,6 +31,7 @@ class Source(ABC):
         folder: where relative image paths start.
         is_csv: whether captions are text, also where they are lists.
         is_indexed: whether a row is found without reading those before it.
+        record_columns: the names of the records' columns.
         schema: types of the records' columns; None where values have no types but their own.
         made: columns made of others, which have no type in `schema`.
     """
@@ -44,6 +45,13 @@ class Source(ABC):
     schema: pa.Schema | None = None
     made: Sequence[str] = ()
 
+    @property
+    def record_columns(self) -> list[str]:
+        return self.columns
+
+    def drop_images(self, image: str | None) -> None:  # noqa: B027 - most records hold none
+        """Leaves encoded images out of the records from now on, but for their paths; `image` is the column read."""
+
     @abstractmethod
     def fingerprint(self) -> str:
         """Identifies the content: equal rows give equal fingerprints, in every process."""
@@ -53,7 +61,7 @@ class Source(ABC):
         """The given columns of the rows from row number `start` on, for scoring."""
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        """All rows for the output, each as it was written, without encoded images."""
+        """All rows for the output, each as it was written."""
         return self.rows(self.columns)
 
 

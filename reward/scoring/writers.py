@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv
+import base64
 import json
 import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
 from reward.scoring.readers import is_remote_path, written
 from reward.scoring.sources import BadRow, Source
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-CHUNK_ROWS = 4096
+MORE_ROWS = "the input has more rows than were scored: it changed; run the same again"
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+_NO_TSV = re.compile(r"[\t\r\n]")
+_PICTURES = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp"}  # how their bytes begin
 
 
 def check_output(path: Path, input_path: Path | None) -> None:
@@ -35,9 +34,10 @@ def check_output(path: Path, input_path: Path | None) -> None:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
         if input_path is not None and path.exists() and path.samefile(input_path):
             raise OutputError(f"output {path} is the input; choose another name")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        for folder in (path.parent, Path(os.path.realpath(path)).parent):  # the second is another one for a link
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
     except OutputError:
         raise
     except OSError as error:
@@ -89,13 +89,17 @@ def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary name and then renames the file, so that it is complete or absent."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Calls `write` with a temporary name and then renames the file, so that it is complete or absent.
+
+    Of a link the file that it leads to is written, and the link stays.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    temporary = target.with_name(path.name + ".tmp")
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OutputError):
@@ -110,7 +114,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Iterator[Sequence[Any]]) -> None:
+def write_rows(
+    path: Path,
+    source: Source,
+    types: Mapping[str, str],
+    values: Iterator[Sequence[Any]],
+    is_written: Iterable[bool] | None = None,
+) -> None:
     """The rows of the input with further columns, as the name of the output says.
 
     Args:
@@ -118,11 +128,24 @@ def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Ite
         source: the input.
         types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
         values: those of each row.
+        is_written: whether each row is written; None for all.
+
+    Raises:
+        OutputError: the input has more rows than were scored, or a cell cannot be written so.
     """
-    kind, rows = Path(path.stem).suffix.lower(), rows_with(source.records(), [*types], values)
+    kind = Path(path.stem).suffix.lower()
     if kind == ".parquet":
-        write_parquet(path, rows, _schema(source, types))
+        from reward.scoring.schemas import tables_of, with_columns, write_parquet  # which loads pyarrow
+
+        tables = with_columns(tables_of(source), types, values)
+        if is_written is not None:
+            marks = iter(is_written)
+            tables = (table.filter(list(islice(marks, len(table)))) for table in tables)
+        write_parquet(path, tables)
         return
+    rows = rows_with(source.records(), [*types], values)
+    if is_written is not None:
+        rows = compress(rows, is_written)
     with path.open("w", encoding="utf-8", newline="") as file:
         if kind == ".jsonl":
             file.writelines(map(json_line, rows))
@@ -130,30 +153,8 @@ def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Ite
             file.writelines(("," if number else "[") + json_line(row) for number, row in enumerate(rows))
             file.write("]\n")
         else:
-            names = _schema(source, types).names
-            writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
-
-
-def _schema(source: Source, types: Mapping[str, str]) -> pa.Schema:
-    from reward.scoring.schemas import schema_of  # which loads pyarrow
-
-    return schema_of(source, types)
-
-
-def write_parquet(
-    path: Path, rows: Iterator[dict[str, Any]], schema: pa.Schema, facts: Mapping[str, str] | None = None
-) -> None:
-    """One Parquet file of rows, with some facts in its footer."""
-    import pyarrow.parquet as pq
-
-    from reward.scoring.schemas import typed_table
-
-    with pq.ParquetWriter(path, schema) as writer:
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            writer.write_table(typed_table(chunk, schema))
-        writer.add_key_value_metadata(facts or {})
+            names = list(dict.fromkeys([*source.record_columns, *types]))
+            file.writelines(_table_lines(names, rows, is_tsv=kind == ".tsv"))
 
 
 def rows_with(
@@ -161,32 +162,65 @@ def rows_with(
 ) -> Iterator[dict[str, Any]]:
     """Records with further columns."""
     for record in records:
-        own = next(values, None)
-        if own is None:
-            raise OutputError("the input has more rows than were scored: it changed; run the same again")
-        yield {**({} if isinstance(record, BadRow) else record), **dict(zip(names, own, strict=True))}
+        added = next(values, None)
+        if added is None:
+            raise OutputError(MORE_ROWS)
+        cells = {} if isinstance(record, BadRow) else record
+        yield {**cells, **dict(zip(names, added, strict=True))}
 
 
-def _cell(value: Any) -> Any:
-    """A value in a table of text: numbers and texts as they are, all else as JSON."""
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return value if value == value else None
-    return None if value is None else json_line(value).rstrip("\n")
+def _table_lines(names: Sequence[str], rows: Iterator[Mapping[str, Any]], *, is_tsv: bool) -> Iterator[str]:
+    """The lines of a table of text; that of names first."""
+    cells_of_rows = chain([list(names)], ([_cell(row.get(name)) for name in names] for row in rows))
+    for number, cells in enumerate(cells_of_rows):
+        if not is_tsv:
+            yield ",".join(_quoted(cell) if _NEEDS_QUOTES.search(cell) else cell for cell in cells) + "\n"
+            continue
+        for name, cell in zip(names, cells, strict=True):
+            if _NO_TSV.search(cell):
+                raise OutputError(
+                    f"row {number} has a tab or a line break in column {name!r}, which TSV cannot hold: name an output "
+                    "that ends in .csv. Rename the folder that ends in .partial likewise, and nothing is scored again"
+                )
+        yield "\t".join(cells) + "\n"
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"'
+
+
+def _cell(value: Any) -> str:
+    """A value in a table of text: numbers and texts as they are, nothing as an empty cell, all else as JSON."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else str(value)
+    value = _plain(value)
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def json_line(row: Any) -> str:
-    """A row, or a cell, as a line of JSON Lines; numbers that are not finite become null."""
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n"
-    except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False, default=str) + "\n"
+    """A row as a line of JSON Lines: bytes in base64, pictures as data URLs, null for numbers that are not finite."""
+    return json.dumps(_plain(row), ensure_ascii=False) + "\n"
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        if value.keys() == {"bytes", "path"}:
+            return value["path"] if value["bytes"] is None else _data_url(value["bytes"])
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _data_url(picture: bytes) -> str:
+    kind = next((kind for start, kind in _PICTURES.items() if picture.startswith(start)), "jpeg")
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reward.data.cells import missing_to_none, parse_list
+from reward.data.cells import missing_to_none, parse_list, read_number
 from reward.data.image_files import image_file
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
@@ -32,8 +32,7 @@ def load_captions(
     Raises:
         DataError: a column is missing, or a row cannot be read.
     """
-    fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
+    source = open_source(data, split=split)
     items = []
     for _, item in read_items(source, candidate_column=candidate_column, **columns):
         items.append({**item, "ratings": {}})
@@ -95,7 +94,7 @@ def read_items(
                 "category": "",
                 "question": None if question is None else _text(row.get(question)),
                 "cells": {role: parse_list(row.get(column)) for role, column in further.items()},
-                "columns": {name: (as_number(row.get(name)),) for name in scores},
+                "columns": {name: (_score(row.get(name)),) for name in scores},
             }
         except InvalidSampleError as error:
             raise DataError(f"{where}: {error}") from None
@@ -113,12 +112,10 @@ def _with_root(image: Any, root: Path) -> Any:
     return str(image_file(root / image)) if isinstance(image, str) else image
 
 
-def as_number(value: Any) -> float:
+def _score(cell: Any) -> float:
     """A cell as a number, also where it is written as text; NaN for anything else."""
-    if value is None or isinstance(value, bool):
-        return math.nan
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
+        number = read_number(cell)
+    except InvalidSampleError:
         return math.nan
-    return number if math.isfinite(number) else math.nan
+    return math.nan if number is None else number

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.cells import is_list, missing_to_none, parse_list
+from reward.data.cells import is_list, missing_to_none, parse_list, read_number
 from reward.data.samples import find_column, join_names
-from reward.errors import DataError
+from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL, PAIRS, RATINGS, Benchmark, BenchmarkSpec
-from reward.metaeval.benchmarks.own_captions import as_number, read_items
+from reward.metaeval.benchmarks.own_captions import read_items
 from reward.scoring.readers import open_source
 from reward.scoring.sources import Source
 
@@ -67,8 +67,7 @@ def load_ratings(
         DataError: a column is missing, nothing is rated, a rating is a word that is not in the map, or a long table
             does not say which column names the raters.
     """
-    fields = [*rating_columns, rater_column, candidate_column, *map(columns.get, ("image_column", "references_column"))]
-    source = open_source(data, split=split, fields=fields)
+    source = open_source(data, split=split)
     captions = [] if candidate_column is not None else _pair_columns(source.columns)
     rating_columns = _rating_columns(source.columns, rating_columns, needed=captions != _CHOSEN)
     if rater_column is not None:
@@ -224,11 +223,13 @@ class _Scale:
             return float(self.words[word])
         if word in _NOT_RATED:
             return None
-        number = _WORDS.get(word, as_number(written))
-        if math.isnan(number):
+        if word in _WORDS:
+            return _WORDS[word]
+        try:
+            return read_number(written)
+        except InvalidSampleError:
             self._note_unknown(column, written)
             return None
-        return number
 
     def _written(self, value: Any, column: str) -> str:
         """What stands in a cell; of a `ClassLabel` of `datasets` the name, since its number is only a place."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from reward.data.cells import read_number
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, read_split, read_table
 from reward.metaeval.benchmarks.items import OVERALL, Entry
@@ -37,8 +38,10 @@ def load_vicr(data: str, part: str, images: Path | None) -> Iterator[Entry]:
         if row.get("subset", part) == part:
             ratings = []
             for column, cell in row.items():
-                if (column == "ratings" or column.startswith("rating_")) and str(cell or "").strip():
-                    ratings.append(float(cell))
+                if column == "ratings" or column.startswith("rating_"):
+                    number = read_number(cell)
+                    if number is not None:
+                        ratings.append(number)
             name = str(row["image"]).replace("\\", "/").rpartition("/")[2]  # it may be an address
             yield {"image": name, "candidate": row["caption"], "ratings": ratings}
 

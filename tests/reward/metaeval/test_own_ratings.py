@@ -42,7 +42,7 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
         ({"annotator_1": [3, 1] * 4, "score_1": RATINGS[::-1], "judge_1": [1] * 8, "rating": RATINGS}, {}),
         ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
-        ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
+        ({"rating": [f"{each},0" for each in RATINGS]}, {}),  # decimal commas
         ({"rating": [f"{each} Stars" for each in RATINGS]}, {"rating_map": {f"{n} stars": n for n in range(1, 6)}}),
     ],
 )

@@ -19,7 +19,7 @@ from reward import CaptionSample, load_scorer
 from reward.data.images import THREADS, encoded_image
 from reward.errors import ImageError
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.scoring import ahead
+from reward.scoring import ahead, score_dataset
 from reward.scoring.columns import RowTask
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
@@ -132,7 +132,7 @@ def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path: Path) -> None:
     rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(600)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     tracemalloc.start()
-    scored(tmp_path / "data.parquet", tmp_path / "out.parquet", PictureScorer())
+    score_dataset(tmp_path / "data.parquet", PictureScorer(), tmp_path / "out.parquet")
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < len(rows) * len(data) / 4

@@ -52,16 +52,6 @@ def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folde
     assert sorted(path.name for path in folder.glob("out.*")) == ["out.jsonl", "out.jsonl.summary.json"]
 
 
-def test_encoded_images_are_scored_and_left_out_of_the_output(folder: Path) -> None:
-    image = Image.open(folder / "grey" / "2.png").copy()  # a copy has no path
-    columns = {"image": [image, None], "raw": [b"1", b"2"], "cand": ["a", "b"]}
-    types = {"image": datasets.Image(), "raw": datasets.Value("binary"), "cand": datasets.Value("string")}
-    data = datasets.Dataset.from_dict(columns, features=datasets.Features(types))
-    (first, second), _ = scored(data, folder / "out.parquet", PictureScorer())
-    assert (first["brightness"], first["image"], "raw" in first) == (pytest.approx(100 / 255), None, False)
-    assert second["error"] == "the row has no image in column 'image'"
-
-
 def test_relative_paths_start_at_the_file_or_at_the_working_folder_or_where_the_user_says(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

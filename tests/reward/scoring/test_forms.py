@@ -154,11 +154,11 @@ FORMS: dict[str, Form] = {
     "conversations": file("c.json", [{"image": name, "conversations": llava(caption)} for name, caption in BOTH]),
     "completion": file("c.json", [{"image": name, "completion": llava(caption)[1:]} for name, caption in BOTH]),
     "csv": file("c.csv.gz", FRAME.to_csv(index=False).encode("utf-8-sig")),
-    "tsv": file("c.tsv", FRAME.to_csv(sep="\t", index=False)),
+    "tabs in csv": file("c.csv", FRAME.to_csv(sep="\t", index=False)),
+    "tsv": file("c.tsv", "image\tcaption\n" + "".join(f"{name}\t{caption}\n" for name, caption in ONE_LINE)),
     "index": file("c.csv", FRAME.to_csv()),
     "Excel": file("c.csv", FRAME.to_csv(sep=";", index=False).encode("utf-16")),
     "sep=": file("c.csv", "sep=;\n" + FRAME.to_csv(sep=";", index=False)),
-    "no header": file("c.csv", FRAME.to_csv(index=False, header=False)),
     "capitals and spaces": file("c.csv", "Image, Caption\n" + "".join(f'{name}, "{text}"\n' for name, text in BOTH)),
     "captions.txt": file("captions.txt", FRAME.to_csv(index=False)),
     "text and path": file("c.csv", FRAME.rename(columns={"image": "path", "caption": "text"}).to_csv(index=False)),
@@ -188,14 +188,14 @@ def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
 ) -> None:
     monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 1)
     data, options = FORMS[form](folder), OPTIONS.get(form, {})
-    output = tmp_path / f"out.{('json', 'parquet', 'csv', 'tsv')[number % 4]}"
+    output = tmp_path / f"out.{('json', 'parquet', 'csv')[number % 3]}"
     with pytest.raises(RuntimeError, match="out of memory"):
         score_dataset(data, Stop(1), output, part_rows=2, **options)
     summary = score_dataset(data, PictureScorer(), output, **options)
     assert (summary.rows, summary.resumed_rows, summary.errors) == (3, 2, {})
     rows = records(output)
-    assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
-    said = [caption for _, caption in ONE_LINE] if form.startswith("Flickr") else CAPTIONS
+    assert [(round(255 * float(row["brightness"])), float(row["words"])) for row in rows] == SCORES
+    said = [caption for _, caption in ONE_LINE] if form.startswith(("Flickr", "tsv")) else CAPTIONS
     assert [row[summary.columns["candidate"]] for row in rows] == said
     assert score_dataset(data, PictureScorer(), output, **options).already_done
 
@@ -224,30 +224,3 @@ def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path
     other = write_lines(tmp_path / "other.jsonl", [{"image": "other.png", "references": ["A dog."]}])
     with pytest.raises(DataError, match=r"no image of c\.jsonl is in other\.jsonl, which has 'other\.png'"):
         open_source(data, annotations=other)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
-def test_a_field_inside_a_column_is_named_with_a_dot(kind: str, tmp_path: Path) -> None:
-    rows = [{"out": {"texts": texts, "by": {"name": "x"}}} for texts in ([CAPTIONS[0]], [CAPTIONS[1], "more"], [])]
-    data = write_lines(tmp_path / "c.jsonl", rows) if kind == "jsonl" else tmp_path / f"c.{kind}"
-    if kind == "parquet":
-        pd.DataFrame(rows).to_parquet(data)
-    elif kind == "csv":
-        pd.DataFrame({"out": [json.dumps(row["out"]) for row in rows]}).to_csv(data, index=False)
-    got, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out.texts.0")
-    assert [(row["out.texts.0"], row["length"]) for row in got] == [(CAPTIONS[0], 3), (CAPTIONS[1], 3), (None, None)]
-    with pytest.raises(DataError, match=r"--candidate-column names 'none.text', which is no column"):
-        scored(data, tmp_path / "none.jsonl", candidate_column="none.text")
-
-
-def test_numbers_stay_numbers_and_names_stay_names(tmp_path: Path) -> None:
-    text = "id;candidate;rating;zip;tags;kept;none;long\n1;5;0,5;007;[1, 2];true;;12345678901234567890\n"
-    (tmp_path / "c.csv").write_text(text + "2;6;;12;;False;;1\n")
-    score_dataset(tmp_path / "c.csv", "length", tmp_path / "s.csv", prefix="s_")
-    score_dataset(tmp_path / "s.csv", "length", tmp_path / "t.jsonl", prefix="t_")
-    one = {"id": 1, "candidate": "5", "rating": 0.5, "zip": "007", "tags": [1, 2], "kept": True, "none": ""}
-    two = {"id": 2, "candidate": "6", "rating": None, "zip": "12", "tags": None, "kept": False, "none": ""}
-    rows = records(tmp_path / "t.jsonl")
-    assert [(row["s_length"], row["t_reward"]) for row in rows] == [(1, 1), (1, 1)]
-    expected = [{**one, "long": "12345678901234567890"}, {**two, "long": "1"}]
-    assert [{name: row[name] for name in expected[0]} for row in rows] == expected
