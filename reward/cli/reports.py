@@ -105,15 +105,11 @@ def _print_rows(summary: ScoringSummary) -> None:
     for name in source.columns:
         if name.endswith(tuple(summary.distributions)) or name == "rewards":
             heads.append(name)
-    cells = []
-    has_error = False
-    for row in islice(source.rows([*heads, "error"]), _ROWS_SHOWN):
-        if isinstance(row, dict):
-            cells.append([_in_short(row.get(name)) for name in (*heads, "error")])
-            has_error |= bool(row.get("error"))
-    if has_error:
-        heads.append("error")
-    rows = [tuple(cells_of_row[: len(heads)]) for cells_of_row in cells]
+    columns = [*heads, "error"] if "error" in source.columns else heads
+    records = [row for row in islice(source.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
+    if any(row.get("error") for row in records):
+        heads = columns
+    rows = [tuple(_in_short(row.get(name)) for name in heads) for row in records]
     title = summary.output.name
     if summary.rows > len(rows):
         title += f", the first {len(rows)} of {summary.rows} rows"
