@@ -133,7 +133,9 @@ def score_benchmark(
 
     @functools.cache
     def load() -> Scorer:
-        return load_scorer(metric, source, **settings) if isinstance(metric, str) else metric
+        if isinstance(metric, str):
+            return load_scorer(metric, source, **settings)
+        return metric
 
     # Facts of a metric with its own weights are known before they are loaded.
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
@@ -201,7 +203,9 @@ def _score_distinct(
     for key, sample in zip(keys, samples, strict=True):
         if key is not None and sample is not None and key not in row_of_key:
             row_of_key[key] = len(distinct)
-            distinct.append(sample if spec.needs_image else replace(sample, image=None))
+            if not spec.needs_image:
+                sample = replace(sample, image=None)
+            distinct.append(sample)
     start = time.perf_counter()
     scores: list[list[float]] = []
     truncated: list[bool] = []

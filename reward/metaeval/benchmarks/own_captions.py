@@ -73,7 +73,7 @@ def read_items(
         column = find_column(role, names, option=f"--{role}-column")
         if column is not None:
             further[role] = column
-    root = Path(source.folder if image_root is None else image_root)
+    root = Path(image_root or source.folder)
     with suppress(DataError):  # not one image is there, which matters to some metrics only, and they say so
         root = find_root(source, image, image_root)
     scores: list[str] = []
@@ -85,14 +85,14 @@ def read_items(
             raise DataError(f"{where}: {cells.message}")
         row = {name: missing_to_none(cell) for name, cell in cells.items()}
         try:
-            picture = None if image is None else one_image(row.get(image))
+            picture = one_image(row.get(image)) if image else None
             item = {
                 "captions": tuple(_text(row.get(name)) or "" for name in captions),
                 "images": (_with_root(picture, root),),
-                "references": () if references is None else read_references(row.get(references)),
+                "references": read_references(row.get(references)) if references else (),
                 "image_id": where if picture is None else image_identity(picture),
                 "category": "",
-                "question": None if question is None else _text(row.get(question)),
+                "question": _text(row.get(question)) if question else None,
                 "cells": {role: parse_list(row.get(column)) for role, column in further.items()},
                 "columns": {name: (_score(row.get(name)),) for name in scores},
             }

@@ -68,60 +68,82 @@ def load_ratings(
             does not say which column names the raters.
     """
     source = open_source(data, split=split)
-    captions = [] if candidate_column is not None else _pair_columns(source.columns)
+    captions: list[str] = []
+    if candidate_column is None:
+        captions = _pair_columns(source.columns)
     rating_columns = _rating_columns(source.columns, rating_columns, needed=captions != _CHOSEN)
     if rater_column is not None:
         find_column("rater", source.columns, rater_column, option="--rater-column")
-    if captions and (rater_column is not None or len(rating_columns) > 1):
-        raise DataError(
-            f"{' and '.join(captions)} of {source.name} are pairs, of which one column of choices is read: name it "
-            "with --rating-column, and leave out --rater-column"
-        )
     scale = _Scale(source, captions, rating_map or {})
-    judgments = rating_columns if rater_column is None else [*rating_columns, rater_column]
-    columns |= {"captions": captions, "judgments": judgments, "candidate_column": candidate_column}
-    rows: list[Mapping[str, Any]] = []  # that are rated, beside their items
-    items: list[dict[str, Any]] = []
-    for row, item in read_items(source, **columns):
-        if captions:
-            choice = scale.choice(row, rating_columns[0]) if rating_columns else "first"
-            if choice is None:
-                continue
-            item["label"] = _LABELS_OF_PAIRS[choice]
-        else:
-            item["ratings"] = scale.ratings(row, rating_columns)
-            if not item["ratings"]:
-                continue
-        rows.append(row)
-        items.append(item)
+    columns["candidate_column"] = candidate_column
+    if captions:
+        if rater_column is not None or len(rating_columns) > 1:
+            raise DataError(
+                f"{' and '.join(captions)} of {source.name} are pairs, of which one column of choices is read: name it "
+                "with --rating-column, and leave out --rater-column"
+            )
+        spec = _PAIRS
+        items = _read_choices(source, scale, rating_columns, columns)[:limit]
+        provenance = f"{len(items)} choices between {' and '.join(captions)}"
+        if rating_columns:
+            provenance += f" in column {rating_columns[0]}"
+    else:
+        items, raters = _read_rated(source, scale, rating_columns, rater_column, columns)
+        items = items[:limit]
+        means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
+        spec = _LABELS if means == {0.0, 1.0} else _SPEC
+        count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
+        noun = "columns" if len(rating_columns) > 1 else "column"
+        names = join_names(rating_columns, most=10)
+        provenance = f"{count} ratings of {len(items)} captions in {noun} {names}{raters}"
+    benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
+    return replace(benchmark, provenance=provenance)
+
+
+def _read_choices(
+    source: Source, scale: _Scale, rating_columns: Sequence[str], columns: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The pairs of which somebody has chosen the better caption, or called it a tie."""
+    items = []
+    for row, item in read_items(source, captions=scale.captions, judgments=rating_columns, **columns):
+        choice: str | None = "first"  # of chosen and rejected
+        if rating_columns:
+            choice = scale.choice(row, rating_columns[0])
+        if choice is not None:
+            items.append({**item, "label": _LABELS_OF_PAIRS[choice]})
+    scale.check()
+    if not items:
+        raise DataError(f"no row of {source.name} has a choice in {', '.join(rating_columns)}")
+    return items
+
+
+def _read_rated(
+    source: Source,
+    scale: _Scale,
+    rating_columns: Sequence[str],
+    rater_column: str | None,
+    columns: Mapping[str, Any],
+) -> tuple[list[dict[str, Any]], str]:
+    """The captions that somebody has rated, and in words who did."""
+    judgments = [*rating_columns]
+    if rater_column is not None:
+        judgments.append(rater_column)
+    rows, items = [], []
+    for row, item in read_items(source, judgments=judgments, **columns):
+        item["ratings"] = scale.ratings(row, rating_columns)
+        if item["ratings"]:
+            rows.append(row)
+            items.append(item)
     scale.check()
     if not items:
         raise DataError(f"no row of {source.name} has a rating in {', '.join(rating_columns)}")
-
-    if captions:
-        column = f" in column {rating_columns[0]}" if rating_columns else ""
-        items = items[:limit]
-        provenance = f"{len(items)} choices between {' and '.join(captions)}{column}"
-        return _as_benchmark(_PAIRS, source, items, provenance)
-    by = ", one for each rater" if len(rating_columns) > 1 else ""
     if rater_column is not None:
         items, raters = _join_raters(source, rows, items, rater_column)
-        by = f" by {len(raters)} raters in column {rater_column}: {join_names(raters, most=10)}"
-    elif len(rating_columns) == 1:
-        _check_one_row_each(source, items)
-    items = items[:limit]
-    count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
-    column = "columns" if len(rating_columns) > 1 else "column"
-    provenance = f"{count} ratings of {len(items)} captions in {column} {join_names(rating_columns, most=10)}{by}"
-    means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
-    return _as_benchmark(_LABELS if means == {0.0, 1.0} else _SPEC, source, items, provenance)
-
-
-def _as_benchmark(
-    spec: BenchmarkSpec, source: Source, items: Sequence[Mapping[str, Any]], provenance: str
-) -> Benchmark:
-    benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
-    return replace(benchmark, provenance=provenance)
+        return items, f" by {len(raters)} raters in column {rater_column}: {join_names(raters, most=10)}"
+    if len(rating_columns) > 1:
+        return items, ", one for each rater"
+    _check_one_row_each(source, items)
+    return items, ""
 
 
 def _pair_columns(names: Sequence[str]) -> list[str]:
@@ -140,7 +162,10 @@ def _rating_columns(names: Sequence[str], wanted: Sequence[str], *, needed: bool
     """
     chosen: list[str] = []
     for text in wanted:
-        chosen += [text] if text in names else text.split(",")
+        if text in names:
+            chosen.append(text)
+        else:
+            chosen += text.split(",")
     for name in chosen:
         find_column("rating", names, name, option="--rating-column")
     if chosen or not needed:
@@ -173,21 +198,24 @@ class _Scale:
         """{aspect: ratings} of a caption; empty where nobody rated it."""
         ratings: dict[str, tuple[float, ...]] = {}
         for column in columns:
-            cell = parse_list(row.get(column))
-            by_aspect = cell if isinstance(cell, Mapping) else {OVERALL: cell}
+            by_aspect = parse_list(row.get(column))
+            if not isinstance(by_aspect, Mapping):
+                by_aspect = {OVERALL: by_aspect}
             for aspect, values in by_aspect.items():
-                for value in values if is_list(values) else [values]:
-                    number = self._number(value, column)
-                    if number is not None:
-                        ratings[str(aspect)] = (*ratings.get(str(aspect), ()), number)
+                if not is_list(values):
+                    values = [values]
+                numbers = [self._number(value, column) for value in values]
+                rated = tuple(number for number in numbers if number is not None)
+                if rated:
+                    ratings[str(aspect)] = ratings.get(str(aspect), ()) + rated
         return ratings
 
     def choice(self, row: Mapping[str, Any], column: str) -> str | None:
         """Which of two captions is better: "first", "second" or "tie"; None where nobody chose."""
         written = self._written(row.get(column), column)
         word = written.lower().removesuffix(".0")
-        number = 0.0 if word == "tie" else self.words.get(word)
-        if number == 0:
+        number = self.words.get(word)
+        if word == "tie" or number == 0:
             return "tie"
         if number is not None:
             return "first" if number > 0 else "second"
@@ -308,5 +336,6 @@ def _join_raters(
 
 def _caption_key(item: Mapping[str, Any]) -> tuple[Any, ...]:
     """What is the same in all rows of one caption."""
-    image = None if item["images"][0] is None else item["image_id"]
-    return image, item["question"], item["captions"]
+    if item["images"][0] is None:
+        return None, item["question"], item["captions"]
+    return item["image_id"], item["question"], item["captions"]

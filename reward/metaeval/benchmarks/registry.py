@@ -105,7 +105,7 @@ def load_benchmark(
     if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1, got {limit}")
     if not part:
-        part = spec.parts[0] if spec.parts else ""
+        part = next(iter(spec.parts), "")
     elif part not in spec.parts:
         raise DataError(f"{name} has no part {part!r}; its parts: {', '.join(spec.parts) or 'none'}")
     is_made = spec.checked == "own"
@@ -139,8 +139,10 @@ def _items(spec: BenchmarkSpec, path: str, part: str, images: Path | None) -> It
         entries = read_common(Path(path), spec.form)
     elif spec.load and (path or spec.checked == "own"):
         entries = _published_entries(spec, path, part, images)
+    elif path:
+        raise MissingFileError(f"{path} is not a .jsonl file in the common form")
     else:
-        raise MissingFileError(f"{path} is not a .jsonl file in the common form" if path else f"{spec.name}: no path")
+        raise MissingFileError(f"{spec.name}: no path")
     root = images or (Path(path).parent if Path(path).is_file() else Path(path))
     items = (as_item(entry, spec.form, where, root) for where, entry in entries)
     if spec.form == RATINGS:
