@@ -78,31 +78,32 @@ def columns_to_compare(
     Raises:
         DataError: a side has no such column, or the scores are by different metrics or checkpoints.
     """
-    names = [side.spec.name for side in sides]
-    found = [record.get(metric.name) for record in records]
-    if metric.is_column:
-        by_column = [{record.column: record for record in of_side.values()} for of_side in records]
-        found = [record or others.get(metric.name) for record, others in zip(found, by_column, strict=True)]
-        columns = [metric.name if record is None else record.column for record in found]
-        for side, column, record in zip(sides, columns, records, strict=True):
+    columns, made_by = [], []
+    for side, records_of_side in zip(sides, records, strict=True):
+        record = records_of_side.get(metric.name)
+        column = metric.name if record is None else record.column
+        if metric.is_column:
+            for other in records_of_side.values():
+                if other.column == column:
+                    record = other
             if column not in side.columns:
-                way_out = f"choose one of {', '.join(record)} by --metric" if record else "give --metric"
+                way_out = "give --metric"
+                if records_of_side:
+                    way_out = f"choose one of {', '.join(records_of_side)} by --metric"
                 raise DataError(f"{side.spec.name} has no column {column} of scores: {way_out}")
-    else:
-        is_same_checkpoint = [
-            record is not None and metric.source in ("embedded", record.checkpoint) and record.column in side.columns
-            for record, side in zip(found, sides, strict=True)
-        ]
-        if metric.options or not all(is_same_checkpoint):
+        elif record is None or metric.options or metric.source not in ("embedded", record.checkpoint):
             return None
-        columns = [record.column for record in found if record is not None]
-    first, second = found
+        columns.append(column)
+        made_by.append(record)
+    first, second = made_by
     if first is None or second is None:
-        untold = [name for name, record in zip(names, found, strict=True) if record is None]
+        untold = [side.spec.name for side, record in zip(sides, made_by, strict=True) if record is None]
         return columns, f"nothing beside {' and '.join(untold)} says which metric made these scores"
-    if first.facts != second.facts:
-        by = f"by {first.label} in {names[0]} and by {second.label} in {names[1]}"
-        if first.label == second.label:
-            by = f"by {first.label} in both, with different weights, options or code"
-        raise DataError(f"the scores are {by}, and cannot be compared: --metric NAME=CHECKPOINT scores both anew")
-    return columns, f"scores as `score` wrote them, by {first.label}"
+    if first.facts == second.facts:
+        return columns, f"scores as `score` wrote them, by {first.label}"
+    if first.label == second.label and not metric.is_column:
+        return None  # with other options or code: scored anew, they are the same for both
+    by = f"by {first.label} in {sides[0].spec.name} and by {second.label} in {sides[1].spec.name}"
+    if first.label == second.label:
+        by = f"by {first.label} in both, with different weights, options or code"
+    raise DataError(f"the scores are {by}, and cannot be compared: --metric NAME=CHECKPOINT scores both anew")

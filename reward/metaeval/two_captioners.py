@@ -68,7 +68,7 @@ def compare_captioners(
     Images are the same if their paths are; or their file names, where these give more of them and are unambiguous.
 
     Args:
-        sides: two, from `reward.metaeval.benchmarks.own_ratings.load_captions`.
+        sides: two, from `reward.metaeval.benchmarks.own_captions.load_captions`.
         metrics: what scores the captions, or scored both files; empty takes the column `reward` that both have.
         records: what made the scores of each side, from `reward.metaeval.score_records.score_records`.
         resamples, seed: of the bootstrap, which draws images.
@@ -85,29 +85,28 @@ def compare_captioners(
     rows = rows.assign(image_id=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(names) for names in keys]))
     # Before anything is scored, which may take hours.
     chosen = [(metric, columns_to_compare(metric, sides, records)) for metric in metrics or [_REWARD]]
-    for metric, taken in chosen:
-        origin = ""
+    for metric, columns_and_origin in chosen:
         label = metric.name if metric.is_column else metric.label
-        if taken is None:
+        if columns_and_origin is None:
             row = BenchRow(metric, len(rows))
             score_row(row, replace(sides[0], rows=rows, columns={}), **scoring)
-            scores = np.full(len(rows), np.nan) if row.scores is None else row.scores[:, 0]
-            problem = f"; the first: {row.problem}" if row.errors else ""
+            scores = np.full(len(rows), np.nan)
+            if row.scores is not None:
+                scores = row.scores[:, 0]
+            remark = f"the first: {row.problem}" if row.errors else ""
         else:
-            columns, origin = taken
+            columns, remark = columns_and_origin
             scores = np.concatenate([side.columns[name][:, 0] for side, name in zip(sides, columns, strict=True)])
-            problem = ""
         scored = rows.assign(score=scores)
-        first_unscored, second_unscored = (int(scored["score"][scored["side"] == side].isna().sum()) for side in (0, 1))
+        unscored = scored["score"].isna().groupby(scored["side"]).sum()
         means = scored.groupby(["side", "image_id"], sort=False)["score"].mean().unstack("side").dropna()
-        note = f"{shared} images are in both, by {matched_by}; {len(means)} of them have scores of both"
-        if first_unscored or second_unscored:
-            note += (
-                f"; {first_unscored} captions of {sides[0].spec.name} and {second_unscored} of {sides[1].spec.name} "
-                f"have no score, and do not count{problem}"
-            )
-        if origin:
-            note += f"; {origin}"
+        notes = [f"{shared} images are in both, by {matched_by}; {len(means)} of them have scores of both"]
+        if unscored.any():
+            names = f"{unscored[0]} captions of {sides[0].spec.name} and {unscored[1]} of {sides[1].spec.name}"
+            notes.append(f"{names} have no score, and do not count")
+        if remark:
+            notes.append(remark)
+        note = "; ".join(notes)
         if len(means) < 2:
             raise DataError(f"{' and '.join(side.spec.name for side in sides)} cannot be compared by {label}: {note}")
         first_rows = rows.drop_duplicates(["side", "image_id"]).set_index(["side", "image_id"])
@@ -122,7 +121,7 @@ def compare_captioners(
             pairs,
             mean_interval(gains, weights),
             mean_interval((np.sign(gains) + 1) / 2, weights),
-            (first_unscored, second_unscored),
+            (int(unscored[0]), int(unscored[1])),
             note,
         )
 

@@ -83,6 +83,7 @@ def scored(run: Run, data: Path, *line: object) -> Path:
         ("-m length -m unigram -w length=1,unigram=3", "-m length", "-m length", ""),
         ("-m length --prefix a_", "-m length --prefix b_", "", ""),
         ("-m unigram", "-m unigram", "-m length", ""),  # scored now
+        ("-m length -w length=1", "-m length -w length=2", "-m length", ""),  # so is what differs in its settings
         ("-m length", "-m unigram", "", "by length in a.* and by unigram in b.*cannot be compared: --metric NAME="),
         ("-m length -m unigram", "-m length", "", "choose one of length, unigram by --metric"),
         (
@@ -106,7 +107,7 @@ def test_scores_are_compared_that_the_same_metric_made(
         return
     (row,) = json.loads(run("compare", *sides, *compared.split(), "--json")[0])["rows"]
     assert (row["metric"].removeprefix("column:"), row["scores"]) == (compared[3:] or "reward", [2.8, 2.0])
-    assert ("by length" in row["note"]) == (first != "-m unigram")
+    assert ("by length" in row["note"]) == (first not in ("-m unigram", "-m length -w length=1"))
 
 
 def test_scores_of_an_edited_file_are_not_taken_for_those_of_its_captions(run: Run, tmp_path: Path) -> None:
