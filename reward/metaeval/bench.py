@@ -131,6 +131,7 @@ def run_bench(
     if against is not None and not any(against in (metric.name, metric.label) for metric in metrics):
         labels = ", ".join(metric.label for metric in metrics)
         raise DataError(f"no row is named {against!r}; the rows: {labels}")
+    # What a benchmark lacks is told before anything is scored, which may take hours.
     problems = {metric: _find_missing(metric, loaded, references) for metric in metrics}
     drawn = {"resamples": resamples, "seed": seed}
     tables = []
@@ -266,6 +267,7 @@ def _rank(table: BenchTable, against: str | None, *, resamples: int, seed: int) 
             continue
         reference = table.against.evaluation
         assert reference is not None
+        # Evaluations of the same items have drawn the same resamples; of others both are computed anew.
         if np.array_equal(reference.counted, evaluation.counted):
             difference = Difference.of(reference, evaluation)
         else:

@@ -165,6 +165,7 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
     arrays = check_scores(benchmark, scores)
     make_columns = {RATINGS: _rating_columns, PAIRS: _pair_columns, QUADRUPLES: _quadruple_columns}
     columns, averaged = make_columns[benchmark.spec.form](benchmark, arrays)
+    # Images are numbered among the items that count in a column; a resample draws from these.
     counted = np.isin(np.arange(len(benchmark.rows)), np.concatenate([column.items for column in columns.values()]))
     images = np.full(len(counted), -1)
     images[counted] = number_clusters(benchmark.rows["image_id"][counted].tolist())
@@ -184,6 +185,7 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
         if len(np.unique(clusters)) == 1:
             of_one_image.add(name)
     replicates = with_mean(replicates, averaged)
+    # Every resample of one image is the same, which would look like certainty.
     if count == 1:
         for values in replicates.values():
             values[1:] = np.nan
@@ -250,6 +252,7 @@ def _rating_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> t
                 "a correlation needs at least 2"
             )
         ratings = [by_aspect[aspect] for by_aspect in benchmark.rows["ratings"][items]]
+        # Pairs of captions with equal scores, as a share of all pairs.
         counts = np.unique(array[items, 0], return_counts=True)[1].astype(np.float64)
         ties = float((counts**2 - counts).sum() / (len(items) ** 2 - len(items)))
         if benchmark.spec.judgments == "mean":
@@ -280,9 +283,11 @@ def _pair_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tup
     reserved = {MEAN, OVERALL}.intersection(categories)
     if reserved:
         raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
+    # From here on only the pairs that count, n of them.
     items, both, category_of = np.flatnonzero(counts), both[counts], category_of[counts]
     better = 1 - 2 * labels[counts]  # 1 where the first is better, else -1
     signs = np.sign(both[:, 0] - both[:, 1])
+    # 1 or 0 for each pair and draw of references; a tie is half right, or wrong where the literature has it so.
     right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better[:, None])
     groups = {name: np.flatnonzero(category_of == name) for name in categories}
     parts = dict(groups)
@@ -300,6 +305,7 @@ def _quadruple_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -
     items = np.flatnonzero(np.isfinite(scores[OVERALL]).all(axis=1))
     if not len(items):
         raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
+    # Caption 0 and caption 1 with image 0, then with image 1.
     four = scores[OVERALL][items]
     text = (four[:, 0] == four[:, 1]) | (four[:, 2] == four[:, 3])
     image = (four[:, 0] == four[:, 2]) | (four[:, 1] == four[:, 3])

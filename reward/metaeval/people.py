@@ -60,6 +60,7 @@ def single_rater(benchmark: Benchmark, scores: Mapping[str, Any], *, resamples: 
     raters: dict[str, np.ndarray] = {}
     for aspect in benchmark.aspects:
         ratings = [ratings_of_caption[aspect] for ratings_of_caption in rows["ratings"]]
+        # Of a caption with more ratings the first count, so that all have as many raters.
         fewest = min(map(len, ratings))
         raters[aspect] = np.array([ratings_of_caption[:fewest] for ratings_of_caption in ratings])
         for by_aspect in columns.values():

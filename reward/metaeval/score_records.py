@@ -37,6 +37,7 @@ def score_records(data: str | os.PathLike[str]) -> dict[str, ScoreRecord]:
     path = Path(data)
     try:
         summary = json.loads(path.with_name(path.name + ".summary.json").read_text(encoding="utf-8"))
+        # Scores of a file that was edited since may be of other captions.
         if summary["output"] != output_facts(path):
             return {}
         return _records_of_run(summary["run"], summary["summary"]["checkpoints"])
@@ -49,6 +50,7 @@ def _records_of_run(run: Mapping[str, Any], checkpoints: Mapping[str, str | None
     prefix, options, weights = run["prefix"], run["options"], run["weights"] or {}
     records = {}
     for name, checkpoint in checkpoints.items():
+        # One metric has the column `reward`; of several each has its own, and `reward` is of all that are weighed.
         column, source, aspect_weights = f"{prefix}reward", run["source"], weights
         if len(checkpoints) > 1:
             column, source = f"{prefix}{name}_reward", run["source"][name]

@@ -122,6 +122,7 @@ def read_scored(
     root = source.folder
     with suppress(DataError):  # the page says that the pictures are not there
         root = find_root(source, columns.image, image_root, scored_from=summary.get("image_root"))
+    # Once through the rows: numbers are held as columns, texts and pictures only of the best and the worst so far.
     roles = [name for name in (columns.caption, columns.image, columns.error) if name is not None]
     rows = 0
     all_scores: list[pd.DataFrame] = []
@@ -200,6 +201,7 @@ def _find_columns(
     caption = column("candidate", candidate, "candidates" if are_lists else "candidate")
     if caption and candidate is None and (caption in lists) != are_lists:
         caption = None  # --by names a score of the whole list
+    # Whole numbers are ids and counts more often than scores.
     scores = [by]
     for name, type_name in types.items():
         if name != by and re.search("float|double", type_name) and (name in lists) == are_lists:

@@ -146,6 +146,7 @@ def score_benchmark(
         samples = benchmark.samples(references=references, draw=draw)
         if not runs:
             check_needs(spec, benchmark, samples)
+        # Captions with one key are scored once, and kept scores belong to all keys in their order.
         keys, errors = _sample_keys(samples, spec)
         if not any(keys):
             raise DataError(
@@ -154,6 +155,7 @@ def score_benchmark(
         documents = _documents(benchmark, draw) if spec.needs_corpus else []
         file = None
         if folder is not None and isinstance(metric, str):
+            # The device does not change what is scored.
             of_scorer = {name: value for name, value in options.items() if name != "device"}
             identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=of_scorer)
             digest = hashlib.sha256(repr((sorted(identity.items()), keys, documents)).encode()).hexdigest()
@@ -182,6 +184,7 @@ def _documents(benchmark: Benchmark, draw: int) -> list[tuple[str, ...]]:
     references = benchmark.references(draw)
     if benchmark.spec.documents == "row":
         return [texts for texts in references for _ in range(benchmark.shape[1])]
+    # An item without an image has an id that is its own, by which rows of one image would be many documents.
     image_names = []
     for images, image_id in zip(benchmark.rows["images"], benchmark.rows["image_id"], strict=True):
         image_names.append(None if images[0] is None else image_id)

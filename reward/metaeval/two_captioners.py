@@ -99,6 +99,7 @@ def compare_captioners(
             scores = np.concatenate([side.columns[name][:, 0] for side, name in zip(sides, columns, strict=True)])
         scored = rows.assign(score=scores)
         unscored = scored["score"].isna().groupby(scored["side"]).sum()
+        # An image counts where both have a score of it, by the mean of its captions that have one.
         means = scored.groupby(["side", "image_id"], sort=False)["score"].mean().unstack("side").dropna()
         notes = [f"{shared} images are in both, by {matched_by}; {len(means)} of them have scores of both"]
         if unscored.any():

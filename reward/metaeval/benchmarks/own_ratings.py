@@ -247,6 +247,7 @@ class _Scale:
         """A rating as a number; None where nobody rated, or if it is an unknown word."""
         written = self._written(value, column)
         word = written.lower()
+        # What the user says of a word goes before all else.
         if word in self.words:
             return float(self.words[word])
         if word in _NOT_RATED:
@@ -292,6 +293,7 @@ def _check_one_row_each(source: Source, items: Sequence[Mapping[str, Any]]) -> N
     Raises:
         DataError: captions come again, and a column is named as one of raters is, or all come twice or more.
     """
+    # Some captions may come twice by chance, as where two systems wrote the same; a long table repeats them all.
     captions = len({_caption_key(item) for item in items})
     raters = [name for name in source.columns if name.strip().lower() in _RATERS]
     if len(items) >= 2 * captions or (raters and len(items) > captions):
@@ -326,6 +328,7 @@ def _join_raters(
         if str(rater) in by_rater:
             raise DataError(f"{source.name}: {rater!r} has rated {caption!r:.60} twice; keep one of the rows")
         by_rater[str(rater)] = item["ratings"]
+    # By rater, so that the first rating of each caption is of the same person where all have rated all.
     for key, item in joined.items():
         item["ratings"] = {}
         for rater in raters:

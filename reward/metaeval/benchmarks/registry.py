@@ -143,6 +143,7 @@ def _items(spec: BenchmarkSpec, path: str, part: str, images: Path | None) -> It
         raise MissingFileError(f"{path} is not a .jsonl file in the common form")
     else:
         raise MissingFileError(f"{spec.name}: no path")
+    # Where relative image paths start.
     root = images or (Path(path).parent if Path(path).is_file() else Path(path))
     items = (as_item(entry, spec.form, where, root) for where, entry in entries)
     if spec.form == RATINGS:
