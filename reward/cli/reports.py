@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -111,8 +112,9 @@ def _print_rows(summary: ScoringSummary) -> None:
         heads = columns
     rows = [tuple(_in_short(row.get(name)) for name in heads) for row in records]
     title = summary.output.name
-    if summary.rows > len(rows):
-        title += f", the first {len(rows)} of {summary.rows} rows"
+    count = summary.rows if summary.selected is None else summary.selected
+    if count > len(rows):
+        title += f", the first {len(rows)} of {count} rows"
     terminal.print_table(heads, rows, title=title)
 
 
@@ -130,10 +132,14 @@ def _in_short(cell: Any) -> str:
 
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     columns = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    console.print(f"columns read: {columns}")
+    line = f"columns read: {columns}; {summary.rows} rows"
+    if summary.columns.get("image") and summary.image_root is not None:
+        line += f"; image paths start at {os.path.abspath(summary.output.parent / summary.image_root)}"
+    console.print(line)
     heads, rows = ("", "mean", "std", "min", "max"), []
     for name, spread in summary.distributions.items():
-        rows.append((name, *(f"{number:.4g}" for number in vars(spread).values())))
+        numbers = (spread.mean, spread.std, spread.min, spread.max)
+        rows.append((name, *(f"{number:.4g}" for number in numbers)))
     if rows:
         terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
     if summary.errors:
@@ -150,6 +156,8 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         console.print(f"reasoning or marks (<think>, <answer>, ...) were cut from {summary.thinking_cut} captions")
     if summary.distinct:
         console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
+    if summary.selected is not None:
+        console.print(f"{summary.selected} of {summary.rows} rows were selected and written")
     line = f"{what} {summary.rows} rows"
     if summary.groups:
         line += f" in {summary.groups} groups"

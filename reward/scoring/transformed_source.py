@@ -41,6 +41,13 @@ def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
     return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
 
 
+def open_arrow(path: Path) -> Source:
+    """A file of the cache of `datasets`."""
+    import datasets
+
+    return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
+
+
 def shown_columns(dataset: Any) -> list[str]:
     """The columns that the rows of a `datasets.Dataset` have: all of them, but for a format of some.
 

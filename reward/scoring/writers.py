@@ -16,7 +16,7 @@ from typing import Any
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
 from reward.scoring.readers import is_remote_path, written
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, files_of_pattern, input_files, is_pattern
 
 MORE_ROWS = "the input has more rows than were scored: it changed; run the same again"
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')
@@ -32,7 +32,8 @@ def check_output(path: Path, input_path: Path | None) -> None:
     """
     try:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
-        if input_path is not None and path.exists() and path.samefile(input_path):
+        inputs = [] if input_path is None or not path.exists() else input_files(input_path)
+        if any(path.samefile(file) for file in inputs):
             raise OutputError(f"output {path} is the input; choose another name")
         for folder in (path.parent, Path(os.path.realpath(path)).parent):  # the second is another one for a link
             folder.mkdir(parents=True, exist_ok=True)
@@ -52,6 +53,9 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
         'name.v1.scores.parquet'
     """
     path = Path(data)
+    if not path.exists() and is_pattern(path):
+        stem = re.sub(r"[^\w.-]+", "_", path.stem)
+        return files_of_pattern(path)[0].parent / f"{stem}.{what}.parquet"
     if not path.exists():
         return Path(re.sub(r"[:@].*", "", path.name) + f".{what}.parquet")
     path = path.resolve() if path.name in ("", "..") else path

@@ -90,7 +90,7 @@ def read_items(
                 "captions": tuple(_text(row.get(name)) or "" for name in captions),
                 "images": (_with_root(picture, root),),
                 "references": read_references(row.get(references)) if references else (),
-                "image_id": where if picture is None else image_identity(picture),
+                "image_id": where if picture is None else image_identity(picture, root),
                 "category": "",
                 "question": _text(row.get(question)) if question else None,
                 "cells": {role: parse_list(row.get(column)) for role, column in further.items()},
