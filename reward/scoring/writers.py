@@ -147,7 +147,7 @@ def write_rows(
             tables = (table.filter(list(islice(marks, len(table)))) for table in tables)
         write_parquet(path, tables)
         return
-    rows = rows_with(source.records(), [*types], values)
+    rows = _rows_with(source.records(), [*types], values)
     if is_written is not None:
         rows = compress(rows, is_written)
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -161,10 +161,9 @@ def write_rows(
             file.writelines(_table_lines(names, rows, is_tsv=kind == ".tsv"))
 
 
-def rows_with(
+def _rows_with(
     records: Iterator[dict[str, Any] | BadRow], names: Sequence[str], values: Iterator[Sequence[Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Records with further columns."""
     for record in records:
         added = next(values, None)
         if added is None:

@@ -95,14 +95,15 @@ def write_files(folder: Path) -> None:
         }
         for place, scene in enumerate(scenes()[:5])
     ]
-    lines = {"rows": rows, "wild": wild, "groups": groups}
-    lines["chats"] = [{"image": row["image"], "messages": chat} for row, chat in zip(rows, chats, strict=True)]
-    for name, values in lines.items():
+    files_of_lines = {"rows": rows, "wild": wild, "groups": groups}
+    files_of_lines["chats"] = [{"image": row["image"], "messages": chat} for row, chat in zip(rows, chats, strict=True)]
+    for name, values in files_of_lines.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
     frame = pd.DataFrame(rows)
     frame.to_parquet(folder / "rows.parquet")
     frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.csv", index=False)
-    frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.tsv", index=False, sep="\t")
+    lines = [f"{row['image']}\t{row['caption']}\t{json.dumps(row['references'])}\n" for row in rows]
+    (folder / "rows.tsv").write_text("".join(["image\tcaption\treferences\n", *lines]), encoding="utf-8")
     by_image = {f"{place}.png": list(scene["captions"].values())[:5] for place, scene in enumerate(scenes()[:5])}
     (folder / "by_image.json").write_text(json.dumps(by_image))
     results = [{"image_id": int(row["image"][:-4]), "caption": row["caption"]} for row in rows]
