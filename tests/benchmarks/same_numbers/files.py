@@ -102,8 +102,7 @@ def write_files(folder: Path) -> None:
     frame = pd.DataFrame(rows)
     frame.to_parquet(folder / "rows.parquet")
     frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.csv", index=False)
-    lines = [f"{row['image']}\t{row['caption']}\t{json.dumps(row['references'])}\n" for row in rows]
-    (folder / "rows.tsv").write_text("".join(["image\tcaption\treferences\n", *lines]), encoding="utf-8")
+    frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "tabs.csv", index=False, sep="\t")
     by_image = {f"{place}.png": list(scene["captions"].values())[:5] for place, scene in enumerate(scenes()[:5])}
     (folder / "by_image.json").write_text(json.dumps(by_image))
     results = [{"image_id": int(row["image"][:-4]), "caption": row["caption"]} for row in rows]
@@ -139,7 +138,7 @@ def files(book: Book) -> None:
         "wild vela.jsonl": ("score", "wild.jsonl", "-m", "vela", "--batch-size", 3),
         "wild several.parquet": ("score", "wild.jsonl", "-m", "clipscore", *words),
         "csv.csv": ("score", "rows.csv", *words, "-m", "cider"),
-        "tsv.jsonl": ("score", "rows.tsv", "-m", "vela", "--weights", "desc=1,rel=2"),
+        "tsv.jsonl": ("score", "tabs.csv", "-m", "vela", "--weights", "desc=1,rel=2"),
         "parquet.parquet": ("score", "rows.parquet", "-m", "beitscore", "-m", "meteor"),
         "texts.jsonl": ("score", "texts", "-m", "clipscore", "-m", "length"),
         "coco.jsonl": ("score", "results.json", "--annotations", "truths.json", "-m", "refclipscore", "-m", "unigram"),
