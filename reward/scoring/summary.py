@@ -15,12 +15,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, standard deviation (population) and range of finite scores."""
+    """Mean, standard deviation (population), range and number of finite scores."""
 
     mean: float
     std: float
     min: float
     max: float
+    count: int = 0
 
 
 @dataclass
@@ -29,7 +30,7 @@ class ScoringSummary:
 
     Args:
         output: file that was written.
-        rows: rows of input and output.
+        rows: rows of the input, and of the output unless some were selected.
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
@@ -49,6 +50,7 @@ class ScoringSummary:
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
         readings: {"probabilities" or "text": how many answers of judges this run read so}; empty without a judge.
+        selected: rows of the output, where rows were selected; else None.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -72,6 +74,7 @@ class ScoringSummary:
     image_root: str | None = None
     groups: int = 0
     readings: dict[str, int] = field(default_factory=dict)
+    selected: int | None = None
     already_done: bool = False
 
     @property
@@ -86,9 +89,9 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
-        known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
-        return cls(output=output, **known)
+        fields = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        fields["distributions"] = {name: Distribution(**value) for name, value in fields["distributions"].items()}
+        return cls(output=output, **fields)
 
 
 def summary_beside(data: Any) -> dict[str, Any]:
@@ -98,10 +101,10 @@ def summary_beside(data: Any) -> dict[str, Any]:
     path = Path(data)
     name = path.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
     try:
-        found = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+        summary = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         return {}
-    return found if isinstance(found, dict) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")
@@ -145,15 +148,24 @@ class SummaryBuilder:
         """What was counted, as JSON values that `add_record` takes."""
         return vars(self)
 
-    def add_record(self, record: dict[str, Any], place: str = "") -> None:
-        """Adds what another builder counted in a part of the data; `place` names the part in examples, if it must."""
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Adds what another builder counted in a part of the data."""
         self.count(**record["counts"])
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
-            self.examples.setdefault(kind, ", ".join(filter(None, [place, record["examples"][kind]])))
+            self.examples.setdefault(kind, record["examples"][kind])
         self.add_readings(record.get("readings", {}))  # which parts of older versions lack
         for name, moments in record["numbers"].items():
             self._merge(name, moments)
+
+    def add_summary(self, summary: ScoringSummary, name: str) -> None:
+        """Adds what a run over a part of the data counted; its rows are called by the part's name and their number."""
+        numbers: dict[str, list[float]] = {}
+        for column, facts in summary.distributions.items():
+            numbers[column] = [facts.count, facts.mean, facts.std**2 * facts.count, facts.min, facts.max]
+        counts = {count: getattr(summary, count) for count in _COUNTS}
+        examples = {kind: f"{name}, {example}" for kind, example in summary.examples.items()}
+        self.add_record({"counts": counts, "errors": summary.errors, "examples": examples, "numbers": numbers})
 
     def _merge(self, name: str, moments: list[float]) -> None:
         """Adds the moments of other numbers, without cancellation."""
@@ -168,7 +180,7 @@ class SummaryBuilder:
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
         distributions = {
-            name: Distribution(mean, (squares / count) ** 0.5, low, high)
+            name: Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
             for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
         }
         found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
