@@ -95,7 +95,7 @@ class BatchScorer:
         self.images_decoded = 0
         self._metrics: Metrics | None = None  # loaded
         if self.given.knows_aspects:  # else only the checkpoint does
-            _check_corpus(self.given)
+            check_corpus(self.given)
 
     def plan(self, columns: Sequence[str]) -> ColumnPlan:
         """Which of the columns are read.
@@ -115,7 +115,7 @@ class BatchScorer:
                 if key not in _loaded or _loaded[key][0] != fingerprint:
                     _loaded.pop(key, None)  # that of older files
                     metrics = self.given.load()
-                    _check_corpus(metrics)
+                    check_corpus(metrics)
                     _loaded[key] = fingerprint, metrics
                 self._metrics = _loaded[key][1]
             return self._metrics
@@ -210,7 +210,8 @@ class BatchScorer:
         return result
 
 
-def _check_corpus(metrics: Metrics) -> None:
+def check_corpus(metrics: Metrics) -> None:
+    """Refuses metrics that would weigh words by the references of a few rows alone."""
     if metrics.needs_corpus:
         raise ConfigError(
             f"metric {metrics.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "
