@@ -18,7 +18,7 @@ from reward.cli import options
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
 from reward.cli.reports import print_usage, report_scores
-from reward.cli.terminal import stdout_kept_clean
+from reward.cli.terminal import console, stdout_kept_clean
 
 Data = Annotated[
     str,
@@ -115,7 +115,8 @@ def score(
     Other forms of data:
 
     ```
-    captions.csv      also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
+    captions.csv      also .tsv, .json, .parquet, .tar, .csv.gz, .jsonl.gz
+    "s-{00..09}.tar"  or "part-*.parquet": files of one kind, as one table
     captions.json     {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog.", "Dogs."]}
     results.json      COCO's [{"image_id": 1, "caption": "A dog."}], with
                       --annotations captions_val2014.json
@@ -126,11 +127,11 @@ def score(
     owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
-    Image paths start at the folder of the file or, if the images are there, at the working folder; their ending may be
-    left out. Pictures inside Parquet stay in the output, unless --drop-images leaves them out. A row that cannot be
-    scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no
-    row is lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
-    OUTPUT.summary.json says how the output was made.
+    Image paths start at the folder of the file, at the working folder if not one image is in the first, or at
+    --image-root; their ending may be left out. Pictures inside Parquet stay in the output, unless --drop-images leaves
+    them out. A row that cannot be scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same
+    command again to continue; no row is lost or written twice. Until then the parts that are done are in the folder
+    OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
     addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
@@ -249,6 +250,8 @@ def _run(
     if output == "-" or (output is None and data == "-"):
         summary = replace(summary, output=Path("-"))
     done = "scored" if made == "scores" else "reranked"
+    if arguments["drop_images"] and not run.quiet:
+        console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
     report_scores(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -95,7 +94,7 @@ def read_candidates(
         if prompt_column:
             asked = parse_list(row.get(prompt_column)) if source.is_csv else row.get(prompt_column)
         messages = _messages(asked, system)
-        name = _image_name(row.get(image))
+        name = _image_name(row.get(image), root)
         own = [image_identity(row.get(plan.group))] if plan.group not in (None, image) else []
         key = json.dumps([name, *own, messages], ensure_ascii=False, default=str)
         if key not in groups:
@@ -143,11 +142,9 @@ def _number(value: Any, row: int, column: str) -> float | None:
         raise DataError(f"row {row + 1}: column {column!r} must hold numbers: {error}") from None
 
 
-def _image_name(cell: Any) -> str:
+def _image_name(cell: Any, root: Path) -> str:
     cell = cell[0] if isinstance(cell, (list, tuple)) and len(cell) == 1 else cell
-    if isinstance(cell, dict) and cell.get("bytes") is None:
-        cell = cell.get("path")
-    return image_identity(posixpath.normpath(cell) if isinstance(cell, str) else cell)
+    return image_identity(cell, root)
 
 
 def _found(cell: Any, root: Path) -> tuple[Any, str | None]:

@@ -30,26 +30,15 @@ class ArrowSource(Source):
         folder: where relative image paths start.
         types: of the columns.
         num_rows: how many rows there are.
-        kept: columns of the records; None keeps all.
     """
 
-    def __init__(
-        self, name: str, folder: Path, types: pa.Schema, num_rows: int, kept: Sequence[str] | None = None
-    ) -> None:
-        import pyarrow as pa
-
+    def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
         if not num_rows:
             raise DataError(f"{name} holds no rows")
         self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
-        metadata = {_FEATURES: types.metadata[_FEATURES]} if _FEATURES in (types.metadata or {}) else None
-        self.schema = pa.schema([types.field(name) for name in kept or types.names], metadata)
+        features = (types.metadata or {}).get(_FEATURES)
+        self.schema = types.with_metadata(None if features is None else {_FEATURES: features})
         self._drops_images = False
-
-    @property
-    def record_columns(self) -> list[str]:
-        assert self.schema is not None
-        names: list[str] = self.schema.names
-        return names
 
     def drop_images(self, image: str | None) -> None:
         from reward.scoring.schemas import schema_without_images
@@ -90,27 +79,16 @@ class ParquetSource(ArrowSource):
         name: of the data.
         folder: where relative image paths start.
         groups: row groups that are taken of a single file; None takes all.
-        system: file system of fsspec; None is this disk.
-        kept: columns of the records; None keeps all.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path | str],
-        *,
-        name: str,
-        folder: Path,
-        groups: range | None = None,
-        system: Any = None,
-        kept: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, files: Sequence[Path | str], *, name: str, folder: Path, groups: range | None = None) -> None:
         import pyarrow as pa
 
-        self.files, self._system = files, system
+        self.files = files
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
-            file = self._opened(path)  # only while it is read
+            file = _opened(path)  # only while it is read
             check_names(file.schema_arrow.names, path)
             schemas.append(file.schema_arrow)
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
@@ -123,14 +101,7 @@ class ParquetSource(ArrowSource):
             self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{name} is not one table: {error}") from error
-        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups), kept)
-
-    @classmethod
-    def of(cls, path: Path) -> ParquetSource:
-        """Of a file, or of all files of a folder."""
-        if path.is_dir():
-            return cls(sorted(path.glob("*.parquet")), name=path.name, folder=path)
-        return cls([path], name=path.name, folder=path.parent)
+        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups))
 
     def fingerprint(self) -> str:
         fingerprints = [fingerprint_file(Path(path)) for path in self.files]
@@ -153,7 +124,7 @@ class ParquetSource(ArrowSource):
                 start -= rows
                 continue
             if file is None or path != file_path:
-                file, file_path = self._opened(path), path
+                file, file_path = _opened(path), path
             with _data_errors(f"{path} is damaged"):
                 for batch in file.iter_batches(rows_at_a_time, row_groups=[group], columns=names):
                     if start < batch.num_rows:
@@ -161,11 +132,10 @@ class ParquetSource(ArrowSource):
                         yield table.select(types.names).cast(types) if columns else table
                     start = max(0, start - batch.num_rows)
 
-    def _opened(self, path: Path | str) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
 
-        with _data_errors(f"{path} cannot be read as Parquet"):
-            return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
+def open_parquet(path: Path) -> ParquetSource:
+    """A Parquet file."""
+    return ParquetSource([path], name=path.name, folder=path.parent)
 
 
 class DatasetSource(ArrowSource):
@@ -187,6 +157,13 @@ class DatasetSource(ArrowSource):
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
+
+
+def _opened(path: Path | str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    with _data_errors(f"{path} cannot be read as Parquet"):
+        return pq.ParquetFile(path)
 
 
 @contextmanager

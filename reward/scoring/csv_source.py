@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from reward.data.image_files import IMAGE_ENDINGS
+from reward.data.image_files import is_image_name
 from reward.errors import DataError
 from reward.scoring.row_sources import RowSource, opened
 from reward.scoring.sources import BadRow, check_names
@@ -68,7 +68,7 @@ class TextTable(RowSource):
         names = [name.strip() for name in row[1]]
         if not _is_unicode(names):
             raise DataError(f"the header of {self.path} is not UTF-8{_remedy(self.path)}")
-        if names and names[0].lower().endswith(IMAGE_ENDINGS):
+        if names and is_image_name(names[0]):
             raise DataError(f"{self.path} begins with data: put a line with the names of its columns in front")
         check_names(names, self.path)
         return names

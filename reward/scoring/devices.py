@@ -83,14 +83,12 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
 
     if any(isinstance(part, MetricSource) and part.knows_drawings_only for part in job.metrics.parts):
         warn_embedded()  # here, once for all processes
-    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
     packed, threads = dill.dumps(job), max(1, cpu_threads() // len(devices))
     started: dict[Any, tuple[str, Any]] = {}
     try:
         for device in devices:
-            pipe, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(theirs, packed, device, threads), daemon=True)
-            process.start()
+            pipe, theirs = multiprocessing.Pipe()
+            process = start_process(_serve, theirs, packed, device, threads)
             theirs.close()
             started[pipe] = device, process
         for pipe, (device, process) in started.items():
@@ -148,8 +146,6 @@ def _received(pipe: Any, process: Any, device: str, moment: str) -> Any:
 
 def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     """What a process does: it loads the metrics, is given blocks, and tells what it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     if torch := sys.modules.get("torch"):  # the caller's script imported it; otherwise it will look at the environment
         torch.set_num_threads(threads)
@@ -166,6 +162,20 @@ def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     except BaseException as error:  # raised again there
         with suppress(Exception):
             pipe.send(error)
+
+
+def start_process(target: Callable[..., None], *arguments: Any) -> Any:
+    """Starts a process that ends with this one, however this one ends, and that leaves Ctrl-C to it."""
+    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
+    process = spawn.Process(target=_run_in_process, args=(target, *arguments))
+    process.start()
+    return process
+
+
+def _run_in_process(target: Callable[..., None], *arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
+    target(*arguments)
 
 
 def _end_with_parent() -> None:

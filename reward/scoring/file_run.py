@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints.fingerprint_objects import untold_reason
-from reward.data.samples import find_column, read_references
+from reward.data.cells import missing_to_none
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
-from reward.scoring.columns import find_columns
+from reward.metrics.base import image_documents
+from reward.scoring.columns import find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
 from reward.scoring.parts import PartFolder, rows_of
@@ -41,7 +43,7 @@ class FileRun:
         is_ranked: whether candidates compete.
         selection: which rows are written.
         data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
-            options: see `score_dataset`.
+            records, options: see `score_dataset`.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class FileRun:
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
         drop_images: bool = False,
+        records: Path | None = None,
         **options: Any,
     ) -> None:
         # All that can be refused is refused here, before a model is loaded, which may take minutes.
@@ -69,6 +72,7 @@ class FileRun:
         self.output, self.selection = Path(output), selection or Selection()
         if is_ranked or not self.selection.is_empty:
             metrics.check_one_number()
+        self.records = self.output.parent if records is None else records
         self.devices = _chosen_devices(devices, metrics)
         rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
@@ -76,7 +80,7 @@ class FileRun:
         if drop_images:
             rows.drop_images(plan.image)
         root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
-        folder = self.output.with_name(self.output.name + ".partial")
+        folder = self.records / f"{self.output.name}.partial"
         most_rows = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
         if metrics.knows_aspects:
@@ -122,7 +126,7 @@ class FileRun:
 
     def __call__(self, *, overwrite: bool, progress: bool) -> ScoringSummary:
         """Does what is missing."""
-        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite, records=self.records)
         finished = run.finished(
             lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
             "(other input, metric or settings); nothing was scored",
@@ -192,13 +196,13 @@ class FileRun:
             return names, images_decoded, time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
-        """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
-        column = self.job.plan.references
-        for row in self.job.source.rows([column] if column else []):
-            try:
-                yield () if isinstance(row, BadRow) or column is None else read_references(row.get(column))
-            except InvalidSampleError:
-                yield ()
+        """References of every image, also when a run is resumed: a metric such as CIDEr weighs words by them."""
+        source, plan = self.job.source, self.job.plan
+        if plan.references is None:
+            return iter(())
+        image = plan.image or find_column("image", source.columns, option="--image-column") or plan.group
+        rows = source.rows([plan.references] if image is None else [plan.references, image])
+        return image_documents(_image_and_references(row, image, plan.references, self.job.root) for row in rows)
 
     def _images_now(self) -> str | None:
         """Digest of the image files of all rows as they are now."""
@@ -331,3 +335,16 @@ def _digest(stamps: Iterable[str]) -> str | None:
     """Of the stamps of all rows; None if no image is a file."""
     lines = list(stamps)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if any(lines) else None
+
+
+def _image_and_references(
+    row: Mapping[str, Any] | BadRow, image: str | None, references: str, root: str | os.PathLike[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """What names the image of a row (None without one), and its references; a row that cannot be read has none."""
+    if isinstance(row, BadRow):
+        return None, ()
+    try:
+        picture = None if image is None else one_image(missing_to_none(row.get(image)))
+        return None if picture is None else image_identity(picture, root), read_references(row.get(references))
+    except InvalidSampleError:
+        return None, ()

@@ -61,12 +61,14 @@ class ResumableRun:
         output: the file that the run makes.
         manifest: JSON values that the results depend on. A finished output is accepted only if all are the same.
         overwrite: discard a finished output.
+        records: folder of the other two; None is that of the output.
     """
 
-    def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool) -> None:
+    def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool, records: Path | None = None) -> None:
         self.output, self.manifest, self.overwrite = output, manifest, overwrite
-        self.partial = output.with_name(output.name + ".partial")
-        self.summary_path = output.with_name(output.name + ".summary.json")
+        folder = output.parent if records is None else records
+        self.partial = folder / f"{output.name}.partial"
+        self.summary_path = folder / f"{output.name}.summary.json"
 
     def finished(self, read: Callable[[dict[str, Any]], T], message: str) -> T | None:
         """What `read` makes of the summary of the finished output; None if there is work to do.

@@ -13,12 +13,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, standard deviation (population) and range of finite scores."""
+    """Mean, standard deviation (population), range and number of finite scores."""
 
     mean: float
     std: float
     min: float
     max: float
+    count: int = 0
 
 
 @dataclass
@@ -137,14 +138,23 @@ class SummaryBuilder:
         """What was counted, as JSON values that `add_record` takes."""
         return vars(self)
 
-    def add_record(self, record: dict[str, Any], place: str = "") -> None:
-        """Adds what another builder counted in a part of the data; `place` names the part in examples, if it must."""
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Adds what another builder counted in a part of the data."""
         self.count(**record["counts"])
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
-            self.examples.setdefault(kind, ", ".join(filter(None, [place, record["examples"][kind]])))
+            self.examples.setdefault(kind, record["examples"][kind])
         for name, moments in record["numbers"].items():
             self._merge(name, moments)
+
+    def add_summary(self, summary: ScoringSummary, name: str) -> None:
+        """Adds what a run over a part of the data counted; its rows are called by the part's name and their number."""
+        numbers: dict[str, list[float]] = {}
+        for column, facts in summary.distributions.items():
+            numbers[column] = [facts.count, facts.mean, facts.std**2 * facts.count, facts.min, facts.max]
+        counts = {count: getattr(summary, count) for count in _COUNTS}
+        examples = {kind: f"{name}, {example}" for kind, example in summary.examples.items()}
+        self.add_record({"counts": counts, "errors": summary.errors, "examples": examples, "numbers": numbers})
 
     def _merge(self, name: str, moments: list[float]) -> None:
         """Adds the moments of other numbers, without cancellation."""
@@ -160,7 +170,7 @@ class SummaryBuilder:
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
         distributions = {
-            name: Distribution(mean, (squares / count) ** 0.5, low, high)
+            name: Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
             for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
         }
         found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.reward.cli.conftest import Run
@@ -42,11 +44,23 @@ def test_it_says_what_was_read_and_what_could_not_be_scored(run: Run, tmp_path: 
     out, err = run("score", data, "--metric", "unigram", "--output", output)
     assert out == ""
     assert [row["f1"] for row in read_lines(output)] == [pytest.approx(2 / 3), None]
-    assert "columns read: candidate = caption, references = refs" in err
+    assert "columns read: candidate = caption, references = refs; 2 rows" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err
     out, err = run("score", data, "-m", "length", "-o", tmp_path / "s.parquet", "--quiet")
     assert (out, err.startswith("1 not scored (candidate)")) == ("", True)
+
+
+def test_pictures_that_are_left_out_are_told_of(run: Run, tmp_path: Path) -> None:
+    rows = [{"image": {"bytes": b"x", "path": "1.jpg"}, "caption": "a star"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    for command in ("score", "rerank"):
+        line = [command, tmp_path / "data.parquet", "-m", "length", "-o", tmp_path / f"{command}.jsonl"]
+        assert "left out" not in run(*line)[1]
+        assert read_lines(line[-1])[0]["image"] == "data:image/jpeg;base64,eA=="
+        told = "pictures inside the data are left out of the output (--drop-images)"
+        assert told in run(*line, "--drop-images", "--overwrite")[1]
+        assert read_lines(line[-1])[0]["image"] == "1.jpg"
 
 
 LINES = [{"image": "0", "caption": "a"}, {"image": "0", "caption": "a b c"}, {"image": "1", "caption": None}]
