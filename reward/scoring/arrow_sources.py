@@ -30,19 +30,16 @@ class ArrowSource(Source):
         folder: where relative image paths start.
         types: of the columns.
         num_rows: how many rows there are.
-        kept: columns of the records; None keeps all.
     """
 
-    def __init__(
-        self, name: str, folder: Path, types: pa.Schema, num_rows: int, kept: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
         import pyarrow as pa
 
         if not num_rows:
             raise DataError(f"{name} holds no rows")
         self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
         metadata = {_FEATURES: types.metadata[_FEATURES]} if _FEATURES in (types.metadata or {}) else None
-        self.schema = pa.schema([types.field(name) for name in kept or types.names], metadata)
+        self.schema = pa.schema(list(types), metadata)
         self._drops_images = False
 
     @property
@@ -90,8 +87,6 @@ class ParquetSource(ArrowSource):
         name: of the data.
         folder: where relative image paths start.
         groups: row groups that are taken of a single file; None takes all.
-        system: file system of fsspec; None is this disk.
-        kept: columns of the records; None keeps all.
     """
 
     def __init__(
@@ -101,12 +96,10 @@ class ParquetSource(ArrowSource):
         name: str,
         folder: Path,
         groups: range | None = None,
-        system: Any = None,
-        kept: Sequence[str] | None = None,
     ) -> None:
         import pyarrow as pa
 
-        self.files, self._system = files, system
+        self.files = files
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
@@ -123,7 +116,7 @@ class ParquetSource(ArrowSource):
             self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{name} is not one table: {error}") from error
-        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups), kept)
+        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups))
 
     def fingerprint(self) -> str:
         fingerprints = [fingerprint_file(Path(path)) for path in self.files]
@@ -158,7 +151,7 @@ class ParquetSource(ArrowSource):
         import pyarrow.parquet as pq
 
         with _data_errors(f"{path} cannot be read as Parquet"):
-            return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
+            return pq.ParquetFile(path)
 
 
 def open_parquet(path: Path) -> ParquetSource:
