@@ -81,7 +81,10 @@ class FileRun:
         self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
         if metrics.knows_aspects:
             self.job.columns(metrics)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        if records is None or image_root is None:
+            root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        else:
+            root = Path(image_root)  # of a part of a larger data set, all images may be missing
         self.job.root = root
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
