@@ -110,7 +110,8 @@ def _print_rows(summary: ScoringSummary) -> None:
     rows = [tuple(_shown(row.get(name)) for name in heads) for row in first]
     if not any(row[-1] for row in rows):
         heads, rows = heads[:-1], [row[:-1] for row in rows]
-    more = f", the first {len(rows)} of {summary.rows} rows" if summary.rows > len(rows) else ""
+    count = summary.rows if summary.selected is None else summary.selected
+    more = f", the first {len(rows)} of {count} rows" if count > len(rows) else ""
     terminal.print_table(heads, rows, title=f"{summary.output.name}{more}")
 
 
@@ -155,6 +156,8 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
     by = ", ".join(map(_by, summary.checkpoints, summary.checkpoints.values()))
     facts = f"{groups}{before}{devices}{pace}{images}" + (f", metric {by}" if by else "")
+    if summary.selected is not None:
+        console.print(f"{summary.selected} of {summary.rows} rows were selected and written")
     console.print(f"{what} {summary.rows} rows{facts} -> {summary.output}", style="green")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.aspect_weights import normalise_weights
@@ -204,12 +205,30 @@ def installed_specs() -> dict[str, MetricSpec]:
     specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
         if module.ispkg:
-            folder = importlib.import_module(f"reward.metrics.{module.name}")
-            # A folder holds one metric, several that share their code, or the settings of an arena and no metric.
-            for spec in getattr(folder, "SPECS", [getattr(folder, "SPEC", None)]):
-                if spec is not None:
-                    specs[spec.name] = spec  # another package cannot replace a metric of this one
+            for spec in _specs_of_folder(module.name):
+                specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))
+
+
+@lru_cache
+def own_spec(name: str) -> MetricSpec | None:
+    """Facts of the metric whose folder in `reward.metrics` has its name; no other folder is imported.
+
+    Example:
+        >>> own_spec("vela").name, own_spec("bleu4")
+        ('vela', None)
+    """
+    if not name.isidentifier() or not Path(__file__).with_name(name).is_dir():
+        return None
+    return next((spec for spec in _specs_of_folder(name) if spec.name == name), None)
+
+
+def _specs_of_folder(name: str) -> Sequence[MetricSpec]:
+    """A folder holds one metric, several that share their code, or the settings of an arena and no metric."""
+    folder = importlib.import_module(f"reward.metrics.{name}")
+    if hasattr(folder, "SPECS"):
+        return folder.SPECS
+    return [folder.SPEC] if hasattr(folder, "SPEC") else []
 
 
 def _specs_of_other_packages() -> dict[str, MetricSpec]:

@@ -33,20 +33,12 @@ class ArrowSource(Source):
     """
 
     def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
-        import pyarrow as pa
-
         if not num_rows:
             raise DataError(f"{name} holds no rows")
         self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
-        metadata = {_FEATURES: types.metadata[_FEATURES]} if _FEATURES in (types.metadata or {}) else None
-        self.schema = pa.schema(list(types), metadata)
+        features = (types.metadata or {}).get(_FEATURES)
+        self.schema = types.with_metadata(None if features is None else {_FEATURES: features})
         self._drops_images = False
-
-    @property
-    def record_columns(self) -> list[str]:
-        assert self.schema is not None
-        names: list[str] = self.schema.names
-        return names
 
     def drop_images(self, image: str | None) -> None:
         from reward.scoring.schemas import schema_without_images
@@ -89,21 +81,14 @@ class ParquetSource(ArrowSource):
         groups: row groups that are taken of a single file; None takes all.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path | str],
-        *,
-        name: str,
-        folder: Path,
-        groups: range | None = None,
-    ) -> None:
+    def __init__(self, files: Sequence[Path | str], *, name: str, folder: Path, groups: range | None = None) -> None:
         import pyarrow as pa
 
         self.files = files
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
-            file = self._opened(path)  # only while it is read
+            file = _opened(path)  # only while it is read
             check_names(file.schema_arrow.names, path)
             schemas.append(file.schema_arrow)
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
@@ -139,19 +124,13 @@ class ParquetSource(ArrowSource):
                 start -= rows
                 continue
             if file is None or path != file_path:
-                file, file_path = self._opened(path), path
+                file, file_path = _opened(path), path
             with _data_errors(f"{path} is damaged"):
                 for batch in file.iter_batches(rows_at_a_time, row_groups=[group], columns=names):
                     if start < batch.num_rows:
                         table = pa.Table.from_batches([batch.slice(start)])
                         yield table.select(types.names).cast(types) if columns else table
                     start = max(0, start - batch.num_rows)
-
-    def _opened(self, path: Path | str) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
-
-        with _data_errors(f"{path} cannot be read as Parquet"):
-            return pq.ParquetFile(path)
 
 
 def open_parquet(path: Path) -> ParquetSource:
@@ -178,6 +157,13 @@ class DatasetSource(ArrowSource):
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
+
+
+def _opened(path: Path | str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    with _data_errors(f"{path} cannot be read as Parquet"):
+        return pq.ParquetFile(path)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.file_run import FileRun
+from reward.scoring.selection import Selection
 from reward.scoring.summary import ScoringSummary
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ def score_dataset(
     strip_thinking: bool = False,
     batch_size: int | None = None,
     part_rows: int | None = None,
+    top: str | int | None = None,
+    min_reward: float | None = None,
+    dedupe: bool = False,
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
@@ -84,8 +88,10 @@ def score_dataset(
             summary counts those that differ. The column itself is written as it is.
         batch_size: passed to the scorer.
         part_rows: rows that are scored and saved at a time, at most; None takes 64 for metrics that ask a judge,
-            whose answers are kept in any case, and 1,024 for others, or fewer, so that each of several devices has
+            whose answers are kept in any case, and 512 for others, or fewer, so that each of several devices has
             some. After the first 64, they are as few as take a minute: so much a kill can cost.
+        top, min_reward, dedupe: which rows are written, see `reward.scoring.selection.Selection`; the others are scored
+            all the same, and the summary is about all.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
@@ -130,6 +136,7 @@ def score_dataset(
         prefix=prefix,
         batch_size=batch_size,
         part_rows=part_rows,
+        selection=Selection(top, min_reward, dedupe),
         devices=devices,
         drop_images=drop_images,
         records=records,
@@ -148,6 +155,9 @@ def rerank_dataset(
     references_column: str | None = None,
     group_column: str | None = None,
     strip_thinking: bool = False,
+    top: str | int | None = None,
+    min_reward: float | None = None,
+    dedupe: bool = False,
     overwrite: bool = False,
     progress: bool = False,
     **settings: Any,
@@ -165,8 +175,8 @@ def rerank_dataset(
     `weights={"vela": 0.7, "beitscore": 0.3}`.
 
     Args:
-        data, scorer, output, image_column, references_column, strip_thinking, overwrite, progress: as for
-            `score_dataset`.
+        data, scorer, output, image_column, references_column, strip_thinking, top, min_reward, dedupe, overwrite,
+            progress: as for `score_dataset`.
         candidates_column: holds a list of captions a row; None finds candidates, cands or captions.
         group_column: says that each row has one candidate, and holds what those of one image share; None takes the
             image's column, if there is a column for one candidate only.
@@ -184,5 +194,6 @@ def rerank_dataset(
     """
     columns: dict[str, Any] = {"candidate": candidates_column, "image": image_column, "references": references_column}
     columns |= {"group": group_column, "strip_thinking": strip_thinking}
-    run = FileRun(data, scorer, output, columns, is_ranked=True, **settings)
+    selection = Selection(top, min_reward, dedupe)
+    run = FileRun(data, scorer, output, columns, is_ranked=True, selection=selection, **settings)
     return run(overwrite=overwrite, progress=progress)

@@ -29,7 +29,7 @@ class DerivedSource(Source):
         make: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
         self.source, self.adds, self.needs, self._make, self._how = source, list(adds), list(needs), make, how
-        self.columns, self.made = [*source.columns, *adds], [*source.made, *adds]
+        self.columns = [*source.columns, *adds]
         self.name, self.num_rows, self.folder = source.name, source.num_rows, source.folder
         self.is_csv, self.is_indexed, self.schema = source.is_csv, source.is_indexed, source.schema
 
@@ -45,18 +45,20 @@ class DerivedSource(Source):
         return hashlib.sha256(f"{self.source.fingerprint()} {self._how} {self.adds}".encode()).hexdigest()
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        if not {*self.adds} & {*columns}:
+        stored = [name for name in columns if name not in self.adds]
+        if len(stored) == len(columns):
             yield from self.source.rows(columns, start)
             return
-        read = dict.fromkeys([*(name for name in columns if name not in self.adds), *self.needs])
-        for row in self.source.rows([*read], start):
-            yield row if isinstance(row, BadRow) else {**row, **self._added(row)}
-
-    def _added(self, row: Mapping[str, Any] | BadRow) -> dict[str, Any]:
-        made = {} if isinstance(row, BadRow) else self._make(row)
-        return {name: made.get(name) for name in self.adds}
+        for row in self.source.rows(list(dict.fromkeys([*stored, *self.needs])), start):
+            yield self._with_columns(row, row)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        # what the columns are made of may be missing in a record, where it holds encoded images
-        for row, needed in zip(self.source.records(), self.source.rows(self.needs), strict=True):
-            yield row if isinstance(row, BadRow) else {**row, **self._added(needed)}
+        # A record may lack what the columns are made of, such as an image that is left out.
+        for record, row in zip(self.source.records(), self.source.rows(self.needs), strict=True):
+            yield self._with_columns(record, row)
+
+    def _with_columns(self, record: dict[str, Any] | BadRow, row: dict[str, Any] | BadRow) -> dict[str, Any] | BadRow:
+        if isinstance(record, BadRow) or isinstance(row, BadRow):
+            return record
+        values = self._make(row)
+        return {**record, **{name: values.get(name) for name in self.adds}}

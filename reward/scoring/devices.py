@@ -42,7 +42,9 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
         import torch
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
-    names = [name.strip() for name in (devices.split(",") if isinstance(devices, str) else devices)]
+    if isinstance(devices, str):
+        devices = devices.split(",")
+    names = [name.strip() for name in devices]
     if not names or not all(names):
         raise ConfigError(f"devices must be auto, or names such as cuda:0,cuda:1; got {devices!r}")
     if set(names) != {"cpu"}:  # which needs no torch to be known
@@ -58,7 +60,9 @@ def cpu_threads() -> int:
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     if allowed.isdecimal() and int(allowed):
         return int(allowed)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -106,13 +110,14 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
 
 def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range]) -> Iterator[Progress]:
     """Gives every nth block to a process, and what they do as it is done."""
-    left = {pipe: [*blocks[place :: len(started)]] for place, pipe in enumerate(started)}
-    for pipe, own in left.items():
-        with suppress(OSError):  # it died, which is found below
-            pipe.send(own)
-    while busy := [pipe for pipe, own in left.items() if own]:
+    queues = {pipe: [*blocks[number :: len(started)]] for number, pipe in enumerate(started)}
+    for pipe, queue in queues.items():
+        with suppress(OSError):  # it died, which is noticed below
+            pipe.send(queue)
+    while busy := [pipe for pipe, queue in queues.items() if queue]:
         for pipe in wait(busy):
-            (device, process), (first, *others) = started[pipe], left[pipe]
+            device, process = started[pipe]
+            first = queues[pipe].pop(0)
             progress: Progress = _received(
                 pipe,
                 process,
@@ -121,18 +126,19 @@ def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range])
                 "(lower batch_size, --batch-size), or an image crashed its decoder. The parts that are done are saved; "
                 "run the same again to go on",
             )
-            rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
-            left[pipe] = [rest, *others] if rest else others
+            last = rows_of(progress.part).stop
+            if last < first.stop:  # a block may take several parts
+                queues[pipe].insert(0, range(last, first.stop))
             yield progress
 
 
-def _received(pipe: Any, process: Any, device: str, told: str) -> Any:
+def _received(pipe: Any, process: Any, device: str, moment: str) -> Any:
     """What a process sends; raises what it raised, or says when it died."""
     try:
         message = pipe.recv()
     except (EOFError, OSError):
         process.join()
-        raise WorkerError(f"the process of device {device!r} died (exit code {process.exitcode}) {told}") from None
+        raise WorkerError(f"the process of device {device!r} died (exit code {process.exitcode}) {moment}") from None
     if isinstance(message, BaseException):
         raise message
     return message

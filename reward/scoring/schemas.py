@@ -37,7 +37,7 @@ def arrow_type(kind: str) -> pa.DataType:
 
 def schema_of(source: Source) -> pa.Schema:
     """Types of the columns of the records: those of the data, else the narrowest that hold all rows."""
-    if source.schema is not None and not source.made:
+    if source.schema is not None and source.schema.names == source.record_columns:
         return source.schema
     types = {field.name: field for field in source.schema or ()}
     records = ({} if isinstance(record, BadRow) else record for record in source.records())
@@ -134,7 +134,8 @@ def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
     waiting: list[pa.Table] = []
     rows = size = 0
     first = next(tables)
-    with pq.ParquetWriter(path, first.schema) as writer:
+    # Rows of one image follow each other: what repeats is stored once a group, if the dictionary may grow so far.
+    with pq.ParquetWriter(path, first.schema, dictionary_pagesize_limit=GROUP_BYTES // 4) as writer:
         for table in chain([first], tables):
             waiting.append(table)
             rows += len(table)

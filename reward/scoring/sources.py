@@ -40,8 +40,8 @@ class Source(ABC):
         is_csv: whether captions are text, also where they are lists.
         is_indexed: whether a row is found without reading those before it.
         record_columns: the names of the records' columns.
-        schema: types of the records' columns; None where values have no types but their own.
-        made: columns made of others, which have no type in `schema`.
+        schema: types of the records' columns, but for those that are made of others; None where values have no types
+            but their own.
     """
 
     name: str
@@ -51,11 +51,10 @@ class Source(ABC):
     is_csv = False
     is_indexed = True
     schema: pa.Schema | None = None
-    made: Sequence[str] = ()
 
     @property
     def record_columns(self) -> list[str]:
-        return self.columns
+        return self.columns if self.schema is None else list(self.schema.names)
 
     def drop_images(self, image: str | None) -> None:  # noqa: B027 - most records hold none
         """Leaves encoded images out of the records from now on, but for their paths; `image` is the column read."""

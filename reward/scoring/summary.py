@@ -28,7 +28,7 @@ class ScoringSummary:
 
     Args:
         output: file that was written.
-        rows: rows of input and output.
+        rows: rows of the input, and of the output unless some were selected.
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
@@ -47,6 +47,7 @@ class ScoringSummary:
         checkpoints: {metric: its checkpoint as it was given}; None for a scorer object.
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
+        selected: rows of the output, where rows were selected; else None.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -69,6 +70,7 @@ class ScoringSummary:
     checkpoints: dict[str, str | None] = field(default_factory=dict)
     image_root: str | None = None
     groups: int = 0
+    selected: int | None = None
     already_done: bool = False
 
     @property
@@ -83,9 +85,9 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
-        known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
-        return cls(output=output, **known)
+        fields = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        fields["distributions"] = {name: Distribution(**value) for name, value in fields["distributions"].items()}
+        return cls(output=output, **fields)
 
 
 def summary_beside(data: Any) -> dict[str, Any]:
@@ -95,10 +97,10 @@ def summary_beside(data: Any) -> dict[str, Any]:
     path = Path(data)
     name = path.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
     try:
-        found = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+        summary = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         return {}
-    return found if isinstance(found, dict) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")

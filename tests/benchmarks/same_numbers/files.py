@@ -102,7 +102,9 @@ def write_files(folder: Path) -> None:
     frame = pd.DataFrame(rows)
     frame.to_parquet(folder / "rows.parquet")
     frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.csv", index=False)
-    frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.tsv", index=False, sep="\t")
+    frame.assign(references=frame["references"].map(json.dumps)).to_csv(
+        folder / "rows.tsv", index=False, sep="\t", quoting=csv.QUOTE_NONE
+    )
     by_image = {f"{place}.png": list(scene["captions"].values())[:5] for place, scene in enumerate(scenes()[:5])}
     (folder / "by_image.json").write_text(json.dumps(by_image))
     results = [{"image_id": int(row["image"][:-4]), "caption": row["caption"]} for row in rows]
