@@ -147,16 +147,19 @@ def score(
     context = {"question": question_column, "task": task_column, "box": box_column}
     context = {role: column for role, column in context.items() if column is not None}
     arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
-    arguments |= {"strip_thinking": strip_thinking, "drop_images": drop_images}
-    arguments |= {**vars(layout), **vars(device), **speed.given(), **vars(selection)}
+    arguments |= {"strip_thinking": strip_thinking, **vars(layout), **vars(device), **speed.given(), **vars(selection)}
     if context:
         arguments["context_columns"] = context
+    if drop_images:
+        arguments["drop_images"] = True
     work = scale.chosen()
     if work is None:
         _run(score_dataset, data, output, "scores", annotations, metrics, run, arguments)
     else:
         arguments |= {"annotations": annotations, "overwrite": run.overwrite, "progress": not run.quiet}
-        summary = work(data, output, scorer=metrics.chosen(), **arguments)
+        sources = metrics.chosen()
+        summary = work(data, output, scorer=sources, **arguments)
+        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
         report_scores(summary, quiet=run.quiet, what="scored")
 
 

@@ -103,6 +103,8 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         holm = f"in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
         yield f"p: of the difference from {other} {holm}"
     for table in tables:
+        if table.benchmark.provenance:
+            yield f"{table.title}: {table.benchmark.provenance}."
         yield from _rules(table, resamples)
         if table.no_raters:
             yield f"{table.title}: the row of a single rater is left out, because {table.no_raters}"
@@ -184,6 +186,7 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "title": benchmark.spec.title,
         "part": benchmark.part,
         "data": table.data,
+        "ratings": benchmark.provenance or None,
         "items": len(benchmark.rows),
         "captions_per_item": benchmark.shape[1],
         "statistic": benchmark.spec.statistic,

@@ -6,7 +6,7 @@ import importlib
 import logging
 import os
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -186,7 +186,7 @@ def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:
 
     Args:
         scorer: any scorer. It is not changed.
-        corpus: the references of every caption of the evaluation; read only if needed.
+        corpus: documents, as `image_documents` gives those of the whole evaluation; read only if needed.
 
     Example:
         >>> from reward import load_scorer
@@ -195,6 +195,28 @@ def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:
         True
     """
     return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined]
+
+
+def image_documents(rows: Iterable[tuple[Hashable, Sequence[str]]]) -> Iterator[tuple[str, ...]]:
+    """The documents of a corpus: all references of an image are one, however many captions the image has.
+
+    So the captions of one image weigh no more in CIDEr than those of another.
+
+    Args:
+        rows: what names the image of a caption, and its references. Without an image (None), captions with the same
+            references are of one image.
+
+    Example:
+        >>> list(image_documents([("1.png", ["A dog."]), ("2.png", ["A cat."]), ("1.png", ["A dog.", "It runs."])]))
+        [('A dog.', 'It runs.'), ('A cat.',)]
+    """
+    documents: dict[Hashable, dict[str, None]] = {}
+    for image, references in rows:
+        key = ("references", *references) if image is None else ("image", image)
+        documents.setdefault(key, {}).update(dict.fromkeys(references))
+    for references_of_image in documents.values():
+        if references_of_image:
+            yield tuple(references_of_image)
 
 
 @lru_cache(maxsize=1)

@@ -206,6 +206,8 @@ class ColumnPlan:
 
     def _read_group(self, task: RowTask, row: Mapping[str, Any], root: str) -> None:
         group = missing_to_none(row.get(str(self.group)))
+        if isinstance(group, str) and is_blank(group):  # of a table of text
+            group = None
         if self.groups_by_image:
             with suppress(InvalidSampleError):  # several images are a group, too
                 group = one_image(group)

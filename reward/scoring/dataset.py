@@ -47,10 +47,10 @@ def score_dataset(
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
 
     The output has the columns of the input, every cell as it was written, then one column an aspect, `reward`,
-    `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
-    and a message. Rows are scored in parts, each of which is a file in the folder `<output>.partial` once it is done;
-    after a kill or Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the
-    output, `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
+    `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores and a message. Rows
+    are scored in parts, each of which is a file in the folder `<output>.partial` once it is done; after a kill or
+    Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the output,
+    `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
     A part belongs to its rows, to the stamps of their images' files (`file_stamp`), to the weights by content (a Hub
     id by its commit), the code that computes and the settings: if rows or images were changed while a run was stopped,
     their parts are scored again, and if anything else changed, the call says so.
@@ -74,11 +74,10 @@ def score_dataset(
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
             metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their
             aspects are named as their columns are; a metric of which none is named keeps its own weights.
-        candidate_column, image_column, references_column: a column, or `column.field` where a column holds objects.
-            None finds `candidate` (else cand or caption), `images` or `image` (else file_name, image_path or img) and
-            `references` (else refs), see `reward.data.samples.COLUMN_NAMES`. References are a list, or one string,
-            which may write the list as JSON, Python or numpy do. A list of one image is that image. Images are read
-            only for a metric that looks at them.
+        candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
+            `image` (else file_name, image_path or img) and `references` (else refs), see
+            `reward.data.samples.COLUMN_NAMES`. References are a list, or one string, which may write the list as JSON,
+            Python or numpy do. A list of one image is that image. Images are read only for a metric that looks at them.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
         image_root: where relative image paths start; None is the folder of the data file or, if the images are there,
             the working folder.

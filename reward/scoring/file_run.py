@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints.fingerprint_objects import untold_reason
-from reward.data.samples import find_column, read_references
+from reward.data.cells import missing_to_none
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
-from reward.scoring.columns import find_columns
+from reward.metrics.base import image_documents
+from reward.scoring.columns import find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
 from reward.scoring.parts import PartFolder, rows_of
@@ -65,6 +67,7 @@ class FileRun:
         records: Path | None = None,
         **options: Any,
     ) -> None:
+        # All that can be refused is refused here, before a model is loaded, which may take minutes.
         self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
         self.output, self.selection = Path(output), selection or Selection()
         if is_ranked or not self.selection.is_empty:
@@ -180,6 +183,7 @@ class FileRun:
                 missing = _blocks(missing, job.part_rows)
             else:
                 work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
+            # The models are loaded now: the rate counts from here.
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())
             advance = None
@@ -195,13 +199,13 @@ class FileRun:
             return names, images_decoded, time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
-        """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
-        column = self.job.plan.references
-        for row in self.job.source.rows([column] if column else []):
-            try:
-                yield () if isinstance(row, BadRow) or column is None else read_references(row.get(column))
-            except InvalidSampleError:
-                yield ()
+        """References of every image, also when a run is resumed: a metric such as CIDEr weighs words by them."""
+        source, plan = self.job.source, self.job.plan
+        if plan.references is None:
+            return iter(())
+        image = plan.image or find_column("image", source.columns, option="--image-column") or plan.group
+        rows = source.rows([plan.references] if image is None else [plan.references, image])
+        return image_documents(_image_and_references(row, image, plan.references, self.job.root) for row in rows)
 
     def _images_now(self) -> str | None:
         """Digest of the image files of all rows as they are now."""
@@ -211,6 +215,7 @@ class FileRun:
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
         job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
+        # Ranks, the lowest reward and the best rows are known only once all parts are there.
         rewards = self._rewards(folder, parts, summary)
         if job.plan.group is not None:
             group_names = [name for part in folder.parts(parts) for name in part.groups]
@@ -333,3 +338,16 @@ def _digest(stamps: Iterable[str]) -> str | None:
     """Of the stamps of all rows; None if no image is a file."""
     lines = list(stamps)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if any(lines) else None
+
+
+def _image_and_references(
+    row: Mapping[str, Any] | BadRow, image: str | None, references: str, root: str | os.PathLike[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """What names the image of a row (None without one), and its references; a row that cannot be read has none."""
+    if isinstance(row, BadRow):
+        return None, ()
+    try:
+        picture = None if image is None else one_image(missing_to_none(row.get(image)))
+        return None if picture is None else image_identity(picture, root), read_references(row.get(references))
+    except InvalidSampleError:
+        return None, ()

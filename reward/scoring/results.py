@@ -102,8 +102,11 @@ class AddedColumns:
         A caption that is refused does not keep the others from being scored. A row without a caption that can be read
         has one place among the captions, which says why.
         """
-        samples = [sample for task in tasks for sample in task.samples]
-        owners = [task for task in tasks for _ in task.samples]
+        samples: list[CaptionSample | Problem] = []
+        owners: list[RowTask] = []
+        for task in tasks:
+            samples += task.samples
+            owners += [task] * len(task.samples)
         tables: list[ScoreTable] = []
         failures: list[list[Problem | None]] = []  # of each metric
         for scorer in self.metrics.parts:
@@ -130,7 +133,9 @@ class AddedColumns:
         columns: list[np.ndarray] = []
         for table in tables:
             columns.extend(table.scores.T)
-        wordless = [is_bare for task in tasks for is_bare in _wordless(task)]
+        wordless: list[bool] = []
+        for task in tasks:
+            wordless += _wordless(task)
         rewards: list[np.ndarray] = []
         for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
             complete: list[bool] = []
@@ -163,16 +168,17 @@ class AddedColumns:
         errors: list[str | None] = []
         names = self.metrics.names
         for of_metrics in zip(*failures, strict=True):
-            real = [problem for problem in of_metrics if problem is not None]
-            is_of_some = len(set(of_metrics)) > 1 or (bool(real) and real[0][0] == "metric")
-            if len(names) > 1 and real and is_of_some:
-                named = zip(names, of_metrics, strict=True)
-                real = [(name, problem[1]) for name, problem in named if problem is not None]
-                errors.append("; ".join(f"{name}: {message}" for name, message in real))
+            by_metric = {name: problem for name, problem in zip(names, of_metrics, strict=True) if problem is not None}
+            first = next(iter(by_metric.values()), None)
+            if first is None:
+                problems.append([])
+                errors.append(None)
+            elif len(names) > 1 and (len(set(of_metrics)) > 1 or first[0] == "metric"):
+                problems.append([(name, message) for name, (_, message) in by_metric.items()])
+                errors.append("; ".join(f"{name}: {message}" for name, message in problems[-1]))
             else:
-                real = real[:1]
-                errors.append(real[0][1] if real else None)
-            problems.append(real)
+                problems.append([first])
+                errors.append(first[1])
         return problems, errors
 
     def _count(

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress, islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -147,24 +147,29 @@ def write_rows(
             tables = (table.filter(list(islice(marks, len(table)))) for table in tables)
         write_parquet(path, tables)
         return
-    rows = rows_with(source.records(), [*types], values)
+    rows = _rows_with(source.records(), [*types], values)
     if is_written is not None:
         rows = compress(rows, is_written)
     with path.open("w", encoding="utf-8", newline="") as file:
         if kind == ".jsonl":
             file.writelines(map(json_line, rows))
         elif kind == ".json":
-            file.writelines(("," if number else "[") + json_line(row) for number, row in enumerate(rows))
-            file.write("]\n")
+            separator = "["
+            for row in rows:
+                file.write(separator + json_line(row))
+                separator = ","
+            file.write("]\n" if separator == "," else "[]\n")
         else:
             names = list(dict.fromkeys([*source.record_columns, *types]))
-            file.writelines(_table_lines(names, rows, is_tsv=kind == ".tsv"))
+            make_line = _tsv_line if kind == ".tsv" else _csv_line
+            file.write(make_line(dict(zip(names, names, strict=True)), names, 0))
+            for number, row in enumerate(rows, start=1):
+                file.write(make_line(row, names, number))
 
 
-def rows_with(
+def _rows_with(
     records: Iterator[dict[str, Any] | BadRow], names: Sequence[str], values: Iterator[Sequence[Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Records with further columns."""
     for record in records:
         added = next(values, None)
         if added is None:
@@ -173,24 +178,27 @@ def rows_with(
         yield {**cells, **dict(zip(names, added, strict=True))}
 
 
-def _table_lines(names: Sequence[str], rows: Iterator[Mapping[str, Any]], *, is_tsv: bool) -> Iterator[str]:
-    """The lines of a table of text; that of names first."""
-    cells_of_rows = chain([list(names)], ([_cell(row.get(name)) for name in names] for row in rows))
-    for number, cells in enumerate(cells_of_rows):
-        if not is_tsv:
-            yield ",".join(_quoted(cell) if _NEEDS_QUOTES.search(cell) else cell for cell in cells) + "\n"
-            continue
-        for name, cell in zip(names, cells, strict=True):
-            if _NO_TSV.search(cell):
-                raise OutputError(
-                    f"row {number} has a tab or a line break in column {name!r}, which TSV cannot hold: name an output "
-                    "that ends in .csv. Rename the folder that ends in .partial likewise, and nothing is scored again"
-                )
-        yield "\t".join(cells) + "\n"
+def _csv_line(row: Mapping[str, Any], names: Sequence[str], number: int) -> str:
+    cells = []
+    for name in names:
+        cell = _cell(row.get(name))
+        if _NEEDS_QUOTES.search(cell):  # not by the csv module, which leaves a lone carriage return bare
+            cell = '"' + cell.replace('"', '""') + '"'
+        cells.append(cell)
+    return ",".join(cells) + "\n"
 
 
-def _quoted(cell: str) -> str:
-    return '"' + cell.replace('"', '""') + '"'
+def _tsv_line(row: Mapping[str, Any], names: Sequence[str], number: int) -> str:
+    cells = []
+    for name in names:
+        cell = _cell(row.get(name))
+        if _NO_TSV.search(cell):
+            raise OutputError(
+                f"row {number} has a tab or a line break in column {name!r}, which TSV cannot hold: name an output "
+                "that ends in .csv. Rename the folder that ends in .partial likewise, and nothing is scored again"
+            )
+        cells.append(cell)
+    return "\t".join(cells) + "\n"
 
 
 def _cell(value: Any) -> str:
@@ -200,7 +208,9 @@ def _cell(value: Any) -> str:
     value = _plain(value)
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def json_line(row: Any) -> str:
@@ -215,8 +225,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        if value.keys() == {"bytes", "path"}:
-            return value["path"] if value["bytes"] is None else _data_url(value["bytes"])
+        is_picture = value.keys() == {"bytes", "path"} and not isinstance(value["bytes"], str)
+        if is_picture:  # as `datasets` keeps it
+            return _picture(value["bytes"], value["path"])
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -225,6 +236,12 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _data_url(picture: bytes) -> str:
-    kind = next((kind for start, kind in _PICTURES.items() if picture.startswith(start)), "jpeg")
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+def _picture(content: bytes | None, path: Any) -> Any:
+    """A picture in text: its path, if it is in a file, else a data URL, which is read as a picture."""
+    if content is None:
+        return path
+    kind = "jpeg"
+    for start, name in _PICTURES.items():
+        if content.startswith(start):
+            kind = name
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -18,7 +18,8 @@ from datasets import Dataset, Features, Image, Value
 from datasets import load_dataset as load
 
 from reward.errors import DataError, OutputError
-from reward.scoring import score_dataset
+from reward.metaeval.benchmarks.own_ratings import load_ratings
+from reward.scoring import rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import read_rows
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
@@ -107,6 +108,20 @@ def test_values_of_any_type_stay_and_are_json_in_tables_of_text(data: str, outpu
     for name, value in row.items():
         expected = [as_text(value), ""] if is_text else [value, None]
         assert cells_of(tmp_path / f"out.{output}", name) == expected
+
+
+def test_groups_and_ratings_are_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("id,caption\n1.1,a\n1.10,a b\n1.1,a b c\n,a\n")
+    summary = rerank_dataset(path, "length", tmp_path / "out.csv", group_column="id")
+    assert cells_of(tmp_path / "out.csv", "rank") == ["2", "1", "1", ""]
+    assert (summary.groups, list(summary.errors)) == (2, ["group"])
+    rated = {"csv": "caption;rating\na;0,5\nb;1,5\n", "tsv": "caption\trating\na\t0,5\nb\t1,5\n"}
+    rated["jsonl"] = '{"caption": "a", "rating": "0,5"}\n{"caption": "b", "rating": "1,5"}\n'
+    for ending, text in rated.items():
+        (tmp_path / f"rated.{ending}").write_text(text)
+        ratings = load_ratings(tmp_path / f"rated.{ending}").rows["ratings"]
+        assert [list(rating.values()) for rating in ratings] == [[(0.5,)], [(1.5,)]]
 
 
 UUID = uuid.UUID("12345678123456781234567812345678")
