@@ -100,10 +100,12 @@ def _stored_paths(path: str) -> list[str]:
         return []
     paths = []
     for parent in _stored_paths(folder):
-        names = _names_in(parent).composed
-        for stored_name in names.get(unicodedata.normalize("NFC", name), ()):
+        stored_names = [name]
+        if not name.isascii():
+            stored_names = _names_in(parent).composed.get(unicodedata.normalize("NFC", name), [])
+        for stored_name in stored_names:
             paths.append(os.path.join(parent, stored_name))
-    return paths
+    return list(filter(os.path.exists, paths))
 
 
 class _FolderNames(NamedTuple):

@@ -95,6 +95,8 @@ def columns_to_compare(
                 raise DataError(f"{side.spec.name} has no column {column} of scores: {way_out}")
         elif record is None or metric.options or metric.source not in ("embedded", record.checkpoint):
             return None
+        if column not in side.columns:  # not one row has a score
+            return None
         columns.append(column)
         made_by.append(record)
     first, second = made_by

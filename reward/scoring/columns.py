@@ -53,15 +53,16 @@ class RowTask:
     @cached_property
     def samples(self) -> list[CaptionSample | Problem]:
         """What is to be scored, or what is wrong with it: one each candidate, or one alone; the image is decoded."""
-        return [self._sample(candidate) for candidate in self.candidates or [None]]
-
-    def _sample(self, candidate: Any) -> CaptionSample | Problem:
-        if self.problem is not None:
-            return self.problem
-        try:
-            return CaptionSample(candidate, self.image, self.references, **self.context)
-        except InvalidSampleError as error:
-            return "candidate", str(error)
+        samples: list[CaptionSample | Problem] = []
+        for candidate in self.candidates or [None]:
+            if self.problem is not None:
+                samples.append(self.problem)
+                continue
+            try:
+                samples.append(CaptionSample(candidate, self.image, self.references, **self.context))
+            except InvalidSampleError as error:
+                samples.append(("candidate", str(error)))
+        return samples
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,11 @@ class ColumnPlan:
     @property
     def names(self) -> list[str]:
         """Of all columns that are read."""
-        names = (self.caption, self.image, self.references, self.group, *dict(self.context).values())
-        return list(dict.fromkeys(name for name in names if name is not None))
+        names: dict[str | None, None] = dict.fromkeys((self.caption, self.image, self.references, self.group))
+        for _, column in self.context:
+            names[column] = None
+        names.pop(None, None)
+        return list(names)  # type: ignore[arg-type]
 
     def task(self, row: Mapping[str, Any] | BadRow, number: int = 0, root: str | os.PathLike[str] = "") -> RowTask:
         """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception.
@@ -110,7 +114,11 @@ class ColumnPlan:
         root = os.fspath(root)
         self._read_context(task, row)
         written_image = self._read_image(task, row, root)
-        texts = [row.get(name) for name in (self.caption, self.references, *dict(self.context).values()) if name]
+        texts = [row.get(self.caption)]
+        if self.references is not None:
+            texts.append(row.get(self.references))
+        for _, column in self.context:
+            texts.append(row.get(column))
         task.name = repr([texts, written_image, task.stamp])
         try:
             self._read_captions(task, row)

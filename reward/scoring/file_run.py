@@ -79,7 +79,10 @@ class FileRun:
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
         if drop_images:
             rows.drop_images(plan.image)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        if records is None or image_root is None:
+            root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        else:
+            root = Path(image_root)  # of a part of a larger data set, all images may be missing
         folder = self.records / f"{self.output.name}.partial"
         most_rows = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from reward.scoring.file_kinds import KINDS, kind_of, open_kind
 from reward.scoring.sources import Shards, Source, files_of_pattern, is_pattern
 
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
+_SPLITS = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "test"}
 _HUB_NAME = re.compile(
     r"(https://huggingface\.co/datasets/)?(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?/?"
 )
@@ -104,7 +106,10 @@ def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
         messages = parse_list(missing_to_none(row.get(column)))
         cells["caption"] = completion_text(messages) or None
     with suppress(InvalidSampleError):
-        cells["image"] = next(iter(prompt_images(messages)), None)
+        image = next(iter(prompt_images(messages)), None)
+        if isinstance(image, bytes):  # a column of paths and pictures is one of text
+            image = f"data:;base64,{base64.b64encode(image).decode()}"
+        cells["image"] = image
     return cells
 
 
@@ -161,6 +166,8 @@ def _open_file(path: Path) -> Source:
 
 def _open_files(paths: Sequence[Path], name: str) -> Source:
     """Files of one kind, such as the shards of a data set, as one table."""
+    if len(paths) == 1:
+        return _open_file(paths[0])
     kinds = {str(kind_of(path)): path for path in paths}
     if len(kinds) > 1:
         raise DataError(f"{name} means files of several kinds, {' and '.join(kinds)}: name those of one kind")
@@ -173,9 +180,12 @@ def _open_files(paths: Sequence[Path], name: str) -> Source:
 def _open_folder(path: Path, split: str | None) -> Source:
     """A folder as a data set.
 
-    It is read as what `save_to_disk` wrote; by its one file `metadata` or `captions`; as one table of its shards, all
-    `.tar` or all Parquet; by its one data file; as pictures with a text each beside them; else by `load_dataset`.
+    It is read as what `save_to_disk` wrote; by the files of a split, such as `train.jsonl`; by its file `metadata` or
+    `captions`; by its data files of one kind, as one table; as pictures with a text each beside them; else by
+    `load_dataset`.
     """
+    from reward.scoring.forms import open_pictures
+
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         import datasets
 
@@ -184,35 +194,42 @@ def _open_folder(path: Path, split: str | None) -> Source:
         except Exception as error:  # `datasets` raises errors of pyarrow, fsspec and json, and of damaged files any
             raise DataError(f"{path} cannot be read as a data set: {_in_short(error)}") from error
         return _of_splits(saved, split, name=path.name, folder=path)
-    if split is not None:
-        return _load(str(path.absolute()), split, path)
+    splits = files_of_splits(path)
+    if splits:
+        return _open_files(splits[_chosen(splits, split, path.name)], path.name)
     files = _data_files(path)
     # Beside pictures, one file of these names has their captions.
     metadata = [file for file in files if file.name.startswith("metadata.")]
     tables = metadata or [file for file in files if file.name.startswith("captions.")]
-    shards = [file for file in files if kind_of(file) in (".tar", ".tgz", ".parquet")]
     if not tables:
         # Beside pictures, a text holds a caption; beside shards, a JSON document holds statistics.
-        no_tables = [".txt", ".arrow"]
-        if shards:
-            no_tables.append(".json")
+        no_tables = {".txt", ".arrow"}
+        if any(kind_of(file) in (".tar", ".tgz", ".parquet") for file in files):
+            no_tables.add(".json")
         tables = [file for file in files if kind_of(file) not in no_tables]
-    if len(tables) == 1:
-        return _open_file(tables[0])
-    if shards and not any(_OF_SPLIT.search(file.name) for file in shards):
-        if tables != shards:
-            raise DataError(
-                f"{path} holds {tables[0].name} and {tables[-1].name}: name the file, or the shards as in "
-                f"{path / ('*' + shards[0].suffix)}"
-            )
-        return _open_files(shards, path.name)
-    from reward.scoring.forms import open_pictures
+    if tables and split is None:
+        return _open_files(tables, path.name)
+    pictures = open_pictures(path) if split is None else None
+    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
-    if not tables:
-        pictures = open_pictures(path)
-        if pictures is not None:
-            return pictures
-    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+
+def files_of_splits(folder: Path) -> dict[str, list[Path]]:
+    """{split: its files} of a folder whose data files are all named after splits, as `train.jsonl` is; else nothing.
+
+    By itself `datasets` takes the files of which there are most, so pictures beside the data, and reads them alone.
+    """
+    splits: dict[str, list[Path]] = {}
+    for file in _data_files(folder):
+        splits.setdefault(_split_of(file), []).append(file)
+    return {} if "" in splits else splits
+
+
+def _split_of(file: Path) -> str:
+    """The split that the name of a file says, as `datasets` reads it; empty for none."""
+    word = _OF_SPLIT.search(file.name)
+    if word is None or kind_of(file) == ".txt":
+        return ""
+    return _SPLITS.get(word[2], word[2])
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -234,13 +251,10 @@ def _load(
     """A data set of the Hub, or in a folder, by `datasets.load_dataset`; only the split that is asked for is loaded."""
     import datasets
 
-    from reward.scoring.transformed_source import files_of_splits
-
-    files = files_of_splits(folder) if os.path.isdir(name) else None
     try:
-        splits = datasets.get_dataset_split_names(name, subset, data_files=files, revision=revision)
+        splits = datasets.get_dataset_split_names(name, subset, revision=revision)
         one_split = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, data_files=files, split=one_split, revision=revision)
+        loaded = datasets.load_dataset(name, subset, split=one_split, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own

@@ -254,7 +254,10 @@ class Metrics:
     @property
     def identity(self) -> dict[str, Any]:
         """What is said of them in the description of a run."""
-        options = {name: str(value) for name, value in self.options.items() if name not in _NO_EFFECT}
+        options = {}
+        for name, value in self.options.items():
+            if value is not None and name not in _NO_EFFECT:  # the command line names options that nobody chose
+                options[name] = str(value)
         weights = None
         if self.weights is not None:
             weights = {name: float(weight) for name, weight in self.weights.items()}

@@ -30,15 +30,12 @@ class _Member(tarfile.TarInfo):
             raise
         except tarfile.EmptyHeaderError:  # type: ignore[attr-defined]
             if not getattr(tar, "has_end", False):
-                raise tarfile.ReadError(_CUT) from None
+                raise tarfile.ReadError("the tar is cut off: copy it again") from None
             raise
         except tarfile.HeaderError as error:
-            raise tarfile.ReadError(f"{_CUT} or damaged ({error})") from error
+            raise tarfile.ReadError(f"the tar is damaged or cut off ({error}): copy it again") from error
         tar.has_end = False  # type: ignore[attr-defined]
         return member
-
-
-_CUT = "the tar is cut off: copy it again"
 
 
 class TarSource(RowSource):

@@ -75,7 +75,6 @@ def load_ratings(
     if rater_column is not None:
         find_column("rater", source.columns, rater_column, option="--rater-column")
     scale = _Scale(source, captions, rating_map or {})
-    columns["candidate_column"] = candidate_column
     if captions:
         if rater_column is not None or len(rating_columns) > 1:
             raise DataError(
@@ -88,6 +87,9 @@ def load_ratings(
         if rating_columns:
             provenance += f" in column {rating_columns[0]}"
     else:
+        option = "--candidate-column"
+        caption = find_column("candidate", source.columns, candidate_column, option=option, needed_by="scoring")
+        columns["candidate_column"] = caption
         items, raters = _read_rated(source, scale, rating_columns, rater_column, columns)
         items = items[:limit]
         means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
@@ -95,7 +97,7 @@ def load_ratings(
         count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
         noun = "columns" if len(rating_columns) > 1 else "column"
         names = join_names(rating_columns, most=10)
-        provenance = f"{count} ratings of {len(items)} captions in {noun} {names}{raters}"
+        provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions in column {caption}"
     benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
     return replace(benchmark, provenance=provenance)
 
@@ -139,9 +141,9 @@ def _read_rated(
         raise DataError(f"no row of {source.name} has a rating in {', '.join(rating_columns)}")
     if rater_column is not None:
         items, raters = _join_raters(source, rows, items, rater_column)
-        return items, f" by {len(raters)} raters in column {rater_column}: {join_names(raters, most=10)}"
+        return items, f" by {len(raters)} raters in column {rater_column} ({join_names(raters, most=10)})"
     if len(rating_columns) > 1:
-        return items, ", one for each rater"
+        return items, " (one for each rater)"
     _check_one_row_each(source, items)
     return items, ""
 

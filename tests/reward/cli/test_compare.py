@@ -120,6 +120,18 @@ def test_scores_of_an_edited_file_are_not_taken_for_those_of_its_captions(run: R
     assert f"nothing beside {sides[0].name} says which metric" in run("compare", *sides)[1]
 
 
+def test_a_file_without_any_score_is_scored_anew(run: Run, tmp_path: Path) -> None:
+    sides = []
+    for name in "ab":
+        rows = [{"image": image, "caption": "a star", "references": ["star"]} for image in IMAGES]
+        data = write_lines(
+            tmp_path / f"{name}.jsonl", [{**row, "references": []} for row in rows] if name == "a" else rows
+        )
+        sides.append(scored(run, data, "-m", "length", "-m", "unigram"))
+    message = run("compare", *sides, "-m", "unigram", code=1)[1]
+    assert "5 captions of a.-m-length-m-unigram.jsonl and 0 of" in message.replace("--", "-")
+
+
 def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path: Path) -> None:
     files = [write_lines(tmp_path / f"{name}.jsonl", []) for name in "ab"]
     for file, rewards in zip(files, ([3, 1, None, 2, 2], [2, None, None, 1, 1]), strict=True):

@@ -123,7 +123,9 @@ def test_a_long_table_has_a_row_for_each_rater_of_a_caption(tmp_path: Path) -> N
         ("A dog.", (4, 2)),  # in the order of the raters
         ("A star.", (5,)),
     ]
-    assert own.provenance == "5 ratings of 3 captions in column rating by 3 raters in column who: anna, ben, cleo"
+    assert own.provenance == (
+        "5 ratings in column rating by 3 raters in column who (anna, ben, cleo), of 3 captions in column caption"
+    )
     # a number that differs between the rows of a caption is no score of it
     assert own.columns["seconds"][:, 0].tolist() == pytest.approx([np.nan, np.nan, 3], nan_ok=True)
     assert own.columns["length"][:, 0].tolist() == [7, 6, 7]
@@ -177,12 +179,16 @@ def test_a_class_label_counts_by_its_name(
 @pytest.mark.parametrize(
     ("columns", "options", "provenance"),
     [
-        ({"rating": RATINGS}, {}, "8 ratings of 8 captions in column rating"),
-        ({"rating": [[each, 3] for each in RATINGS]}, {}, "16 ratings of 8 captions in column rating"),
+        ({"rating": RATINGS}, {}, "8 ratings in column rating, of 8 captions in column caption"),
+        (
+            {"rating": [[each, 3] for each in RATINGS]},
+            {},
+            "16 ratings in column rating, of 8 captions in column caption",
+        ),
         (
             {"anna": RATINGS, "ben": [*RATINGS[:6], None, None]},
             {"rating_columns": ["anna,ben"]},
-            "14 ratings of 8 captions in columns anna, ben, one for each rater",
+            "14 ratings in columns anna, ben (one for each rater), of 8 captions in column caption",
         ),
         (
             {"caption_a": ["A."] * 8, "caption_b": ["B."] * 8, "better": ["A", "b", "tie", None] * 2},

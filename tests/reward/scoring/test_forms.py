@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -60,6 +61,14 @@ def chat(name: str, caption: str) -> list[dict[str, Any]]:
     said = [{"type": "text", "text": caption}]
     turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": "Hm."}]
     return [*turns, {"role": "user", "content": "Say it."}, {"role": "assistant", "content": said}]
+
+
+def data_urls(folder: Path) -> Path:
+    """One picture in each chat, but for a path in the last."""
+    urls = [f"data:image/png;base64,{base64.b64encode((folder / name).read_bytes()).decode()}" for name in NAMES[:2]]
+    return write_lines(
+        folder / "c.jsonl", [{"messages": chat(*both)} for both in zip([*urls, NAMES[2]], CAPTIONS, strict=True)]
+    )
 
 
 def llava(caption: str) -> list[dict[str, str]]:
@@ -127,6 +136,20 @@ def pattern_of_lines(folder: Path) -> Path:
     return folder / "[0-9] [[]x].jsonl"
 
 
+def folder_of_lines(folder: Path) -> Path:
+    (folder / "lines [1]").mkdir()
+    for number, row in enumerate(ROWS):
+        write_lines(folder / "lines [1]" / f"{number}.jsonl", [{**row, "image": str(folder / row["image"])}])
+    return folder / "lines [1]"
+
+
+def files_of_a_split(folder: Path) -> Path:
+    for split, rows in (("train", ROWS[:1]), ("test-0", ROWS[:2]), ("test-1", ROWS[2:])):
+        write_lines(folder / f"{split}.jsonl", rows)
+    (folder / "._train.jsonl").write_bytes(b"\0\5")
+    return folder
+
+
 def metadata(folder: Path) -> Path:
     FRAME.rename(columns={"image": "file_name"}).to_csv(folder / "metadata.csv", index=False)
     write_lines(folder / "scores.jsonl", [{"an": "output"}])
@@ -179,6 +202,7 @@ FORMS: dict[str, Form] = {
     "COCO's results": file("c.json", RESULTS),
     "COCO's annotations": file("c.json", COCO),
     "messages": file("c.jsonl", "".join(json.dumps({"messages": chat(*both)}) + "\n" for both in BOTH)),
+    "pictures in messages": data_urls,
     "conversations": file("c.json", [{"image": name, "conversations": llava(caption)} for name, caption in BOTH]),
     "completion": file("c.json", [{"image": name, "completion": llava(caption)[1:]} for name, caption in BOTH]),
     "csv": file("c.csv.gz", FRAME.to_csv(index=False).encode("utf-8-sig")),
@@ -194,10 +218,11 @@ FORMS: dict[str, Form] = {
     "Flickr30k": file("results.csv", FLICKR30K),
     **{each.__name__: each for each in (parquet, parts, tar, joined_tars, metadata, texts, arrow)},
     **{each.__name__: each for each in (shards, braces, pattern, pattern_of_lines)},
+    **{each.__name__: each for each in (folder_of_lines, files_of_a_split)},
     **{each.__name__: each for each in (splits, saved, folders_of_images)},
 }
 OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
-OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images")}
+OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images", "files_of_a_split")}
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -317,7 +342,7 @@ def lines_and_parquet(folder: Path) -> Path:
         ),
         (two_pictures, "1.txt is beside 1.jpg and 1.png: keep one of them, or write captions.csv"),
         (tars_and_parquet, "shards means files of several kinds, .parquet and .tar: name those of one kind"),
-        (lines_and_parquet, "holds part-0.parquet and rows.jsonl: name the file, or the shards as in "),
+        (lines_and_parquet, "parts means files of several kinds, .parquet and .jsonl: name those of one kind"),
     ],
 )
 def test_a_folder_that_could_mean_several_things_is_refused(form: Form, message: str, folder: Path) -> None:

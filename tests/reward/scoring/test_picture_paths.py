@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from reward.cli.reports import report_scores
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.readers import open_source
@@ -42,6 +43,7 @@ NAMES = [  # (names of files, what the data say, the file that it means or part 
     ([f"{DECOMPOSED}.png"], f"{COMPOSED}.png", f"{DECOMPOSED}.png"),
     ([f"{COMPOSED}.png"], f"{DECOMPOSED}.png", f"{COMPOSED}.png"),
     ([f"{DECOMPOSED}/{DECOMPOSED}.png"], f"{COMPOSED}/{COMPOSED}", f"{DECOMPOSED}/{DECOMPOSED}.png"),
+    ([f"{DECOMPOSED}/1.png"], f"{COMPOSED}/1.png", f"{DECOMPOSED}/1.png"),
     (["a [1].png"], "a [1].png", "a [1].png"),
     (["[1].png"], "[1].png", "[1].png"),
     (["100% #2.png"], "100% #2.png", "100% #2.png"),
@@ -151,3 +153,11 @@ def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(
         return
     references = [row["references"] for row in open_source(data, annotations=known).rows(["references"])]  # type: ignore[index]
     assert references == [None if name is None else [name] for name in joined]
+
+
+def test_a_run_says_in_one_line_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "1.png")
+    summary = score_dataset(data_in(tmp_path, "1.png", "1"), PictureScorer(), tmp_path / "scores" / "out.jsonl")
+    report_scores(summary, quiet=False, what="scored")
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"columns read: candidate = caption, image = image; 2 rows; image paths start at {tmp_path}" in said
