@@ -150,6 +150,9 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
             "that the candidates of one image share with --group-column",
             style="yellow",
         )
+    if summary.readings:
+        ways = ", ".join(f"{count:,} by {way}" for way, count in summary.readings.items())
+        console.print(f"answers of judges read: {ways}")
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
     if summary.thinking_cut:

@@ -14,7 +14,7 @@ from reward.errors import DataError
 from reward.metrics.base import Scorer
 from reward.scoring.columns import Problem, RowTask
 from reward.scoring.several import Metrics
-from reward.scoring.summary import SummaryBuilder
+from reward.scoring.summary import SummaryBuilder, judge_readings
 
 
 def reads_images(scorer: Scorer) -> bool:
@@ -109,10 +109,12 @@ class AddedColumns:
             owners += [task] * len(task.samples)
         tables: list[ScoreTable] = []
         failures: list[list[Problem | None]] = []  # of each metric
+        readings_before = judge_readings(self.metrics.parts)
         for scorer in self.metrics.parts:
             table, problems_of_metric = _score(samples, owners, scorer, batch_size)
             tables.append(table)
             failures.append(problems_of_metric)
+        summary.add_readings(judge_readings(self.metrics.parts) - readings_before)
         numbers = self._numbers(tables, tasks)
         problems, errors = self._join_problems(failures)
         is_cut = np.any([table.truncated for table in tables], axis=0)

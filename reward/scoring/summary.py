@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,7 @@ class ScoringSummary:
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
         selected: rows of the output, where rows were selected; else None.
+        readings: {"probabilities" or "text": how many answers of judges this run read so}; empty without a judge.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -71,6 +74,7 @@ class ScoringSummary:
     image_root: str | None = None
     groups: int = 0
     selected: int | None = None
+    readings: dict[str, int] = field(default_factory=dict)
     already_done: bool = False
 
     @property
@@ -114,11 +118,17 @@ class SummaryBuilder:
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self.numbers: dict[str, list[float]] = {}  # {column: count, mean, sum of squared distances, least and largest}
+        self.readings: dict[str, int] = {}
 
     def count(self, **counts: int) -> None:
         """Adds to the counts, see `ScoringSummary`."""
         for name, count in counts.items():
             self.counts[name] += count
+
+    def add_readings(self, counts: Mapping[str, int]) -> None:
+        """Adds how many answers of judges were read in which way, see `judge_readings`."""
+        for way, count in counts.items():
+            self.readings[way] = self.readings.get(way, 0) + count
 
     def add_error(self, kind: str, message: str, row: int) -> None:
         """Counts an error; `row` counts from 0."""
@@ -144,6 +154,7 @@ class SummaryBuilder:
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
             self.examples.setdefault(kind, record["examples"][kind])
+        self.add_readings(record.get("readings", {}))  # which parts of older versions lack
         for name, moments in record["numbers"].items():
             self._merge(name, moments)
 
@@ -174,4 +185,14 @@ class SummaryBuilder:
             for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
         }
         found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
-        return ScoringSummary(output=output, **found, distributions=distributions, **more)
+        return ScoringSummary(output=output, **found, readings=self.readings, distributions=distributions, **more)
+
+
+def judge_readings(scorers: Iterable[Any]) -> Counter[str]:
+    """How many answers of the judges of some metrics were read in which way so far, see `reward.judges.Usage`."""
+    readings: Counter[str] = Counter()
+    for scorer in scorers:
+        metric = getattr(scorer, "scorer", scorer)  # of the mean over sentences
+        for judge in getattr(metric, "judges", ()):
+            readings.update(getattr(judge.usage, "readings", {}))
+    return readings

@@ -13,6 +13,7 @@ from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.engines.environments import program
+from tests.engines.judge_model import save_judge
 from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
 
@@ -33,6 +34,14 @@ def vllm(model, length, folder):
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     settings |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     return EngineServer(command, folder / "vllm.log", settings)
+
+
+@pytest.fixture(scope="module")
+def judge(request, tmp_path_factory):
+    """The folder of a judge whose answers mostly begin with a token."""
+    folder = tmp_path_factory.mktemp("judge")
+    save_judge(folder, request.param)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +111,9 @@ def samples(photos):
     return [CaptionSample(text, image, REFERENCES) for text in CAPTIONS for image in sorted(photos.iterdir())[:4]]
 
 
-@pytest.mark.parametrize("scorer", [FleurScorer, HarmonicScorer, VqaScorer])
+@pytest.mark.parametrize(
+    ("judge", "scorer"), [("0", FleurScorer), ("1", HarmonicScorer), ("1", VqaScorer)], indirect=["judge"]
+)
 def test_scores_are_those_of_the_same_weights_here(scorer, served, local, samples):
     own, there = (scorer(judge).score(samples).scores for judge in (local, served()))
     print(f"{scorer.__name__}: at most {np.abs(own - there).max():.1e} apart over {own.size} scores")
@@ -110,6 +121,7 @@ def test_scores_are_those_of_the_same_weights_here(scorer, served, local, sample
     assert there == pytest.approx(own, abs=CLOSE)
 
 
+@pytest.mark.parametrize("judge", ["0"], indirect=True)
 def test_what_a_judge_writes(served, local, samples):
     """CLAIR reads it: by JSON schema, and without one."""
     told = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _FORM}}

@@ -99,11 +99,7 @@ class CiderScorer(NgramScorer):
         return CiderScorer({" ".join(ngram): count for ngram, count in counts.items()}, documents)
 
     def score_samples(
-        self,
-        samples: list[CaptionSample],
-        batch_size: int | None = None,
-        progress: bool = False,
-        contexts: Any = None,
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """Scores (N, 1).
 
@@ -115,7 +111,7 @@ class CiderScorer(NgramScorer):
                 "metric 'cider' weighs words by how rare they are in a corpus of references, and has none: call "
                 "fit(the references of every caption), or load a folder that a fitted scorer has saved"
             )
-        return super().score_samples(samples, batch_size, progress, contexts)
+        return super().score_samples(samples, batch_size, progress)
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """CIDEr-D of each caption."""

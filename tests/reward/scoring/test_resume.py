@@ -14,6 +14,7 @@ import pytest
 
 from reward.data.score_table import ScoreTable
 from reward.errors import OutputError, WeightsError
+from reward.judges import Usage
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.parts import rows_of
@@ -106,7 +107,8 @@ def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Any] = []
-    judge = SimpleNamespace(cache=None, close=lambda: places.append(judge.cache))  # as one behind a server is
+    # as one behind a server is
+    judge = SimpleNamespace(cache=None, usage=Usage(), close=lambda: places.append(judge.cache))
     scorer = PictureScorer()
     scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [judge]  # type: ignore[attr-defined]
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
