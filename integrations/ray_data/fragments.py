@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from reward.errors import CapRewardError, DataError, MissingExtraError
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.readers import is_remote_path
-from reward.scoring.row_sources import JsonLinesSource, json_rows
-from reward.scoring.sources import Source
+from reward.scoring.sources import JsonLinesSource, Source, json_rows
 from reward.scoring.tar_source import TarSource, tar_rows, without_image
 
 if TYPE_CHECKING:

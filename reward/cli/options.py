@@ -243,7 +243,7 @@ class SelectionOptions:
     top: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.scoring.selection:Selection"),
+            callback=_checked_by("reward.scoring.summary:Selection"),
             help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
         ),
     ] = None

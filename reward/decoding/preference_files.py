@@ -17,7 +17,8 @@ from reward.data.samples import find_column, join_names, one_image
 from reward.decoding.preferences import ImageCandidates, Preferences
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
 from reward.registry import metric_spec
-from reward.scoring.columns import ColumnPlan, find_columns, image_identity
+from reward.scoring.columns import ColumnPlan, find_columns
+from reward.scoring.image_root import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow

@@ -18,7 +18,7 @@ from reward.data.cells import parse_list, read_number
 from reward.data.samples import find_column, join_names
 from reward.errors import DataError, InvalidSampleError, OutputError
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
-from reward.scoring.columns import image_identity
+from reward.scoring.image_root import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.schemas import infer_schema, schema_of

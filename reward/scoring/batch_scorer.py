@@ -13,9 +13,8 @@ from reward.data.cells import to_list
 from reward.errors import ConfigError, DataError
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
-from reward.scoring.ahead import decoded_chunks
 from reward.scoring.columns import ColumnPlan, find_columns
-from reward.scoring.pictures import PictureReader
+from reward.scoring.job import PictureReader, decoded_chunks
 from reward.scoring.results import AddedColumns, fill_rewards, reward_names
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
@@ -177,7 +176,7 @@ class BatchScorer:
         tasks.sort(key=lambda task: first_rows[task.image_key or f"row {task.row}"])
         order = np.argsort([task.row for task in tasks])
         columns: dict[str, list[Any]] = {name: [] for name in added.types}
-        for chunk, decoded in decoded_chunks([tasks], PictureReader.of(added.metrics, root), _CHUNK_ROWS):
+        for chunk, decoded in decoded_chunks([tasks], PictureReader(added.metrics, root), _CHUNK_ROWS):
             for name, values in added.build(chunk, self.batch_size, summary).items():
                 columns[name] += values
             self.images_decoded += decoded

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.drawn_images import BoxedImage
-from reward.data.image_files import file_stamp, image_file
-from reward.data.images import image_key
+from reward.data.image_files import file_stamp
 from reward.data.samples import (
     CaptionSample,
     column_names,
@@ -26,8 +25,9 @@ from reward.data.samples import (
     read_references,
 )
 from reward.data.written_captions import caption_in
-from reward.errors import DataError, ImageError, InvalidSampleError
+from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
+from reward.scoring.image_root import image_identity, path_in
 from reward.scoring.sources import BadRow, Source
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
@@ -362,37 +362,3 @@ def _holds_lists(source: Source, column: str) -> bool:
             "--candidate-column"
         )
     return column in column_names("candidates")  # all empty: each row says so
-
-
-def path_in(image: Any) -> str | None:
-    """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
-    if isinstance(image, Mapping) and image.get("bytes") is None:
-        image = image.get("path")
-    if not isinstance(image, (str, os.PathLike)):
-        return None
-    path = os.fsdecode(image)
-    if path.startswith("data:"):
-        return None
-    return path
-
-
-def image_identity(image: Any, root: str | os.PathLike[str] | None = None) -> str:
-    """Key under which rows share an image, or another value: its file, or the hash of its bytes or its pixels.
-
-    Args:
-        image: of a cell.
-        root: where relative paths start; None where texts are no paths.
-    """
-    path = path_in(image)
-    if path is not None:
-        if root is None or "://" in os.fspath(root):
-            return repr(path)
-        return os.path.abspath(image_file(os.path.join(root, path)))
-    if isinstance(image, Mapping):
-        image = image.get("bytes")
-    if isinstance(image, bytes):
-        return hashlib.sha256(image).hexdigest()
-    if hasattr(image, "getbands") or getattr(image, "ndim", 0) > 0:
-        with suppress(ImageError):
-            return image_key(image)
-    return repr(image)

@@ -17,8 +17,7 @@ from typing import IO, Any, TypeAlias
 
 from reward.data.image_files import is_image_name
 from reward.errors import DataError
-from reward.scoring.row_sources import RowSource, opened
-from reward.scoring.sources import BadRow, check_names
+from reward.scoring.sources import BadRow, RowSource, check_names, is_unicode, opened
 
 _SEPARATORS = (",", "\t", ";", "|")  # of CSV; the third is Excel's in many languages, the last of Flickr30k
 _NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
@@ -28,21 +27,15 @@ _QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a field of a TSV
 _Row: TypeAlias = "tuple[str, list[str]] | BadRow"
 
 
-def read_csv(path: Path, names: Sequence[str] | None = None) -> TextTable:
-    """The rows of a file of text.
+class TextTable(RowSource):
+    """A table of text in UTF-8, or UTF-16 with its mark.
+
+    A blank line is no row, but in a table of one column, where it is an empty cell.
 
     Args:
         path: a `.tsv` file has tabs between fields; any other is CSV, whose header tells what stands between them.
         names: of the columns of a file without a header line, which is read as TSV; its first column holds images, as
             in Flickr8k.token, with the number of the caption.
-    """
-    return TextTable(path, names)
-
-
-class TextTable(RowSource):
-    """A table of text in UTF-8, or UTF-16 with its mark, see `read_csv`.
-
-    A blank line is no row, but in a table of one column, where it is an empty cell.
     """
 
     is_csv = True
@@ -66,7 +59,7 @@ class TextTable(RowSource):
         if isinstance(row, BadRow):
             raise DataError(f"the header of {self.path} cannot be read: {row.message}")
         names = [name.strip() for name in row[1]]
-        if not _is_unicode(names):
+        if not is_unicode("".join(names)):
             raise DataError(f"the header of {self.path} is not UTF-8{_remedy(self.path)}")
         if names and is_image_name(names[0]):
             raise DataError(f"{self.path} begins with data: put a line with the names of its columns in front")
@@ -77,7 +70,7 @@ class TextTable(RowSource):
         fields = fields or [""]  # of a blank line
         if len(fields) != len(names):
             return BadRow(f"{where} has {len(fields)} fields, but the header has {len(names)}")
-        if not _is_unicode(fields):
+        if not is_unicode("".join(fields)):
             return BadRow(f"{where} is not UTF-8{_remedy(self.path)}")
         if self._names:
             fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
@@ -139,11 +132,3 @@ def _remedy(path: Path) -> str:
         f": if a program for Windows wrote it, convert it by `iconv -f cp1252 -t utf-8 {path.name} > utf8.csv`, "
         "or save it as CSV UTF-8"
     )
-
-
-def _is_unicode(fields: Sequence[str]) -> bool:
-    try:
-        "".join(fields).encode()
-        return True
-    except UnicodeEncodeError:
-        return False

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.file_run import FileRun
-from reward.scoring.selection import Selection
-from reward.scoring.summary import ScoringSummary
+from reward.scoring.summary import ScoringSummary, Selection
 
 if TYPE_CHECKING:
     import datasets
@@ -89,7 +88,7 @@ def score_dataset(
         part_rows: rows that are scored and saved at a time, at most; None takes 64 for metrics that ask a judge,
             whose answers are kept in any case, and 512 for others, or fewer, so that each of several devices has
             some. After the first 64, they are as few as take a minute: so much a kill can cost.
-        top, min_reward, dedupe: which rows are written, see `reward.scoring.selection.Selection`; the others are scored
+        top, min_reward, dedupe: which rows are written, see `reward.scoring.summary.Selection`; the others are scored
             all the same, and the summary is about all.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.

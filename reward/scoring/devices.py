@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reward.checkpoints.folders import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
-from reward.scoring.parts import rows_of
+from reward.scoring.runs import rows_of
 
 if TYPE_CHECKING:
     from reward.scoring.job import Job, Progress

@@ -19,17 +19,16 @@ from reward.data.cells import missing_to_none
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
 from reward.metrics.base import image_documents
-from reward.scoring.columns import find_columns, image_identity
+from reward.scoring.columns import find_columns
+from reward.scoring.image_root import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
-from reward.scoring.parts import PartFolder, rows_of
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images, reward_names
-from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
-from reward.scoring.selection import Selection
+from reward.scoring.runs import PartFolder, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection, rows_of
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
-from reward.scoring.summary import ScoringSummary, SummaryBuilder
+from reward.scoring.summary import ScoringSummary, Selection, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
 JUDGED_ROWS, ROWS = 64, 512  # of a part, at most; see also `job.PART_SECONDS`
@@ -87,7 +86,7 @@ class FileRun:
         most_rows = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
         if metrics.knows_aspects:
-            self.job.columns(metrics)
+            self.job.columns()
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
         self.manifest = {  # what the results depend on

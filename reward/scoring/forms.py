@@ -15,9 +15,8 @@ from reward.data.image_files import is_image_name
 from reward.data.json_files import parse_json
 from reward.data.samples import COLUMN_NAMES, column_names
 from reward.errors import DataError
-from reward.scoring.csv_source import read_csv
-from reward.scoring.row_sources import HeldRows, JsonLinesSource, json_row, loaded, opened, without_mark
-from reward.scoring.sources import Source
+from reward.scoring.csv_source import TextTable
+from reward.scoring.sources import HeldRows, JsonLinesSource, Source, json_row, loaded, opened, without_mark
 
 _COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN_NAMES))
 
@@ -59,7 +58,7 @@ def open_text(path: Path) -> Source:
         if not _COLUMN_NAMES.issuperset(map(str.lower, header)):
             continue
         if len(header) > 1:
-            return read_csv(path)
+            return TextTable(path)
         # A table of one column needs no separator: its captions may have commas.
         while not lines[0].strip():
             del lines[0]
@@ -80,7 +79,7 @@ def _fields(line: str) -> list[str]:
 
 def open_token(path: Path) -> Source:
     """Flickr8k's captions: the name of the image with the caption's number, a tab, and the caption."""
-    return read_csv(path, ["image", "caption"])
+    return TextTable(path, ["image", "caption"])
 
 
 def open_pictures(folder: Path) -> Source | None:

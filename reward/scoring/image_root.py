@@ -1,17 +1,19 @@
-"""Where the relative image paths of a data file start: at its folder, at the working folder, or where the user says."""
+"""Where the pictures of data are: the folder that their paths start from, and what names each of them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from reward.data.image_files import files_meant
+from reward.data.image_files import files_meant, image_file
+from reward.data.images import image_key
 from reward.data.samples import one_image
-from reward.errors import DataError, InvalidSampleError
-from reward.scoring.columns import path_in
+from reward.errors import DataError, ImageError, InvalidSampleError
 from reward.scoring.sources import BadRow, Source
 
 
@@ -98,3 +100,37 @@ def _images(source: Source, column: str) -> Iterator[Any]:
 def _is_there(folder: Path, path: str) -> bool:
     file = os.path.join(folder, path)
     return os.path.exists(file) or bool(files_meant(file))
+
+
+def path_in(image: Any) -> str | None:
+    """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = image.get("path")
+    if not isinstance(image, (str, os.PathLike)):
+        return None
+    path = os.fsdecode(image)
+    if path.startswith("data:"):
+        return None
+    return path
+
+
+def image_identity(image: Any, root: str | os.PathLike[str] | None = None) -> str:
+    """Key under which rows share an image, or another value: its file, or the hash of its bytes or its pixels.
+
+    Args:
+        image: of a cell.
+        root: where relative paths start; None where texts are no paths.
+    """
+    path = path_in(image)
+    if path is not None:
+        if root is None or "://" in os.fspath(root):
+            return repr(path)
+        return os.path.abspath(image_file(os.path.join(root, path)))
+    if isinstance(image, Mapping):
+        image = image.get("bytes")
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    if hasattr(image, "getbands") or getattr(image, "ndim", 0) > 0:
+        with suppress(ImageError):
+            return image_key(image)
+    return repr(image)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import glob
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,27 @@ from reward.data.chats import completion_text, prompt_images
 from reward.data.samples import column_names
 from reward.errors import CapRewardError, DataError, InvalidSampleError, first_line
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.file_kinds import KINDS, kind_of, open_kind
-from reward.scoring.sources import Shards, Source, files_of_pattern, is_pattern
+from reward.scoring.sources import DerivedSource, Shards, Source
 
+# What opens a path, in a module of this folder that is imported when a file of its kind is read.
+KINDS = {
+    ".jsonl": "forms.open_json_lines",
+    ".ndjson": "forms.open_json_lines",
+    ".jsonlines": "forms.open_json_lines",
+    ".json": "forms.open_json",
+    ".csv": "csv_source.TextTable",
+    ".tsv": "csv_source.TextTable",
+    ".token": "forms.open_token",
+    ".token.txt": "forms.open_token",
+    ".txt": "forms.open_text",
+    ".parquet": "arrow_sources.open_parquet",
+    ".arrow": "arrow_sources.open_arrow",
+    ".tar": "tar_source.TarSource",
+    ".tgz": "tar_source.TarSource",
+}
+_BINARY = (".parquet", ".arrow", ".tgz")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _SPLITS = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "test"}
 _HUB_NAME = re.compile(
@@ -27,6 +47,82 @@ _HUB_NAME = re.compile(
 )
 _MESSAGES = ("messages", "conversations", "conversation", "completion")  # columns of chats
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
+
+
+def kind_of(path: Path) -> str | None:
+    """The ending in `KINDS`, perhaps before `.gz`, of a name; None if there is none."""
+    name = path.name.lower()
+    is_packed = name.endswith(".gz")
+    for ending in KINDS:
+        if name.removesuffix(".gz").endswith(ending) and not (is_packed and ending in _BINARY):
+            return ending
+    return None
+
+
+def open_kind(path: Path, kind: str) -> Source:
+    """Opens a file of a kind in `KINDS`."""
+    module, _, function = KINDS[kind].partition(".")
+    source: Source = getattr(import_module(f"reward.scoring.{module}"), function)(path)
+    return source
+
+
+def is_pattern(path: str | os.PathLike[str]) -> bool:
+    """Whether a path may mean several files.
+
+    Example:
+        >>> is_pattern("shard-*.tar"), is_pattern("shard-{000..002}.tar"), is_pattern("shard.tar")
+        (True, True, False)
+    """
+    text = os.fsdecode(path)
+    return glob.has_magic(text) or _BRACES.search(text) is not None
+
+
+def expand_braces(text: str) -> list[str]:
+    """The texts that a shell makes of one with braces.
+
+    Example:
+        >>> expand_braces("{08..10}.{tar,json}")
+        ['08.tar', '08.json', '09.tar', '09.json', '10.tar', '10.json']
+    """
+    braces = _BRACES.search(text)
+    if braces is None:
+        return [text]
+    numbers = _RANGE.fullmatch(braces[1])
+    choices = braces[1].split(",")
+    if numbers is not None:
+        first, last = numbers.groups()
+        choices = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    texts = []
+    for choice in choices:
+        texts += expand_braces(text[: braces.start()] + choice + text[braces.end() :])
+    return texts
+
+
+def files_of_pattern(pattern: str | os.PathLike[str]) -> list[Path]:
+    """The files that a pattern with `*`, `?`, `[...]`, `{000..002}` or `{a,b}` means, in the order of their names.
+
+    Raises:
+        DataError: a file that braces name is not there, or no file has such a name.
+    """
+    # Braces name files, each of which must be there; a star takes what there is.
+    paths: dict[str, None] = {}
+    for text in expand_braces(os.fsdecode(pattern)):
+        matches = [text]
+        if not os.path.exists(text):  # a name may have brackets of its own
+            matches = sorted(glob.glob(text))
+        if not matches:
+            raise DataError(f"there is no file {text}")
+        paths |= dict.fromkeys(matches)
+    return [Path(path) for path in paths]
+
+
+def input_files(path: Path) -> list[Path]:
+    """The files that a path of data names: itself, those of a pattern, or none for a name of the Hub."""
+    if path.exists():
+        return [path]
+    if is_pattern(path):
+        return files_of_pattern(path)
+    return []
 
 
 def is_remote_path(path: str | os.PathLike[str]) -> bool:
@@ -56,7 +152,7 @@ def open_source(data: Any, *, split: str | None = None, annotations: str | os.Pa
     """Opens a data file, files of a pattern, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
-        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`); a pattern of
+        data: path of a file of a kind in `KINDS` (text perhaps with `.gz`); a pattern of
             files of one kind, such as `shard-{000..002}.tar` or `part-*.parquet`, which are one table; a folder, see
             `_open_folder`; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a revision
             (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave is given
@@ -92,8 +188,6 @@ def _with_columns_inside(source: Source) -> Source:
         adds = ["image"]
     else:
         return source
-    from reward.scoring.derived_source import DerivedSource
-
     return DerivedSource(source, form, adds, [column], make)
 
 
@@ -271,7 +365,7 @@ def _load(
 
 
 def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> Source:
-    from reward.scoring.transformed_source import dataset_source
+    from reward.scoring.arrow_sources import dataset_source
 
     if isinstance(data, Mapping):
         data = data[_chosen(data, split, name)]

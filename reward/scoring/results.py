@@ -114,7 +114,7 @@ class AddedColumns:
             table, problems_of_metric = _score(samples, owners, scorer, batch_size)
             tables.append(table)
             failures.append(problems_of_metric)
-        summary.add_readings(judge_readings(self.metrics.parts) - readings_before)
+        summary.readings.update(judge_readings(self.metrics.parts) - readings_before)
         numbers = self._numbers(tables, tasks)
         problems, errors = self._join_problems(failures)
         is_cut = np.any([table.truncated for table in tables], axis=0)

@@ -1,16 +1,18 @@
-"""Summary of a scoring run: counts, errors by kind, and the distribution of each aspect."""
+"""What a run tells of all its rows: counts, errors and distributions; and which of the rows it writes."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from reward.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -115,24 +117,19 @@ class SummaryBuilder:
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(_COUNTS, 0)
-        self.errors: dict[str, int] = {}
+        self.errors: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self.numbers: dict[str, list[float]] = {}  # {column: count, mean, sum of squared distances, least and largest}
-        self.readings: dict[str, int] = {}
+        self.readings: Counter[str] = Counter()
 
     def count(self, **counts: int) -> None:
         """Adds to the counts, see `ScoringSummary`."""
         for name, count in counts.items():
             self.counts[name] += count
 
-    def add_readings(self, counts: Mapping[str, int]) -> None:
-        """Adds how many answers of judges were read in which way, see `judge_readings`."""
-        for way, count in counts.items():
-            self.readings[way] = self.readings.get(way, 0) + count
-
     def add_error(self, kind: str, message: str, row: int) -> None:
         """Counts an error; `row` counts from 0."""
-        self.errors[kind] = self.errors.get(kind, 0) + 1
+        self.errors[kind] += 1
         self.examples.setdefault(kind, f"row {row + 1}: {message}")
 
     def add_numbers(self, name: str, values: np.ndarray) -> None:
@@ -144,17 +141,13 @@ class SummaryBuilder:
             moments = [len(values), *map(float, (values.mean(), squares, values.min(), values.max()))]
         self._merge(name, moments)
 
-    def record(self) -> dict[str, Any]:
-        """What was counted, as JSON values that `add_record` takes."""
-        return vars(self)
-
     def add_record(self, record: dict[str, Any]) -> None:
-        """Adds what another builder counted in a part of the data."""
+        """Adds what another builder counted in a part of the data: `vars` of it, which are JSON values."""
         self.count(**record["counts"])
         for kind, count in record["errors"].items():
-            self.errors[kind] = self.errors.get(kind, 0) + count
+            self.errors[kind] += count
             self.examples.setdefault(kind, record["examples"][kind])
-        self.add_readings(record.get("readings", {}))  # which parts of older versions lack
+        self.readings.update(record["readings"])
         for name, moments in record["numbers"].items():
             self._merge(name, moments)
 
@@ -165,7 +158,8 @@ class SummaryBuilder:
             numbers[column] = [facts.count, facts.mean, facts.std**2 * facts.count, facts.min, facts.max]
         counts = {count: getattr(summary, count) for count in _COUNTS}
         examples = {kind: f"{name}, {example}" for kind, example in summary.examples.items()}
-        self.add_record({"counts": counts, "errors": summary.errors, "examples": examples, "numbers": numbers})
+        record = {"counts": counts, "errors": summary.errors, "examples": examples, "numbers": numbers}
+        self.add_record({**record, "readings": summary.readings})
 
     def _merge(self, name: str, moments: list[float]) -> None:
         """Adds the moments of other numbers, without cancellation."""
@@ -180,12 +174,21 @@ class SummaryBuilder:
 
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
-        distributions = {
-            name: Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
-            for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
-        }
-        found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
-        return ScoringSummary(output=output, **found, readings=self.readings, distributions=distributions, **more)
+        distributions: dict[str, Distribution] = {}
+        for name, moments in self.numbers.items():
+            if moments:
+                count, mean, squares, low, high = moments
+                distributions[name] = Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
+        counts: dict[str, Any] = {**self.counts}
+        return ScoringSummary(
+            output,
+            **counts,
+            errors=dict(self.errors),
+            examples=self.examples,
+            distributions=distributions,
+            readings=dict(self.readings),
+            **more,
+        )
 
 
 def judge_readings(scorers: Iterable[Any]) -> Counter[str]:
@@ -196,3 +199,83 @@ def judge_readings(scorers: Iterable[Any]) -> Counter[str]:
         for judge in getattr(metric, "judges", ()):
             readings.update(getattr(judge.usage, "readings", {}))
     return readings
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What decides which rows an output has, once all of them are scored; their order stays.
+
+    A row counts by its reward or, with a list of candidates, by that of the best. A row without one is left out. The
+    three conditions hold in this order: the lowest reward, the first of equal rows, the best of what is left.
+
+    Args:
+        top: how many rows, or a share of those that are left, as in `"30%"`, rounded, at least one; of equal rewards
+            those that come first in the input.
+        min_reward: the lowest reward.
+        dedupe: whether of the rows with one image and the same captions only the first is written.
+
+    Raises:
+        ConfigError: `top` is no number of rows and no share.
+
+    Example:
+        >>> Selection(top="50%").rows([0.1, None, 0.9, 0.5, 0.3], []).tolist()
+        [False, False, True, True, False]
+        >>> Selection(min_reward=0.3, dedupe=True).rows([0.1, 0.4, 0.4], ["a", "b", "b"]).tolist()
+        [False, True, False]
+    """
+
+    top: str | int | None = None
+    min_reward: float | None = None
+    dedupe: bool = False
+
+    def __post_init__(self) -> None:
+        if self.top is not None:
+            self._count(1)
+        if self.min_reward is not None and not np.isfinite(self.min_reward):
+            raise ConfigError(f"min_reward (--min-reward) must be a number, got {self.min_reward!r}")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all rows are written."""
+        return self == Selection()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the description of a run."""
+        return asdict(self)
+
+    def rows(self, rewards: Sequence[float | None], identities: Iterable[str]) -> np.ndarray:
+        """Whether each row is written (N,).
+
+        Args:
+            rewards: of the N rows.
+            identities: what a row shares with those that are equal to it; read only to find these.
+        """
+        numbers = np.array(rewards, dtype=float)
+        is_selected = np.isfinite(numbers)
+        if self.min_reward is not None:
+            is_selected &= numbers >= self.min_reward
+        if self.dedupe:
+            seen: set[str] = set()
+            for row, identity in enumerate(identities):
+                is_selected[row] &= identity not in seen
+                if is_selected[row]:
+                    seen.add(identity)
+        if self.top is not None:
+            # A stable sort leaves equal rewards in the order of the input.
+            numbers[~is_selected] = -np.inf
+            best = np.argsort(-numbers, kind="stable")[: self._count(int(is_selected.sum()))]
+            is_selected &= np.isin(np.arange(len(numbers)), best)
+        return is_selected
+
+    def _count(self, rows: int) -> int:
+        """How many of some rows `top` means."""
+        text = str(self.top).strip()
+        number = text.removesuffix("%").strip()
+        try:
+            if text.endswith("%") and 0 < float(number) <= 100:
+                return max(1, round(rows * float(number) / 100))
+            if int(number) > 0 and not text.endswith("%"):
+                return int(number)
+        except ValueError:
+            pass
+        raise ConfigError(f"top (--top) is a number of rows or a share, as in 1000 or 30%, got {self.top!r}")

@@ -9,8 +9,7 @@ from itertools import groupby, islice
 from typing import IO, Any
 
 from reward.data.image_files import IMAGE_ENDINGS
-from reward.scoring.row_sources import RowSource, json_row, opened
-from reward.scoring.sources import BadRow
+from reward.scoring.sources import BadRow, RowSource, is_unicode, json_row, opened
 
 _TEXTS = ("txt", "text", "caption", "cap")
 
@@ -72,7 +71,7 @@ def _row(key: str, members: Iterable[tuple[str, str, IO[bytes] | None]]) -> dict
     row: dict[str, Any] = {"__key__": key}
     fields: dict[str, Any] = {}
     problem: str | None = None
-    if not _is_unicode(key):
+    if not is_unicode(key):
         problem = f"the name {key!r} is not UTF-8"
     for ending, name, file in members:
         if file is None or not ending:
@@ -114,11 +113,3 @@ def _ending(member: tarfile.TarInfo) -> str:
     if ending in (*_TEXTS, "json") or f".{ending}" in IMAGE_ENDINGS:
         return ending
     return ""
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-        return True
-    except UnicodeEncodeError:
-        return False

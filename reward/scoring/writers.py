@@ -15,8 +15,8 @@ from typing import Any
 
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
-from reward.scoring.readers import is_remote_path, written
-from reward.scoring.sources import BadRow, Source, files_of_pattern, input_files, is_pattern
+from reward.scoring.readers import files_of_pattern, input_files, is_pattern, is_remote_path, written
+from reward.scoring.sources import BadRow, Source
 
 MORE_ROWS = "the input has more rows than were scored: it changed; run the same again"
 _NEEDS_QUOTES = re.compile(r'[",\r\n]')

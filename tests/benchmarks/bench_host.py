@@ -31,7 +31,7 @@ from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scoring import score_dataset
-from reward.scoring.pictures import PictureReader
+from reward.scoring.job import PictureReader
 from reward.scoring.several import Metrics
 from tests.benchmarks.bench_offline import drawings, write_rows
 from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
@@ -80,7 +80,7 @@ def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
 
 def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, seconds: float) -> float:
     """Pictures a second that threads decode and scale, with nothing else to do."""
-    read, prepared, began = PictureReader.of(Metrics.of(scorer), ""), 0, time.perf_counter()
+    read, prepared, began = PictureReader(Metrics.of(scorer), ""), 0, time.perf_counter()
     with ThreadPoolExecutor(THREADS) as threads:
         while time.perf_counter() - began < seconds:
             prepared += sum(1 for _ in threads.map(read, jpegs))

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
 from reward.scenes import make_dataset
-from reward.scoring.parts import rows_of
+from reward.scoring.runs import rows_of
 from tests.benchmarks.measuring import DEVICE, measure_seconds, show
 
 DRAWINGS = 200  # different ones, which come back in turns

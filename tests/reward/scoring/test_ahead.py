@@ -19,7 +19,8 @@ from reward import CaptionSample, load_scorer
 from reward.data.images import encoded_image
 from reward.errors import ImageError
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.scoring import ahead, score_dataset
+from reward.scoring import job as ahead
+from reward.scoring import score_dataset
 from reward.scoring.columns import RowTask
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.picture_scorer import PictureScorer

@@ -17,8 +17,7 @@ from reward.errors import OutputError, WeightsError
 from reward.judges import Usage
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.kept import Kept
-from reward.scoring.parts import rows_of
-from reward.scoring.runs import ScoringInterrupted
+from reward.scoring.runs import ScoringInterrupted, rows_of
 from reward.scoring.writers import write_rows
 from tests.reward.scoring.small_data import Stop, make_data, save_greys, scored
 from tests.toys.json_lines import write_lines

@@ -9,7 +9,7 @@ import pytest
 
 from reward.errors import ConfigError, OutputError
 from reward.scoring import rerank_dataset, score_dataset
-from reward.scoring.selection import Selection
+from reward.scoring.summary import Selection
 from tests.reward.scoring.small_data import Stop, make_data, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
