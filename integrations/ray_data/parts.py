@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,11 @@ def part_of(name: str) -> str | None:
     """
     match = _PART.fullmatch(name)
     return match[1] if match else None
+
+
+def summary_of(part: str) -> str:
+    """The name in the output folder of the summary of a part."""
+    return f"{RECORDS}/{part}.summary.json"
 
 
 class OutputFolder:
@@ -78,16 +83,18 @@ class OutputFolder:
             with explaining(f"cannot write {self.address}", OutputError):
                 self.system.pipe_file(f"{self.path}/{RECORDS}/writable", b"")
 
-    def put(self, local: Path, name: str) -> None:
-        """Copies a file into a store."""
-        with explaining(f"cannot write {self.address}/{name}", OutputError):
-            self.system.put_file(str(local), f"{self.path}/{name}")
+    def fetch(self, part: str, scratch: Path) -> None:
+        """Copies a part of a store with its summary to this disk, as far as they are there."""
+        with explaining(f"{self.address}/{part} cannot be read", OutputError):
+            for name in (part, summary_of(part)):
+                if self.system.exists(f"{self.path}/{name}"):
+                    self.system.get_file(f"{self.path}/{name}", str(scratch / Path(name).name))
 
-    def get(self, name: str, local: Path) -> None:
-        """Copies a file of a store to this disk, if it is there."""
-        with explaining(f"{self.address}/{name} cannot be read", OutputError):
-            if self.system.exists(f"{self.path}/{name}"):
-                self.system.get_file(f"{self.path}/{name}", str(local))
+    def store(self, part: str, scratch: Path) -> None:
+        """Copies a part into a store; its summary comes last, since a part without one is made again."""
+        with explaining(f"cannot write {self.address}/{part}", OutputError):
+            for name in (part, summary_of(part)):
+                self.system.put_file(str(scratch / Path(name).name), f"{self.path}/{name}")
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files, and folders with all that is in them."""
@@ -97,7 +104,7 @@ class OutputFolder:
 
     def summary(self, part: str) -> dict[str, Any]:
         """What the local file run wrote of a part, see `ScoringSummary.to_json`."""
-        name = f"{RECORDS}/{part}.summary.json"
+        name = summary_of(part)
         with explaining(f"{self.address}/{name} cannot be read", OutputError):
             summary: dict[str, Any] = json.loads(self.system.cat_file(f"{self.path}/{name}"))["summary"]
             return summary
@@ -120,6 +127,7 @@ class LoadedOnce(Metrics):
         return self._loaded
 
 
+@dataclass
 class PartScorer:
     """Has the parts of fragments made. A callable class for `Dataset.map_batches`.
 
@@ -132,17 +140,15 @@ class PartScorer:
         run: names the run, see `Fragment.part`.
     """
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        settings: Mapping[str, Any],
-        types: pa.Schema,
-        columns: Sequence[str],
-        output: str,
-        run: str,
-    ) -> None:
-        self.metrics, self.settings = LoadedOnce(metrics), settings
-        self.types, self.columns, self.output, self.run = types, columns, output, run
+    metrics: Metrics
+    settings: Mapping[str, Any]
+    types: pa.Schema
+    columns: Sequence[str]
+    output: str
+    run: str
+
+    def __post_init__(self) -> None:
+        self.metrics = LoadedOnce(self.metrics)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Makes the parts of some fragments.
@@ -182,14 +188,10 @@ class PartScorer:
                 )
             if not folder.is_store:
                 return self._score(source, Path(folder.path, part), Path(folder.path, RECORDS))
-            path, record = Path(scratch, part), f"{part}.summary.json"
-            folder.get(part, path)
-            folder.get(f"{RECORDS}/{record}", path.with_name(record))
-            summary = self._score(source, path, path.parent)
-            # The summary comes last: a part without one is made again.
+            folder.fetch(part, Path(scratch))
+            summary = self._score(source, Path(scratch, part), Path(scratch))
             if not summary.already_done:
-                folder.put(path, part)
-                folder.put(path.with_name(record), f"{RECORDS}/{record}")
+                folder.store(part, Path(scratch))
             return summary
 
     def _score(self, source: Source, path: Path, records: Path) -> ScoringSummary:

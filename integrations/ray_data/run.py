@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import Fragment, find_files, sample_types, split_parquet
-from integrations.ray_data.parts import RECORDS, OutputFolder, part_of
+from integrations.ray_data.parts import OutputFolder, part_of, summary_of
 from reward.data.samples import find_column
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
@@ -28,7 +28,7 @@ from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 # Arguments of `score_dataset` that change the output and are no options of a metric.
 _SETTINGS = (
@@ -111,7 +111,11 @@ def score_files(
     start = time.perf_counter()
     folder = OutputFolder(os.fspath(output))
     names = folder.names()
-    inputs, types = _find_input(data, folder, part_rows)
+    files = find_files(data)
+    for file in files:
+        if file.path.startswith(folder.path.rstrip("/") + "/"):
+            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
+    inputs, types = split_parquet(files, part_rows) if files[0].kind == "parquet" else (files, sample_types(files))
     columns = types.names if columns is None else list(columns)
     for name in columns:
         find_column("column", types.names, name, option="--columns")
@@ -119,9 +123,17 @@ def score_files(
     run = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:12]
     # All that is checked before a worker starts is checked here; nothing has been written or removed so far.
     fragments = {fragment.part(run): fragment for fragment in inputs}
-    if not overwrite:
-        _check_same_run(folder, names, run)
-    folder.remove(name for name in names if part_of(name) and (overwrite or part_of(name) not in fragments))
+    parts: dict[str, str] = {}  # {name of a file: the part that it belongs to}
+    for name in names:
+        part = part_of(name)
+        if part is not None:
+            parts[name] = part
+    if not overwrite and not all(part.endswith(f"-{run}.parquet") for part in parts.values()):
+        raise OtherRunError(
+            f"{folder.address} holds a run that differs from this one in its metric, checkpoint, settings or "
+            "columns. Start afresh with --overwrite (overwrite=True), or choose another output."
+        )
+    folder.remove(name for name, part in parts.items() if overwrite or part not in fragments)
     summaries = {} if overwrite else _summaries_of_stored(folder, names, fragments)
     missing = [fragment for part, fragment in fragments.items() if part not in summaries]
     if missing:
@@ -131,27 +143,6 @@ def score_files(
         made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
         _score(folder, fragments, summaries, made, progress)
     return _sum_up(folder, fragments, summaries, checkpoints=metrics.checkpoints, seconds=time.perf_counter() - start)
-
-
-def _find_input(data: Any, folder: OutputFolder, part_rows: int) -> tuple[list[Fragment], pa.Schema]:
-    """The fragments, and the types of their columns."""
-    files = find_files(data)
-    for file in files:
-        if file.path.startswith(folder.path.rstrip("/") + "/"):
-            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
-    if files[0].kind == "parquet":
-        return split_parquet(files, part_rows)
-    return files, sample_types(files)
-
-
-def _check_same_run(folder: OutputFolder, names: Sequence[str], run: str) -> None:
-    """Refuses a folder with parts of another run, whose names tell it."""
-    for part in filter(None, map(part_of, names)):
-        if not part.endswith(f"-{run}.parquet"):
-            raise OtherRunError(
-                f"{folder.address} holds a run that differs from this one in its metric, checkpoint, settings or "
-                "columns. Start afresh with --overwrite (overwrite=True), or choose another output."
-            )
 
 
 def _summaries_of_stored(
@@ -164,8 +155,7 @@ def _summaries_of_stored(
     """
     summaries = {}
     for part, fragment in fragments.items():
-        is_whole = {part, f"{RECORDS}/{part}.summary.json"} <= {*names}
-        if is_whole and is_remote_path(fragment.path):
+        if {part, summary_of(part)} <= {*names} and is_remote_path(fragment.path):
             summary = ScoringSummary.from_json(folder.summary(part), Path(part))
             summary.already_done = True
             summaries[part] = summary

@@ -15,7 +15,7 @@ from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.columns import ColumnPlan, find_columns
 from reward.scoring.job import PictureReader, decoded_chunks
-from reward.scoring.results import AddedColumns, fill_rewards, reward_names
+from reward.scoring.results import AddedColumns, fill_rewards
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
 
@@ -183,7 +183,7 @@ class BatchScorer:
             for task in chunk:
                 task.image = None  # which takes far more memory than all else
         columns = {name: [values[position] for position in order] for name, values in columns.items()}
-        fill_rewards(columns, reward_names(added.metrics), self.prefix, summary)
+        fill_rewards(columns, added.rewards, self.prefix, summary)
         return columns
 
 

@@ -24,7 +24,6 @@ from reward.data.samples import (
     one_image,
     read_references,
 )
-from reward.data.written_captions import caption_in
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.scoring.image_root import image_identity, path_in
@@ -197,6 +196,8 @@ class ColumnPlan:
         task.candidates = captions
         if not self.strip_thinking:
             return
+        from reward.data.written_captions import caption_in
+
         task.candidates = []
         for text in captions:
             caption = caption_in(text) if isinstance(text, str) else text

@@ -127,6 +127,7 @@ def score_dataset(
         scorer,
         output,
         {**columns, "context": context_columns, "strip_thinking": strip_thinking},
+        Selection(top, min_reward, dedupe),
         source=source,
         weights=weights,
         image_root=image_root,
@@ -134,7 +135,6 @@ def score_dataset(
         prefix=prefix,
         batch_size=batch_size,
         part_rows=part_rows,
-        selection=Selection(top, min_reward, dedupe),
         devices=devices,
         drop_images=drop_images,
         records=records,
@@ -192,6 +192,5 @@ def rerank_dataset(
     """
     columns: dict[str, Any] = {"candidate": candidates_column, "image": image_column, "references": references_column}
     columns |= {"group": group_column, "strip_thinking": strip_thinking}
-    selection = Selection(top, min_reward, dedupe)
-    run = FileRun(data, scorer, output, columns, is_ranked=True, selection=selection, **settings)
+    run = FileRun(data, scorer, output, columns, Selection(top, min_reward, dedupe), is_ranked=True, **settings)
     return run(overwrite=overwrite, progress=progress)

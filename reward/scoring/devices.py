@@ -17,6 +17,7 @@ from reward.checkpoints.folders import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
 from reward.scoring.runs import rows_of
+from reward.scoring.several import Metrics
 
 if TYPE_CHECKING:
     from reward.scoring.job import Job, Progress
@@ -52,6 +53,27 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
 
         for name in names:
             usable_device(name)
+    return names
+
+
+def devices_for(metrics: Metrics, devices: str | Sequence[str]) -> list[str]:
+    """Devices of the processes; empty when this process does all. A single device becomes an option of the metrics."""
+    names = parse_devices(devices)
+    if not metrics.is_named:
+        raise ConfigError(
+            f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
+            "loaded already, or behind a service: give the name of a metric and source="
+        )
+    if len(names) > 1 and metrics.needs_corpus:
+        raise ConfigError(
+            f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
+            "leave out devices= (--devices)"
+        )
+    if metrics.options.get("device") is not None:
+        raise ConfigError("give device= (--device) for one process, or devices= (--devices), not both")
+    if len(names) == 1:
+        metrics.options["device"] = names[0]
+        return []
     return names
 
 

@@ -7,8 +7,8 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ import numpy as np
 from reward.checkpoints.fingerprint_objects import untold_reason
 from reward.data.cells import missing_to_none
 from reward.data.samples import find_column, one_image, read_references
-from reward.errors import ConfigError, InvalidSampleError, OutputError
+from reward.errors import InvalidSampleError, OutputError
 from reward.metrics.base import image_documents
 from reward.scoring.columns import find_columns
 from reward.scoring.image_root import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
 from reward.scoring.readers import open_source
-from reward.scoring.results import fill_rewards, ranks, reads_images, reward_names
+from reward.scoring.results import fill_rewards, ranks, reads_images
 from reward.scoring.runs import PartFolder, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection, rows_of
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
@@ -41,8 +41,7 @@ class FileRun:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
         selection: which rows are written.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
-            records, options: see `score_dataset`.
+        others: see `score_dataset`.
     """
 
     def __init__(
@@ -51,9 +50,9 @@ class FileRun:
         scorer: Any,
         output: str | os.PathLike[str],
         columns: dict[str, Any],
+        selection: Selection,
         *,
         is_ranked: bool = False,
-        selection: Selection | None = None,
         source: str | os.PathLike[str] = "embedded",
         weights: Mapping[str, float] | None = None,
         image_root: str | os.PathLike[str] | None = None,
@@ -68,11 +67,16 @@ class FileRun:
     ) -> None:
         # All that can be refused is refused here, before a model is loaded, which may take minutes.
         self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
-        self.output, self.selection = Path(output), selection or Selection()
-        if is_ranked or not self.selection.is_empty:
+        self.output, self.selection = Path(output), selection
+        self.selects = selection != Selection()
+        if is_ranked or self.selects:
             metrics.check_one_number()
         self.records = self.output.parent if records is None else records
-        self.devices = _chosen_devices(devices, metrics)
+        self.devices: list[str] = []
+        if devices is not None:
+            from reward.scoring.devices import devices_for  # on use: one process does without
+
+            self.devices = devices_for(metrics, devices)
         rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
@@ -101,8 +105,8 @@ class FileRun:
             "prefix": prefix,
             "drop_images": drop_images,
         }
-        if not self.selection.is_empty:
-            self.manifest["selection"] = self.selection.to_json()
+        if self.selects:
+            self.manifest["selection"] = asdict(selection)
         self._warn_of_untold()
 
     def _warn_of_untold(self) -> None:
@@ -135,11 +139,13 @@ class FileRun:
         )
         if finished is not None:
             summary, images = finished
-            if images is not None and images != self._images_now():
-                raise OutputError(
-                    f"{self.output} exists already, and images of {self.job.source.name} were replaced since. Choose "
-                    "another output, or replace it with --overwrite (overwrite=True)."
-                )
+            if images is not None:
+                [tasks] = self.job.tasks([range(self.job.source.num_rows)])
+                if images != _digest(task.stamp for task in tasks):
+                    raise OutputError(
+                        f"{self.output} exists already, and images of {self.job.source.name} were replaced since. "
+                        "Choose another output, or replace it with --overwrite (overwrite=True)."
+                    )
             return replace(summary, already_done=True)
         # Parts hold what all rows have more than the input, and so serve any choice of rows and of pictures.
         facts = {name: fact for name, fact in self.manifest.items() if name not in ("selection", "drop_images")}
@@ -149,7 +155,7 @@ class FileRun:
             run.finish({"summary": summary.to_json(), "images": images})
             folder.delete()
         except KeyboardInterrupt:
-            raise ScoringInterrupted(_rows(folder.names()), folder.path) from None
+            raise ScoringInterrupted(_count_rows(folder.names()), folder.path) from None
         finally:
             folder.close()
         return summary
@@ -157,17 +163,23 @@ class FileRun:
     def _make(self, folder: PartFolder, progress: bool) -> tuple[ScoringSummary, str | None]:
         """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
         parts, total = folder.find(self.job.names), self.job.source.num_rows
-        resumed, images_decoded, seconds = _rows(parts), 0, 0.0
+        resumed, images_decoded, seconds = _count_rows(parts), 0, 0.0
         if resumed < total:
             parts, images_decoded, seconds = self._score(parts, progress)
-        if _rows(parts) < total:
+        if _count_rows(parts) < total:
             raise OutputError(f"{self.job.source.name} has fewer rows than before: it changed; run the same again")
         start = time.perf_counter()
         with left_out_of_garbage_collection():
             summary, images = self._write(folder, parts)
-        facts: dict[str, Any] = {"resumed_rows": resumed, "new_rows": total - resumed, "devices": self.devices}
-        facts |= {"images_decoded": images_decoded, "seconds": seconds + time.perf_counter() - start}
-        return replace(summary, **facts), images
+        summary = replace(
+            summary,
+            resumed_rows=resumed,
+            new_rows=total - resumed,
+            devices=self.devices,
+            images_decoded=images_decoded,
+            seconds=seconds + time.perf_counter() - start,
+        )
+        return summary, images
 
     def _score(self, parts: Sequence[str], progress: bool) -> tuple[list[str], int, float]:
         """Makes what parts lack: the names of all, how many images were decoded, and the seconds without loading."""
@@ -176,12 +188,13 @@ class FileRun:
         names, images_decoded = list(parts), 0
         with ExitStack() as stack:
             if self.devices:
-                from reward.scoring.devices import processes  # on use: one process does without
+                from reward.scoring.devices import processes
 
                 work = stack.enter_context(processes(self.devices, job))
                 missing = _blocks(missing, job.part_rows)
             else:
-                work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
+                corpus = image_documents(self._images_with_references())
+                work = replace(job, metrics=self.metrics.load().fit(corpus)).work
             # The models are loaded now: the rate counts from here.
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())
@@ -189,7 +202,7 @@ class FileRun:
             if progress:
                 from reward.scoring.progress import progress_bar
 
-                advance = stack.enter_context(progress_bar(True, done=_rows(parts), total=total))
+                advance = stack.enter_context(progress_bar(True, done=_count_rows(parts), total=total))
             for step in work(missing):
                 names.append(step.part)
                 images_decoded += step.images
@@ -197,19 +210,28 @@ class FileRun:
                     advance(len(rows_of(step.part)), step.failed)
             return names, images_decoded, time.perf_counter() - start
 
-    def _corpus(self) -> Iterator[tuple[str, ...]]:
-        """References of every image, also when a run is resumed: a metric such as CIDEr weighs words by them."""
+    def _images_with_references(self) -> Iterator[tuple[str | None, tuple[str, ...]]]:
+        """What names the image of each row, and its references, also when a run is resumed: CIDEr weighs words by all.
+
+        None names a row without an image; a row that cannot be read has no references.
+        """
         source, plan = self.job.source, self.job.plan
         if plan.references is None:
-            return iter(())
-        image = plan.image or find_column("image", source.columns, option="--image-column") or plan.group
-        rows = source.rows([plan.references] if image is None else [plan.references, image])
-        return image_documents(_image_and_references(row, image, plan.references, self.job.root) for row in rows)
+            return
+        image = self._image_column() or plan.group
+        for row in source.rows([plan.references] if image is None else [plan.references, image]):
+            key: str | None = None
+            references: tuple[str, ...] = ()
+            if not isinstance(row, BadRow):
+                with suppress(InvalidSampleError):
+                    picture = None if image is None else one_image(missing_to_none(row.get(image)))
+                    references = read_references(row.get(plan.references))
+                    key = None if picture is None else image_identity(picture, self.job.root)
+            yield key, references
 
-    def _images_now(self) -> str | None:
-        """Digest of the image files of all rows as they are now."""
-        [tasks] = self.job.tasks([range(self.job.source.num_rows)])
-        return _digest(task.stamp for task in tasks)
+    def _image_column(self) -> str | None:
+        """The column of images, also where no metric reads it."""
+        return self.job.plan.image or find_column("image", self.job.source.columns, option="--image-column")
 
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
@@ -220,7 +242,7 @@ class FileRun:
             group_names = [name for part in folder.parts(parts) for name in part.groups]
             rewards[f"{job.prefix}rank"], groups = ranks(group_names, rewards[f"{job.prefix}reward"])
         is_selected = None
-        if not self.selection.is_empty:
+        if self.selects:
             is_selected = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
 
         def values() -> Iterator[tuple[Any, ...]]:
@@ -254,14 +276,13 @@ class FileRun:
         """The rewards of all rows, one caption each, where they are needed together: for ranks, or for the lowest."""
         plan, prefix = self.job.plan, self.job.prefix
         is_bounded = np.isfinite([spec.range for spec in self.metrics.specs]).all()
-        if plan.many or (is_bounded and plan.group is None and self.selection.is_empty):
+        if plan.many or (is_bounded and plan.group is None and not self.selects):
             return {}  # there is no need to read all parts twice
-        names = reward_names(self.metrics)
-        columns: dict[str, list[Any]] = {prefix + name: [] for name in names}
+        columns: dict[str, list[Any]] = {prefix + name: [] for name in self.metrics.rewards}
         for part in folder.parts(parts):
             for name, values in columns.items():
                 values += part.columns[name]
-        fill_rewards(columns, names, prefix, summary)
+        fill_rewards(columns, self.metrics.rewards, prefix, summary)
         return columns
 
     def _numbers(self, folder: PartFolder, parts: Sequence[str], rewards: Mapping[str, list[Any]]) -> list[Any]:
@@ -276,36 +297,10 @@ class FileRun:
 
     def _identities(self) -> Iterator[str]:
         """For each row what it shares with rows of the same image and captions, also if no metric reads images."""
-        image = self.job.plan.image or find_column("image", self.job.source.columns, option="--image-column")
-        job = replace(self.job, plan=replace(self.job.plan, image=image))
-        for tasks in job.tasks([range(job.source.num_rows)]):
-            for task in tasks:
-                yield repr((task.candidates, task.image_key))
-
-
-def _chosen_devices(devices: str | Sequence[str] | None, metrics: Metrics) -> list[str]:
-    """Devices of the processes; empty when this process does all. A single device becomes an option of the metrics."""
-    if devices is None:
-        return []
-    from reward.scoring.devices import parse_devices
-
-    names = parse_devices(devices)
-    if not metrics.is_named:
-        raise ConfigError(
-            f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
-            "loaded already, or behind a service: give the name of a metric and source="
-        )
-    if len(names) > 1 and metrics.needs_corpus:
-        raise ConfigError(
-            f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
-            "leave out devices= (--devices)"
-        )
-    if metrics.options.get("device") is not None:
-        raise ConfigError("give device= (--device) for one process, or devices= (--devices), not both")
-    if len(names) == 1:
-        metrics.options["device"] = names[0]
-        return []
-    return names
+        job = replace(self.job, plan=replace(self.job.plan, image=self._image_column()))
+        [tasks] = job.tasks([range(job.source.num_rows)])
+        for task in tasks:
+            yield repr((task.candidates, task.image_key))
 
 
 def _missing_rows(parts: Iterable[str], total: int) -> list[range]:
@@ -329,7 +324,7 @@ def _blocks(ranges: Iterable[range], rows: int) -> list[range]:
     return blocks
 
 
-def _rows(parts: Iterable[str]) -> int:
+def _count_rows(parts: Iterable[str]) -> int:
     return sum(len(rows_of(name)) for name in parts)
 
 
@@ -337,16 +332,3 @@ def _digest(stamps: Iterable[str]) -> str | None:
     """Of the stamps of all rows; None if no image is a file."""
     lines = list(stamps)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if any(lines) else None
-
-
-def _image_and_references(
-    row: Mapping[str, Any] | BadRow, image: str | None, references: str, root: str | os.PathLike[str]
-) -> tuple[str | None, tuple[str, ...]]:
-    """What names the image of a row (None without one), and its references; a row that cannot be read has none."""
-    if isinstance(row, BadRow):
-        return None, ()
-    try:
-        picture = None if image is None else one_image(missing_to_none(row.get(image)))
-        return None if picture is None else image_identity(picture, root), read_references(row.get(references))
-    except InvalidSampleError:
-        return None, ()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from reward.data.cells import missing_to_none, parse_list
-from reward.data.chats import completion_text, prompt_images
 from reward.data.samples import column_names
 from reward.errors import CapRewardError, DataError, InvalidSampleError, first_line
 from reward.scoring.arrow_sources import ParquetSource
@@ -193,6 +192,8 @@ def _with_columns_inside(source: Source) -> Source:
 
 def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
+    from reward.data.chats import completion_text, prompt_images
+
     cells: dict[str, Any] = {}
     messages = None
     # What cannot be read is missing, and the row will say so.

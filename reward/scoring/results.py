@@ -73,7 +73,7 @@ class AddedColumns:
         for name, spec in zip(metrics.prefixes, metrics.specs, strict=True):
             aspects += [name + aspect for aspect in spec.aspects]
             texts += [name + text for text in spec.texts]
-        self.rewards = reward_names(metrics)
+        self.rewards = metrics.rewards
         self.numbers = [*aspects, *self.rewards]
         if caption is None:
             types = dict.fromkeys(aspects, "float64") | dict.fromkeys(texts, "string")
@@ -102,25 +102,36 @@ class AddedColumns:
         A caption that is refused does not keep the others from being scored. A row without a caption that can be read
         has one place among the captions, which says why.
         """
-        samples: list[CaptionSample | Problem] = []
-        owners: list[RowTask] = []
-        for task in tasks:
-            samples += task.samples
-            owners += [task] * len(task.samples)
+        captions = _Captions(tasks)
         tables: list[ScoreTable] = []
         failures: list[list[Problem | None]] = []  # of each metric
         readings_before = judge_readings(self.metrics.parts)
         for scorer in self.metrics.parts:
-            table, problems_of_metric = _score(samples, owners, scorer, batch_size)
+            table, problems_of_metric = _score(captions, scorer, batch_size)
             tables.append(table)
             failures.append(problems_of_metric)
         summary.readings.update(judge_readings(self.metrics.parts) - readings_before)
-        numbers = self._numbers(tables, tasks)
+        numbers = self._numbers(tables, captions)
         problems, errors = self._join_problems(failures)
         is_cut = np.any([table.truncated for table in tables], axis=0)
-        self._count(tasks, numbers, problems, owners, is_cut, summary)
+
+        counted = self.rewards if self.caption is None else ["reward"]
+        has_reward = np.any([np.isfinite(numbers[name]) for name in counted], axis=0)
+        summary.count(
+            rows=len(tasks),
+            captions=len(errors) if self.caption is None else sum(len(task.candidates) for task in tasks),
+            scored=int(has_reward.sum()),
+            truncated=int(is_cut.sum()),
+            thinking_cut=sum(task.thinking_cut for task in tasks),
+        )
+        for task, problems_of_caption in zip(captions.tasks, problems, strict=True):
+            for kind, message in problems_of_caption:
+                summary.add_error(kind, message, task.row)
+        for name, values in numbers.items():
+            summary.add_numbers(name, values)
+
         if self.caption is not None:
-            return self._columns_of_lists(tasks, numbers, problems, errors, is_cut, summary)
+            return self._columns_of_lists(tasks, captions, numbers, problems, errors, is_cut, summary)
         columns: dict[str, list[Any]] = {name: _nullable(values) for name, values in numbers.items()}
         for prefix, table in zip(self.metrics.prefixes, tables, strict=True):
             for name, texts in table.texts.items():
@@ -130,23 +141,20 @@ class AddedColumns:
         names = [name for name in self.types if name != f"{self.prefix}rank"]
         return {name: columns[name.removeprefix(self.prefix)] for name in names}
 
-    def _numbers(self, tables: Sequence[ScoreTable], tasks: Sequence[RowTask]) -> dict[str, np.ndarray]:
+    def _numbers(self, tables: Sequence[ScoreTable], captions: _Captions) -> dict[str, np.ndarray]:
         """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
         columns: list[np.ndarray] = []
-        for table in tables:
-            columns.extend(table.scores.T)
-        wordless: list[bool] = []
-        for task in tasks:
-            wordless += _wordless(task)
         rewards: list[np.ndarray] = []
         for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
-            complete: list[bool] = []
-            for task in tasks:
-                complete += [_is_complete(task, scorer)] * _width(task)
-            bounds = scorer.spec.range
+            columns.extend(table.scores.T)
             rewards.append(
                 rewards_of_rows(
-                    table.scores, weights, bounds, is_wordless=wordless, is_complete=complete, whole_call=False
+                    table.scores,
+                    weights,
+                    scorer.spec.range,
+                    is_wordless=captions.wordless,
+                    is_complete=[_is_complete(task, scorer) for task in captions.tasks],
+                    whole_call=False,
                 )
             )
         if self._shares is not None:
@@ -154,9 +162,9 @@ class AddedColumns:
             combined[np.isinf(combined)] = -np.inf
             rewards.append(combined)
         if self.caption is not None:  # the captions of one image are a call
-            for captions in _slices(tasks):
+            for row in captions.rows:
                 for values in rewards:
-                    values[captions] = fill_lowest(values[captions])
+                    values[row] = fill_lowest(values[row])
         return dict(zip(self.numbers, [*columns, *rewards], strict=True))
 
     def _join_problems(
@@ -183,34 +191,10 @@ class AddedColumns:
                 errors.append(first[1])
         return problems, errors
 
-    def _count(
-        self,
-        tasks: Sequence[RowTask],
-        numbers: Mapping[str, np.ndarray],
-        problems: Sequence[Sequence[Problem]],
-        owners: Sequence[RowTask],
-        is_cut: np.ndarray,
-        summary: SummaryBuilder,
-    ) -> None:
-        counted = self.rewards if self.caption is None else ["reward"]
-        has_reward = np.any([np.isfinite(numbers[name]) for name in counted], axis=0)
-        captions = len(owners) if self.caption is None else sum(len(task.candidates) for task in tasks)
-        summary.count(
-            rows=len(tasks),
-            captions=captions,
-            scored=int(has_reward.sum()),
-            truncated=int(is_cut.sum()),
-            thinking_cut=sum(task.thinking_cut for task in tasks),
-        )
-        for task, problems_of_caption in zip(owners, problems, strict=True):
-            for kind, message in problems_of_caption:
-                summary.add_error(kind, message, task.row)
-        for name, values in numbers.items():
-            summary.add_numbers(name, values)
-
     def _columns_of_lists(
         self,
         tasks: Sequence[RowTask],
+        captions: _Captions,
         numbers: Mapping[str, np.ndarray],
         problems: Sequence[Sequence[Problem]],
         errors: Sequence[str | None],
@@ -219,21 +203,22 @@ class AddedColumns:
     ) -> dict[str, list[Any]]:
         """The columns of rows with many captions each."""
         columns: dict[str, list[Any]] = {name: [] for name in self.types}
-        for task, captions in zip(tasks, _slices(tasks), strict=True):
-            cells: dict[str, Any] = {"error": errors[captions.start]}
+        for task, row in zip(tasks, captions.rows, strict=True):
+            cells: dict[str, Any] = {"error": errors[row.start]}
             if task.candidates:
-                rewards = numbers["reward"][captions]
+                rewards = numbers["reward"][row]
                 # Best first; without a reward last, and of equal rewards that of a caption without a word.
-                order = np.lexsort((np.array(_wordless(task)), np.where(np.isnan(rewards), np.inf, -rewards)))
-                texts = [_text(candidate) for candidate in task.candidates]
+                order = np.lexsort((captions.wordless[row], np.where(np.isnan(rewards), np.inf, -rewards)))
+                # A candidate that is no text has an error; it becomes text, so that the column has one type.
+                texts = [text if text is None or isinstance(text, str) else repr(text) for text in task.candidates]
                 summary.count(distinct=len(set(texts)))
-                cells = {name: _nullable(values[captions][order]) for name, values in numbers.items()}
+                cells = {name: _nullable(values[row][order]) for name, values in numbers.items()}
                 cells["best"] = texts[order[0]] if np.isfinite(rewards[order[0]]) else None
                 cells["order"] = order.tolist()
                 cells["rewards"] = _nullable(rewards[order])
-                cells["truncated"] = is_cut[captions][order].tolist()
-                cells["error"] = _error_of_list(task, problems[captions], errors[captions])
-                columns[str(self.caption)].append([texts[place] for place in order])
+                cells["truncated"] = is_cut[row][order].tolist()
+                cells["error"] = _error_of_list(task, problems[row], errors[row])
+                columns[str(self.caption)].append([texts[position] for position in order])
             else:  # none to keep
                 columns[str(self.caption)].append(None)
             for name in self.types:
@@ -242,13 +227,36 @@ class AddedColumns:
         return columns
 
 
-def _score(
-    samples: Sequence[CaptionSample | Problem], owners: Sequence[RowTask], scorer: Scorer, batch_size: int | None
-) -> tuple[ScoreTable, list[Problem | None]]:
+class _Captions:
+    """The captions of some rows, one after the other.
+
+    Attributes:
+        samples: what is to be scored, or what is wrong with it.
+        tasks: the row of each.
+        wordless: whether each is a caption without a word (N,).
+        rows: where those of each row are.
+    """
+
+    def __init__(self, tasks: Sequence[RowTask]) -> None:
+        self.samples: list[CaptionSample | Problem] = []
+        self.tasks: list[RowTask] = []
+        self.rows: list[slice] = []
+        wordless: list[bool] = []
+        for task in tasks:
+            first = len(self.samples)
+            self.samples += task.samples
+            self.tasks += [task] * len(task.samples)
+            self.rows.append(slice(first, len(self.samples)))
+            for candidate in task.candidates or [None]:
+                wordless.append(isinstance(candidate, str) and is_wordless(candidate))
+        self.wordless = np.array(wordless, dtype=bool)
+
+
+def _score(captions: _Captions, scorer: Scorer, batch_size: int | None) -> tuple[ScoreTable, list[Problem | None]]:
     """What one metric makes of captions; if it reads no images, it scores those without one, too."""
-    needs_image, spec = reads_images(scorer), scorer.spec
+    samples, needs_image, spec = captions.samples, reads_images(scorer), scorer.spec
     problems: list[Problem | None] = []
-    for sample, task in zip(samples, owners, strict=True):
+    for sample, task in zip(samples, captions.tasks, strict=True):
         if needs_image and task.image_problem is not None:
             problems.append(("image", task.image_problem))
         else:
@@ -276,27 +284,6 @@ def _is_complete(task: RowTask, scorer: Scorer) -> bool:
     return all(values.get(need) is not None for need in scorer.spec.needs)
 
 
-def _width(task: RowTask) -> int:
-    """How many places a row has among the captions."""
-    return max(1, len(task.candidates))
-
-
-def _slices(tasks: Sequence[RowTask]) -> list[slice]:
-    """The places of each row among the captions."""
-    slices = []
-    first = 0
-    for task in tasks:
-        slices.append(slice(first, first + _width(task)))
-        first += _width(task)
-    return slices
-
-
-def _wordless(task: RowTask) -> list[bool]:
-    """Of each place of a row, whether its caption has no word."""
-    candidates = task.candidates or [None]
-    return [isinstance(candidate, str) and is_wordless(candidate) for candidate in candidates]
-
-
 def _error_of_list(task: RowTask, problems: Sequence[Sequence[Problem]], errors: Sequence[str | None]) -> str | None:
     """What is wrong with a row of captions: once if it is the same with all, else by caption."""
     problem = task.problem
@@ -306,12 +293,6 @@ def _error_of_list(task: RowTask, problems: Sequence[Sequence[Problem]], errors:
         return problem[1]
     numbered = enumerate(errors, start=1)
     return "; ".join(f"candidate {number}: {error}" for number, error in numbered if error) or None
-
-
-def reward_names(metrics: Metrics) -> list[str]:
-    """The names of the columns with rewards, without a prefix: one a metric, and `reward` of all that are weighed."""
-    names = [f"{prefix}reward" for prefix in metrics.prefixes]
-    return names if metrics.shares is None else [*names, "reward"]
 
 
 def fill_rewards(columns: dict[str, list[Any]], names: Sequence[str], prefix: str, summary: SummaryBuilder) -> None:
@@ -359,8 +340,3 @@ def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tupl
 
 def _nullable(values: np.ndarray) -> list[float | None]:
     return [None if np.isnan(value) else value for value in values.tolist()]
-
-
-def _text(candidate: Any) -> str | None:
-    """A candidate that is not a string has an error; it becomes text, so that the column has one type."""
-    return candidate if candidate is None or isinstance(candidate, str) else repr(candidate)

@@ -47,6 +47,7 @@ class Metrics:
         specs: facts about each metric, as far as they are known without loading it.
         names: of the metrics; `name` is that of all.
         prefixes: what the names of each metric's columns begin with.
+        rewards: names of the columns with rewards: one a metric, and `reward` of all that are weighed.
         shares: weights (M,) of several metrics in the reward of all, which sum to 1; None for no such reward.
         is_named: whether another process can load them.
 
@@ -75,6 +76,9 @@ class Metrics:
             self.prefixes = [""]
         self.is_named = all(isinstance(part, MetricSource) for part in self.parts)
         self.shares = self._shares()
+        self.rewards = [f"{prefix}reward" for prefix in self.prefixes]
+        if self.shares is not None:
+            self.rewards.append("reward")
         self.made_for: str | None = None  # fingerprint of the checkpoints that it must be loaded from
 
     @classmethod
@@ -223,7 +227,10 @@ class Metrics:
         loaded: list[Scorer] = []
         for part in self.parts:
             if isinstance(part, MetricSource):
-                part = part.load(**_taken_options(part.spec, {**self.options, **options}))
+                options_of_all = {**self.options, **options}
+                part = part.load(
+                    **{name: value for name, value in options_of_all.items() if takes_option(part.spec, name)}
+                )
             loaded.append(part)
         return Metrics(loaded, self.weights)
 
@@ -282,11 +289,6 @@ def _with_facts(part: MetricSource | Scorer, options: Mapping[str, Any]) -> Metr
             f"scorer must be the name of a metric, a scorer, a function, or a list of them, got {type(part).__name__}"
         )
     return part
-
-
-def _taken_options(spec: MetricSpec, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that a metric has."""
-    return {name: value for name, value in options.items() if takes_option(spec, name)}
 
 
 def _fingerprint(part: MetricSource | Scorer) -> str:

@@ -234,15 +234,6 @@ class Selection:
         if self.min_reward is not None and not np.isfinite(self.min_reward):
             raise ConfigError(f"min_reward (--min-reward) must be a number, got {self.min_reward!r}")
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether all rows are written."""
-        return self == Selection()
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values for the description of a run."""
-        return asdict(self)
-
     def rows(self, rewards: Sequence[float | None], identities: Iterable[str]) -> np.ndarray:
         """Whether each row is written (N,).
 
