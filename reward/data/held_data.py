@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.cells import is_list, missing_to_none, to_list
+from reward.data.image_files import is_image_name
 from reward.data.samples import CaptionSample, check_batch_size, column_names, find_column, one_image
 from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
@@ -19,7 +19,6 @@ from reward.errors import DataError, InvalidSampleError
 if TYPE_CHECKING:
     from reward.metrics.base import MetricSpec
 
-_IMAGE_NAME = re.compile(r".+\.(jpe?g|png|webp|gif|bmp|tiff?)", re.IGNORECASE)
 _FORMS = (
     "score(images, captions), or a list of rows: CaptionSample, dicts {'image': ..., 'caption': ...} or tuples (image, "
     "caption), or a DataFrame or Dataset"
@@ -153,7 +152,14 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
             if isinstance(values[role], str):
                 names[role] = values.pop(role)
     if is_dict:
-        rows, values = _read_dict(data, values, names, spec)
+        if any(hasattr(value, "column_names") for value in data.values()):
+            raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
+        # One row if its caption is a text, else columns by their roles.
+        by_role = _find_columns(list(data), names, spec, beside=values)
+        if "candidate" in by_role and isinstance(data[by_role["candidate"]], str):
+            rows = [data]
+        else:
+            values = {role: data[name] for role, name in by_role.items()} | values
         data = None
     if rows is None:
         # Images, if captions stand beside them; else the captions themselves.
@@ -230,7 +236,10 @@ def _first(values: Any) -> Any:
     """The first of several values that is there, None if there is none; one value itself."""
     if not is_list(values):
         return values
-    return next((value for value in to_list(values, "values") if missing_to_none(value) is not None), None)
+    for value in to_list(values, "values"):
+        if missing_to_none(value) is not None:
+            return value
+    return None
 
 
 def _is_pandas(data: Any) -> bool:
@@ -240,18 +249,6 @@ def _is_pandas(data: Any) -> bool:
 def _is_encoded_image(value: Any) -> bool:
     """Whether a value is an image, as a column of `datasets` holds it undecoded."""
     return isinstance(value, Mapping) and set(value) <= {"bytes", "path"}
-
-
-def _read_dict(
-    data: Mapping[str, Any], values: dict[str, Any], names: Mapping[str, str], spec: MetricSpec | None
-) -> tuple[list[Any] | None, dict[str, Any]]:
-    """The rows and the values of a dict: one row if its caption is a text, else its columns by their roles."""
-    if any(hasattr(value, "column_names") for value in data.values()):
-        raise InvalidSampleError(f"the data have the splits {', '.join(data)}: score one of them")
-    columns = _find_columns(list(data), names, spec, beside=values)
-    if "candidate" in columns and isinstance(data[columns["candidate"]], str):
-        return [data], values
-    return None, {role: data[name] for role, name in columns.items()} | values
 
 
 def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
@@ -265,8 +262,8 @@ def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
         )
     if isinstance(caption, (list, tuple)):
         raise InvalidSampleError(
-            f"captions[0] holds {len(caption)} captions of one image: call score(image, captions) for each image, or "
-            "repeat the image for each of them; references are given by name, references=[[...], [...]]"
+            f"captions[0] holds {len(caption)} captions of one image: call score(image, captions) for each image; "
+            "references are given by name, references=[[...], [...]]"
         )
     if images is not None and _is_image(caption) and not _is_image(image):
         raise InvalidSampleError(
@@ -285,7 +282,7 @@ def _check_values(values: Mapping[str, Any], spec: MetricSpec | None) -> None:
 def _is_image(value: Any) -> bool:
     """Whether a value is an image, or has the name of one."""
     if isinstance(value, str):
-        return _IMAGE_NAME.fullmatch(value.strip()) is not None
+        return is_image_name(value.strip())
     return isinstance(value, (bytes, os.PathLike)) or any(hasattr(value, name) for name in ("getbands", "read", "ndim"))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from reward.data.samples import CaptionSample, is_wordless
+from reward.data.held_data import TakesData
+from reward.data.samples import CaptionSample, check_batch_size, is_wordless
 from reward.data.score_table import ScoreTable, fill_lowest, rewards_of_rows, weighted_mean
 from reward.errors import DataError
 from reward.metrics.base import Scorer
@@ -24,7 +25,12 @@ def reads_images(scorer: Scorer) -> bool:
 
 def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: int | None) -> ScoreTable:
     """What a scorer makes of samples; a score that is not finite becomes NaN, and the row an error."""
-    table = scorer.score(samples, batch_size=batch_size)
+    if getattr(scorer.score, "__func__", None) is TakesData.score:
+        # Samples are checked already. What looks at the data of people stays out of the way of a row.
+        check_batch_size(batch_size)
+        table = scorer.score_samples(list(samples), batch_size)  # type: ignore[attr-defined]
+    else:
+        table = scorer.score(samples, batch_size=batch_size)
     if len(table) != len(samples):
         raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
     is_finite = np.isfinite(table.scores)
