@@ -220,10 +220,6 @@ class PartFolder:
 
     def __init__(self, path: Path, run: dict[str, Any], *, overwrite: bool = False) -> None:
         self.path, self.answers = path, path / ANSWERS
-        if path.exists() and not path.is_dir():
-            raise OtherRunError(
-                f"{path} is there, but is no folder of a run by this version; move it away, and run the same again"
-            )
         self._lock = lock(path / _LOCK, path)
         try:
             if overwrite:

@@ -153,6 +153,7 @@ def test_bad_objects_are_refused(data: Any, split: str | None, message: str) -> 
 
 BOTH = ["vela", "length"]
 ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
+RANKED = {"task": rerank_dataset}
 
 
 @pytest.mark.parametrize(
@@ -161,12 +162,7 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
         ({"txt": "a", "image": "i"}, "length", {}, "The columns are: txt, image. Name it with --candidate-column"),
         ({"cand": "a"}, PictureScorer(), {}, "metric 'picture' needs a column with the image"),
         ({"cand": "a"}, "unigram", {}, "metric 'unigram' needs a column with the references"),
-        (
-            {"cand": "a", "file_name": "i", "img": "i"},
-            PictureScorer(),
-            {},
-            "file_name, img: choose one with --image-column",
-        ),
+        ({"cand": "a", "file_name": "i", "img": "i"}, PictureScorer(), {}, "img: choose one with --image-column"),
         ({"cand": "a", "reward": 1}, "length", {}, "has a column 'reward' already"),
         (ROW, None, {}, "a metric, a scorer, a function, or a list of them, got NoneType"),
         (ROW, "length", {"weights": 1.0}, "weights must"),
@@ -185,7 +181,12 @@ ROW = {"candidate": "a", "image": "i.png", "references": ["a"]}
         (ROW, "length", {"output": "out.txt"}, "must end in .parquet or .jsonl"),
         (ROW, "length", {"output": "i.png/new/out.jsonl"}, "cannot write"),
         (ROW, "length", {"output": "x" * 300 + ".jsonl"}, "cannot write"),
-        (ROW, "length", {"output": "blocked.jsonl"}, "blocked.jsonl.partial is there, but is no folder of a run by"),
+        (ROW, "length", {"output": "blocked.jsonl"}, "cannot write"),
+        ({"candidates": ["a"]}, BOTH, RANKED, "each metric a weight in the mean, as in --weights vela=0.5,length=0.5"),
+        ({"candidate": "a"}, "length", RANKED, "each row has one candidate, and no column names the image: name the"),
+        ({"cand": "a", "id": 1}, "length", {**RANKED, "group_column": "ids"}, "names 'ids', which is no column. Did"),
+        ({"caption": ["a"], "id": 1}, "length", {**RANKED, "group_column": "id"}, "compete: leave out --group-column"),
+        ({"own": 2.5}, "length", {**RANKED, "candidates_column": "own"}, "holds float, neither lists of captions nor"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(
@@ -196,25 +197,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     (tmp_path / "i.png").touch()
     data = write_lines(tmp_path / "data.jsonl", [row])
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()}
-    output = tmp_path / options.pop("output", "out.jsonl")
+    settings = {"task": score_dataset, "output": "out.jsonl", **options}
+    task, output = settings.pop("task"), tmp_path / settings.pop("output")
     with pytest.raises(CapRewardError, match=re.escape(message)):
-        score_dataset(data, scorer, output, **options)
+        task(data, scorer, output, **settings)
     assert {path: path.is_file() and path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("row", "scorer", "options", "message"),
-    [
-        ({"candidates": ["a"]}, ["vela", "length"], {}, "each metric a weight in the mean, as in --weights vela=0.5,l"),
-        ({"candidate": "a"}, "length", {}, "each row has one candidate, and no column names the image: name the"),
-        ({"candidate": "a", "id": 1}, "length", {"group_column": "ids"}, "names 'ids', which is no column. Did you"),
-        ({"caption": ["a"], "id": 1}, "length", {"group_column": "id"}, "compete: leave out --group-column"),
-        ({"own": 2.5}, "length", {"candidates_column": "own"}, "holds float, neither lists of captions nor one a row"),
-    ],
-)
-def test_what_cannot_be_ordered_is_refused(
-    row: dict[str, Any], scorer: Any, options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CapRewardError, match=re.escape(message)):
-        scored([row], tmp_path / "out.jsonl", scorer, task=rerank_dataset, **options)
-    assert not list(tmp_path.glob("out*"))

@@ -144,15 +144,16 @@ def test_typed_cells_keep_their_types_in_parquet_and_their_digits_in_text(tmp_pa
     pq.write_table(table, tmp_path / "data.parquet")
     for output in ("out.parquet", "out.csv", "out.jsonl"):
         score_dataset(tmp_path / "data.parquet", "length", tmp_path / output)
-    assert (
-        pq.read_table(tmp_path / "out.parquet")
-        .select(table.column_names)
-        .equals(pq.read_table(tmp_path / "data.parquet"))
-    )
+    out = pq.read_table(tmp_path / "out.parquet")
+    assert out.select(table.column_names).equals(pq.read_table(tmp_path / "data.parquet"))
     [row] = read_lines(tmp_path / "out.jsonl")
     for name, (_, text) in TYPED.items():
         assert cells_of(tmp_path / "out.csv", name) == [text]
         assert row[name] == (json.loads(text) if text.startswith("[") else text)
+    assert pq.read_schema(tmp_path / "out.parquet").names[-4:] == ["length", "reward", "truncated", "error"]
+    pq.write_table(pa.table({"caption": ["a b"], "loss": [float("nan")]}), tmp_path / "data.parquet")
+    score_dataset(tmp_path / "data.parquet", "length", tmp_path / "loss.jsonl")
+    assert read_lines(tmp_path / "loss.jsonl")[0]["loss"] is None  # NaN is no JSON
 
 
 GREY = png("grey")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageOps
 
 from reward.data.samples import CaptionSample
 from reward.errors import DataError
-from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring import rerank_dataset
 from tests.reward.scoring.small_data import save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
 
@@ -73,27 +70,6 @@ def test_references_of_csv_are_a_json_list_or_one_text(tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text('cand,refs\na b,a b c\na b,"[""a b"", ""z""]"\na b,\na b,[broken\n')
     got, _ = scored(tmp_path / "data.csv", tmp_path / "out.jsonl", "unigram")
     assert [row["f1"] for row in got] == [pytest.approx(0.8), 1.0, None, 0.0]
-
-
-def test_parquet_keeps_the_types_of_its_columns_and_json_lines_are_strict_json(tmp_path: Path) -> None:
-    columns = {
-        "when": pa.array([datetime(2024, 5, 1)], pa.timestamp("ns")),
-        "small": pa.array([3], pa.int8()),
-        "names": pa.array(["x"], pa.dictionary(pa.int32(), pa.string())),
-        "candidate": ["a b"],
-        "loss": [float("nan")],
-    }
-    table, data = pa.table(columns), tmp_path / "data.parquet"
-    pq.write_table(table, data)
-    score_dataset(data, "length", tmp_path / "out.parquet")
-    written = pq.read_table(tmp_path / "out.parquet")
-    assert written.schema.types[:5] == table.schema.types
-    assert written.select(range(4)).equals(table.select(range(4)))
-    assert written.schema.names[5:] == ["length", "reward", "truncated", "error"]
-    score_dataset(data, "length", tmp_path / "out.jsonl")
-    text = (tmp_path / "out.jsonl").read_text()
-    row = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
-    assert (row["loss"], row["when"]) == (None, "2024-05-01 00:00:00")
 
 
 def test_untyped_rows_get_the_narrowest_types_and_json_text_where_there_is_none(tmp_path: Path) -> None:

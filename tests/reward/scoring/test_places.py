@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 from reward.checkpoints import fingerprints
 from reward.checkpoints.fingerprints import fingerprint_file, hash_file
-from reward.checkpoints.store import Store
 from reward.cli import terminal
 from reward.errors import OutputError
 from reward.metaeval.scored import write_scored_report
@@ -62,20 +59,6 @@ def test_a_file_is_named_without_a_home_that_can_be_written(
     (tmp_path / "data").write_text("a")
     assert fingerprint_file(tmp_path / "data") == hash_file(tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
-def test_a_file_system_without_locks_is_used_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr("fcntl.flock", refuse)
-    monkeypatch.setattr("fcntl.lockf", refuse)
-    data = write_lines(tmp_path / "data.jsonl", ROWS)
-    assert score_dataset(data, "length", tmp_path / "out.jsonl").scored == 2
-    with pytest.warns(UserWarning, match="has no file locks: let one process at a time use"):
-        Store(tmp_path / "kept.sqlite").put("a", {"b": b"c"})
-    monkeypatch.undo()
-    assert Store(tmp_path / "kept.sqlite").get("a", "b") == b"c"
 
 
 def test_of_a_linked_output_the_target_is_written_and_the_link_stays(tmp_path: Path) -> None:

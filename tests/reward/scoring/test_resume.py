@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from reward.data.score_table import ScoreTable
 from reward.errors import OutputError, WeightsError
@@ -57,12 +58,16 @@ def test_an_unfinished_run_of_other_settings_is_not_continued(
     assert other(overwrite=True).resumed_rows == 0
 
 
-def test_an_edited_row_costs_its_part_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["row", "picture"])
+def test_an_edited_row_or_picture_costs_its_part_alone(change: str, tmp_path: Path) -> None:
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     half_scored(data, output)
-    data.write_text(data.read_text().replace('"c1"', '"d1"'))
+    if change == "row":
+        data.write_text(data.read_text().replace('"c1"', '"d1"'))
+    else:
+        Image.new("RGB", (4, 4)).save(tmp_path / "0.png")
     rows, summary = scored(data, output, PictureScorer())
-    assert (summary.resumed_rows, rows[1]["candidate"]) == (3, "d1")
+    assert summary.resumed_rows == 3
     assert rows == scored(data, tmp_path / "whole.jsonl", PictureScorer())[0]
 
 
