@@ -184,7 +184,10 @@ def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
     """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them."""
     if dataset.format["type"] == "custom" and len(dataset):
         return TransformedSource(dataset, name=name, folder=folder)
-    return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
+    columns = dataset.format["columns"]
+    if dataset.format["output_all_columns"]:
+        columns = dataset.column_names
+    return DatasetSource(dataset.select_columns(columns), name=name, folder=folder)
 
 
 def open_arrow(path: Path) -> Source:
@@ -192,18 +195,6 @@ def open_arrow(path: Path) -> Source:
     import datasets
 
     return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
-
-
-def shown_columns(dataset: Any) -> list[str]:
-    """The columns that the rows of a `datasets.Dataset` have: all of them, but for a format of some.
-
-    Example:
-        >>> from datasets import Dataset
-        >>> shown_columns(Dataset.from_dict({"id": [1], "caption": ["A star."]}).with_format(columns=["caption"]))
-        ['caption']
-    """
-    shown = dataset.column_names if dataset.format["output_all_columns"] else dataset.format["columns"]
-    return list(shown)
 
 
 class TransformedSource(RowSource):

@@ -95,14 +95,6 @@ class BatchScorer:
         if self.given.knows_aspects:  # else only the checkpoint does
             check_corpus(self.given)
 
-    def plan(self, columns: Sequence[str]) -> ColumnPlan:
-        """Which of the columns are read.
-
-        Raises:
-            DataError: a column is missing or could be one of several.
-        """
-        return find_columns(columns, self.given.specs, **self.names)
-
     def loaded(self) -> Metrics:
         """The scorers; loaded if this process does not have them yet."""
         if self._metrics is None and not self.given.is_named:
@@ -144,7 +136,7 @@ class BatchScorer:
                 'with Ray, choose map_batches(batch_format="pyarrow")'
             )
         columns = list(batch) if isinstance(batch, Mapping) else batch.column_names
-        plan = self.plan(columns)
+        plan = find_columns(columns, self.given.specs, **self.names)
         # only the columns that are read: `datasets` decodes a column when it is looked at
         cells = {name: _values(batch[name], name) for name in plan.names}
         if len({len(values) for values in cells.values()}) > 1:

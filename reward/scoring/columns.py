@@ -222,7 +222,7 @@ class ColumnPlan:
                 group = one_image(group)
         if group is not None:
             # Another group than the image may be a number or a name, which is no path.
-            identity = image_identity(group, root) if self.groups_by_image else image_identity(group)
+            identity = image_identity(group, root if self.groups_by_image else None)
             task.group = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
             return
         has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
@@ -287,7 +287,10 @@ def find_columns(
     needed_by = _needed_by(specs, "references")
     references = find_column("references", columns, references, option="--references-column", needed_by=needed_by)
 
-    roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]
+    # Without a named group, candidates to be ranked are first looked for as lists.
+    roles = ["candidate"]
+    if ranked is not None and group is None:
+        roles = ["candidates", "candidate"]
     caption = None
     for role in roles:
         caption = caption or find_column(role, columns, candidate, option="--candidate-column")

@@ -142,8 +142,11 @@ class PictureReader:
         networks = [scorer for scorer in readers if isinstance(scorer, CaptionScorer) and scorer.decodes_images]
         caches = [network.caches["images"] for network in networks if "images" in network.caches]
         # Pixels are prepared if all metrics take them so, and an image that all have in their caches stays encoded.
-        self.networks = networks if len(networks) == len(readers) else []
-        self.caches = caches if len(caches) == len(readers) else []
+        if len(networks) < len(readers):
+            networks = []
+        if len(caches) < len(readers):
+            caches = []
+        self.networks, self.caches = networks, caches
         self.pins = any(map(is_on_gpu, self.networks))
 
     def __call__(self, image: Any) -> Image.Image | KeyedImage:

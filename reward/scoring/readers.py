@@ -58,13 +58,6 @@ def kind_of(path: Path) -> str | None:
     return None
 
 
-def open_kind(path: Path, kind: str) -> Source:
-    """Opens a file of a kind in `KINDS`."""
-    module, _, function = KINDS[kind].partition(".")
-    source: Source = getattr(import_module(f"reward.scoring.{module}"), function)(path)
-    return source
-
-
 def is_pattern(path: str | os.PathLike[str]) -> bool:
     """Whether a path may mean several files.
 
@@ -246,13 +239,14 @@ def _open_file(path: Path) -> Source:
         raise DataError(f"there is no file {path}")
     kind = kind_of(path)
     if kind is None or not path.is_file():
-        sheet = "; save the sheet as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
         raise DataError(
             f"{path} is not of a kind that can be read: {', '.join(KINDS)} (text also with .gz), a folder of a data "
-            f"set, or the name of one on the Hub{sheet}"
+            "set, or the name of one on the Hub"
         )
+    module, _, opener = KINDS[kind].partition(".")
     try:
-        return open_kind(path, kind)
+        source: Source = getattr(import_module(f"reward.scoring.{module}"), opener)(path)
+        return source
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
@@ -304,7 +298,9 @@ def _open_folder(path: Path, split: str | None) -> Source:
         tables = [file for file in files if kind_of(file) not in no_tables]
     if tables and split is None:
         return _open_files(tables, path.name)
-    pictures = open_pictures(path) if split is None else None
+    pictures = None
+    if split is None:
+        pictures = open_pictures(path)
     return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
@@ -316,7 +312,9 @@ def files_of_splits(folder: Path) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for file in _data_files(folder):
         splits.setdefault(_split_of(file), []).append(file)
-    return {} if "" in splits else splits
+    if "" in splits:  # a file that is of no split
+        return {}
+    return splits
 
 
 def _split_of(file: Path) -> str:
@@ -335,8 +333,10 @@ def _data_files(folder: Path) -> list[Path]:
         is_summary = file.name.endswith(".summary.json")
         if kind_of(file) is None or file.name.startswith(".") or is_summary or not file.is_file():
             continue
-        has_summary = file.with_name(file.name + ".summary.json").exists()
-        (outputs if has_summary else files).append(file)
+        if file.with_name(file.name + ".summary.json").exists():
+            outputs.append(file)
+        else:
+            files.append(file)
     return files or outputs
 
 

@@ -121,11 +121,13 @@ class AddedColumns:
         problems, errors = self._join_problems(failures)
         is_cut = np.any([table.truncated for table in tables], axis=0)
 
-        counted = self.rewards if self.caption is None else ["reward"]
+        counted, count = self.rewards, len(errors)
+        if self.caption is not None:  # a row without candidates has a place, and no caption
+            counted, count = ["reward"], sum(len(task.candidates) for task in tasks)
         has_reward = np.any([np.isfinite(numbers[name]) for name in counted], axis=0)
         summary.count(
             rows=len(tasks),
-            captions=len(errors) if self.caption is None else sum(len(task.candidates) for task in tasks),
+            captions=count,
             scored=int(has_reward.sum()),
             truncated=int(is_cut.sum()),
             thinking_cut=sum(task.thinking_cut for task in tasks),
@@ -216,7 +218,9 @@ class AddedColumns:
                 # Best first; without a reward last, and of equal rewards that of a caption without a word.
                 order = np.lexsort((captions.wordless[row], np.where(np.isnan(rewards), np.inf, -rewards)))
                 # A candidate that is no text has an error; it becomes text, so that the column has one type.
-                texts = [text if text is None or isinstance(text, str) else repr(text) for text in task.candidates]
+                texts = []
+                for text in task.candidates:
+                    texts.append(text if text is None or isinstance(text, str) else repr(text))
                 summary.count(distinct=len(set(texts)))
                 cells = {name: _nullable(values[row][order]) for name, values in numbers.items()}
                 cells["best"] = texts[order[0]] if np.isfinite(rewards[order[0]]) else None

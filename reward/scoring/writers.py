@@ -58,8 +58,11 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
         return files_of_pattern(path)[0].parent / f"{stem}.{what}.parquet"
     if not path.exists():
         return Path(re.sub(r"[:@].*", "", path.name) + f".{what}.parquet")
-    path = path.resolve() if path.name in ("", "..") else path
-    stem = path.name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
+    if path.name in ("", ".."):
+        path = path.resolve()
+    stem = path.name
+    if path.is_file():
+        stem = Path(path.name.removesuffix(".gz")).stem
     return path.parent / f"{stem}.{what}.parquet"
 
 
@@ -154,11 +157,12 @@ def write_rows(
         if kind == ".jsonl":
             file.writelines(map(json_line, rows))
         elif kind == ".json":
-            separator = "["
-            for row in rows:
-                file.write(separator + json_line(row))
-                separator = ","
-            file.write("]\n" if separator == "," else "[]\n")
+            file.write("[")
+            for number, row in enumerate(rows):
+                if number:
+                    file.write(",")
+                file.write(json_line(row))
+            file.write("]\n")
         else:
             names = list(dict.fromkeys([*source.record_columns, *types]))
             make_line = _tsv_line if kind == ".tsv" else _csv_line

@@ -113,7 +113,7 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
     "latin.csv": ("id,bünd\n1,a\n".encode("cp1252"), "latin.csv is not UTF-8: if a program for Windows wrote it"),
     "empty.parquet": (parquet(0), "holds no rows"),
     "torn.parquet": (parquet(1000)[:-20], "cannot be read as Parquet"),
-    "sheet.xlsx": (b"PK", "or the name of one on the Hub; save the sheet as CSV UTF-8"),
+    "sheet.xlsx": (b"PK", "or the name of one on the Hub"),
     "photos/1.png": (png("red"), "holds pictures and no captions: put "),
     "list/dataset_dict.json": ("[]", "cannot be read as a data set: TypeError: "),
     "plain/notes": ("", "is no folder of a data set: "),
