@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, connection
+from reward.judges import Question, ServerJudge, connection, endpoint
 from tests.toys.loopback_judge import Fault
 from tests.toys.toy_judges import pictures
 
@@ -153,7 +153,7 @@ def test_waits_are_those_that_the_server_says_and_grow(server, monkeypatch):
 def test_a_server_that_loads_its_model_is_waited_for(server, monkeypatch):
     server.loading = 3
     assert judge_at(server).models() == ["tiny"]
-    monkeypatch.setattr(connection, "_PATIENCE_WITH_LOADING", 0.1)
+    monkeypatch.setattr(endpoint, "_PATIENCE_WITH_LOADING", 0.1)
     server.loading = 1_000
     with pytest.raises(JudgeError, match=r"is not ready \(Error code: 503 - .*Loading model.*\); run again when it is"):
         judge_at(server).models()

@@ -82,7 +82,7 @@ ODD = [
     (completion(text="", message={"reasoning": "4 or 5?"}), "reasoning but no answer"),
     (completion(finish_reason="abort"), "is 'abort'"),
     (completion(finish_reason=None), "is None"),
-    (completion(logprobs=None), "no log probabilities"),
+    (completion(logprobs=None), "without the probabilities of its tokens"),
 ]
 
 
@@ -96,8 +96,7 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(writer, tmp_path, reply, mes
     assert list(caught.value.failures) == [0]
     assert message in caught.value.failures[0]
     assert caught.value.results[1][3] == pytest.approx(0.8, abs=1e-3)
-    read = {10, 20} if message == "no log probabilities" else {10}  # before the first good reply it is an answer, too
-    assert round(judge.usage.cost * 1e6) in read, "only what could be read is booked"
+    assert round(judge.usage.cost * 1e6) == 10, "only what could be read is booked"
     writer.odd(completion())  # a good server at the same address, after a repair
     table = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
@@ -184,7 +183,7 @@ def test_our_own_machine_is_asked_without_a_proxy(writer, monkeypatch):
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     assert writer.judge().generate(BOTH[:1])[0].text == "4"
-    with pytest.raises(JudgeError, match=r"no connection by the proxy 127.0.0.1:9") as caught:
+    with pytest.raises(JudgeError, match=r"no connection .*, by the proxy 127.0.0.1:9") as caught:
         ServerJudge("tiny", "http://judge.invalid/v1", retries=0).generate(BOTH[:1])
     assert "secret" not in str(caught.value)
 
@@ -198,7 +197,7 @@ def test_a_reply_without_probabilities_is_asked_again_and_then_has_a_reason(writ
     assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
     writer.odd(completion(logprobs=None))
     before = writer.requests
-    with pytest.raises(JudgeError, match="no log probabilities with this reply, but with others"):
+    with pytest.raises(JudgeError, match="this reply without the probabilities of its tokens, which others had"):
         judge.answer_distribution(BOTH[:1], ANSWERS)
     assert writer.requests == before + 3
 
