@@ -84,16 +84,16 @@ class Connection:
             JudgeError: the server is down, or refuses us.
         """
         question = request.question
-        with_system = question.system is None or self._takes_system(stop)
+        subject = f"{question.text[:60]!r}..."
+        if request.metric:
+            subject = f"{request.metric}: {subject}"
+        with_system = question.system is None or self._takes_system(stop, subject)
         messages = chat_messages(question, self._url(question, request.image_key), with_system=with_system)
         fields = {**request.fields, "messages": messages}
         if request.top is not None:
             fields["logprobs"] = True
         if request.top:
             fields["top_logprobs"] = request.top
-        subject = f"{question.text!r:.60}"
-        if request.metric:
-            subject = f"{request.metric}: {subject}"
         answers = self._complete(fields, lambda reply: self._read(reply, request), stop, subject)
         self._judge.count(answered=1)
         return answers
@@ -123,19 +123,22 @@ class Connection:
         """
         judge = self._judge
         began = time.monotonic()
+        odd_replies = 0
         for attempt in itertools.count():
             if stop.is_set():
                 raise Stopped
             result = self._try(fields, read)
             if not isinstance(result, Exception):
                 return result
-            self._check_hope(result, attempt)
+            odd_replies += isinstance(result, OddProbabilities)
+            self._check_hope(result, odd_replies)
             reason = self.endpoint.reason(result)
             longest = _LONGEST_WHILE_ABSENT if is_absent(result) else _LONGEST_WAIT
             wait = max(requested_wait(result), backoff(attempt, first=_FIRST_WAIT, longest=longest))
             seconds = time.monotonic() - began
             is_patient = is_absent(result) and seconds + wait < (judge.patience or 0.0)
-            if attempt >= judge.retries and not is_patient:
+            is_other_kind = isinstance(result, MissingProbabilities)  # which is tried as often, whatever `retries` says
+            if attempt >= judge.retries and not is_patient and not is_other_kind:
                 break
             self._report_wait(subject, wait, seconds, reason)
             stop.wait(wait)
@@ -171,17 +174,22 @@ class Connection:
         self._compare_names(reply.get("model"))
         return answer
 
-    def _check_hope(self, problem: Exception, attempt: int) -> None:
-        """Raises if another try is of no use; see `ask`."""
+    def _check_hope(self, problem: Exception, odd_replies: int) -> None:
+        """Raises if another try is of no use; see `ask`.
+
+        Args:
+            problem: of the last try.
+            odd_replies: how many replies to this question had log probabilities that could not be used, or none.
+        """
         reason = self.endpoint.reason(problem)
-        is_last = attempt + 1 >= _TRIES_OF_PROBABILITIES
+        is_last = odd_replies >= _TRIES_OF_PROBABILITIES
         if isinstance(problem, MissingProbabilities):
             if is_last and self._judge.settle(TEXT) == TEXT:
                 raise NoProbabilities(NO_PROBABILITIES)
             if is_last:
                 raise Refused(reason)
         elif isinstance(problem, OddProbabilities):
-            if is_last or attempt >= self._judge.retries:
+            if is_last or odd_replies > self._judge.retries:
                 raise Refused(reason)
         elif isinstance(problem, UnusableReply):
             raise Refused(reason)
@@ -212,7 +220,7 @@ class Connection:
         self._urls = dict(recent[-_URLS_KEPT:])
         return url
 
-    def _takes_system(self, stop: threading.Event) -> bool:
+    def _takes_system(self, stop: threading.Event, subject: str) -> bool:
         """Whether system messages arrive. Some chat templates drop them without a word, some refuse them.
 
         A text is sent once in the user's turn and once as a system message: where it arrives, the server counts as many
@@ -220,19 +228,19 @@ class Connection:
         """
         with self._probing:
             if self._hears_system is None:
-                in_turn = self._tokens_of_probe(False, stop)
-                as_system = self._tokens_of_probe(True, stop)
+                in_turn = self._tokens_of_probe(False, stop, subject)
+                as_system = self._tokens_of_probe(True, stop, subject)
                 self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
 
-    def _tokens_of_probe(self, with_system: bool, stop: threading.Event) -> int | None:
+    def _tokens_of_probe(self, with_system: bool, stop: threading.Event, subject: str) -> int | None:
         """How many tokens the server read, None where it refuses to answer."""
         # A beginning of its own: a server may leave out of the bill what it still has from an earlier request.
         probe = f"{uuid4().hex} {_PROBE}"
         messages = chat_messages(Question("Hello.", system=probe), None, with_system=with_system)
         request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
         try:
-            return self._complete(request, lambda reply: read_bill(reply)[0], stop, "whether system messages arrive")
+            return self._complete(request, lambda reply: read_bill(reply)[0], stop, subject)
         except Refused:
             return None
 

@@ -17,8 +17,9 @@ from reward.checkpoints.fingerprint_objects import fingerprint_scorer
 from reward.checkpoints.fingerprints import split_sources
 from reward.checkpoints.folders import named_metric, read_config, save_checkpoint
 from reward.data.samples import ImageLike
+from reward.data.score_table import ScoreTable
 from reward.errors import CheckpointError, ConfigError
-from reward.judges.base import Judge
+from reward.judges.base import Judge, asking_for
 from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, pad_to_square
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
@@ -226,6 +227,11 @@ class JudgedScorer(CaptionScorer):
         shown = [text[:share] for text, share in zip(texts, shares, strict=True) if share]
         truncated = len(candidate) > self.max_characters or sum(map(len, texts)) > room
         return JudgedCaption(candidate[: self.max_characters], image, shown, context, truncated)
+
+    def score_samples(self, *arguments: Any, **options: Any) -> ScoreTable:
+        """See `CaptionScorer`. Judges that wait for a server say for which metric they are asked."""
+        with asking_for(self.spec.name):
+            return super().score_samples(*arguments, **options)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         # padded images are held in memory, others are opened by the judge
