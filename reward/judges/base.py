@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
@@ -21,9 +19,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer
 PROBABILITIES, TEXT = "probabilities", "text"  # the ways of reading answers: token by token, or as what is written
-# White space that was not followed, relative to the answers: a warning above the first, an error above the second.
-SOME_BLANKS, _MUCH_BLANKS = 0.01, 0.1
-_metric: ContextVar[str] = ContextVar("metric", default="")
 
 
 class NoProbabilities(JudgeError):
@@ -273,22 +268,6 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
     return masses, unknown
 
 
-def blanks_problem(masses: Sequence[float], unknown: float) -> str | None:
-    """Why the probabilities of `answer_mass_after_blanks` cannot be used, None where they can.
-
-    Example:
-        >>> blanks_problem([0.1, 0.8], unknown=0.02) is None
-        True
-    """
-    total = sum(masses)
-    if unknown <= max(_MUCH_BLANKS * total, SOME_BLANKS):
-        return None
-    return (
-        f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
-        f"answers {total:.2g} in all; a model on this machine goes on from all white space"
-    )
-
-
 def check_asked(questions: Sequence[Question], answers: Sequence[str] = ("any",)) -> None:
     """Raises unless every item is a Question, and answers are different tokens without white space around them."""
     for index, question in enumerate(questions):
@@ -393,24 +372,3 @@ def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[in
         except ImageError as error:
             failures[row] = str(error)
     return keys, failures
-
-
-@contextmanager
-def asking_for(metric: str) -> Iterator[None]:
-    """Names the metric for which judges are asked inside the block, for what they say of their waits.
-
-    Example:
-        >>> with asking_for("fleur"):
-        ...     metric_that_asks()
-        'fleur'
-    """
-    token = _metric.set(metric)
-    try:
-        yield
-    finally:
-        _metric.reset(token)
-
-
-def metric_that_asks() -> str:
-    """The name of the metric for which judges are asked now, empty outside of `asking_for`."""
-    return _metric.get()

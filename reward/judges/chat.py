@@ -17,6 +17,7 @@ from reward.data.images import load_image
 from reward.errors import JudgeError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.base import Answer, Question
+from reward.judges.replies import find_answer, token_index
 
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
@@ -34,10 +35,6 @@ class Refused(Exception):
 
 class Unanswered(JudgeError):
     """This question was not answered. Where others are, it is the question's failure, and else the server's."""
-
-
-class Stopped(Exception):
-    """The call that asked was given up, so whoever else waits for this answer must ask for it."""
 
 
 class OddProbabilities(UnusableReply):
@@ -225,6 +222,17 @@ def _why_no_answer(choice: dict[str, Any]) -> str | None:
             'extra_body={"chat_template_kwargs": {"enable_thinking": False}}, or raise max_new_tokens'
         )
     return None
+
+
+def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
+    """Says that no alternatives are listed of the token that gives the answer, one of some words."""
+    word = find_answer(answer.text, words)
+    if isinstance(word, str):
+        return None
+    index = token_index(answer, word.start)
+    if index is None or len(answer.logprobs[index]) > 1:
+        return None
+    return f"the server lists no alternatives of the answer {word.text!r}"
 
 
 def _text_of(message: dict[str, Any]) -> Any:

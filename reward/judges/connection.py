@@ -14,13 +14,13 @@ import openai
 
 from reward.errors import ImageError, JudgeError
 from reward.http_client import GarbledReply, UnusableReply, backoff
+from reward.judges.asking import Stopped
 from reward.judges.base import PROBABILITIES, TEXT, Answer, NoProbabilities, Question
 from reward.judges.chat import (
     ChatRequest,
     MissingProbabilities,
     OddProbabilities,
     Refused,
-    Stopped,
     Unanswered,
     chat_messages,
     data_url,

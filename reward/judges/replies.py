@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from reward.judges import reply_patterns as patterns
-from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, blanks_problem, token_text
+from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, token_text
 from reward.judges.reply_patterns import plain_digits
 from reward.judges.verdicts import own_words
 
@@ -197,7 +197,12 @@ def token_index(answer: Answer, start: int) -> int | None:
 
 def _after_blanks(answer: Answer, words: Sequence[str]) -> list[float] | str:
     masses, unknown = answer_mass_after_blanks(answer, words)
-    return blanks_problem(masses, unknown) or masses
+    if unknown > max(0.1 * sum(masses), 0.01):
+        return (
+            f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
+            f"answers {sum(masses):.2g} in all; a model on this machine goes on from all white space"
+        )
+    return masses
 
 
 def _word_of(spelling: str, words: Sequence[str], *, is_part: bool) -> str | None:

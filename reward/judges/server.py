@@ -6,35 +6,31 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from reward.errors import ConfigError, JudgeError
+from reward.judges.asking import Stopped, Twins, ask_in_threads, metric_that_asks, start_thread
 from reward.judges.base import (
     PROBABILITIES,
-    SOME_BLANKS,
     TEXT,
     Answer,
     NoProbabilities,
     Question,
     Usage,
-    answer_mass_after_blanks,
     answered,
-    blanks_problem,
     check_asked,
     image_keys,
-    metric_that_asks,
 )
+from reward.judges.blanks import table_after_blanks
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import ChatRequest, Refused, Sampled, Stopped, Unanswered, request_key
-from reward.judges.replies import ANSWER_LENGTH, find_answer, token_index, weighed
+from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, lone_answer, request_key
+from reward.judges.replies import ANSWER_LENGTH, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -93,8 +89,8 @@ class ServerJudge:
 
     Example:
         >>> judge = ServerJudge("my-model", base_url="http://localhost:8000/v1", concurrency=32)
-        >>> judge.usage
-        Usage(answered=0, cached=0, input_tokens=0, output_tokens=0, cost=0.0)
+        >>> judge.usage.answered, judge.usage.cost
+        (0, 0.0)
     """
 
     def __init__(
@@ -162,7 +158,7 @@ class ServerJudge:
         self._connection: Any = None
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
-        self._pending: dict[str, Future[Answer]] = {}  # answers that a thread is asking for, by the request's key
+        self._twins: Twins[Answer] = Twins()
         self._lost_in_a_row = 0
 
     @property
@@ -191,29 +187,7 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        table = np.full((len(questions), len(answers)), np.nan)
-        uncertain = []
-        for row, reply in enumerate(replies):
-            if reply is None:
-                continue
-            masses, unknown = answer_mass_after_blanks(reply, answers)
-            problem = blanks_problem(masses, unknown)
-            if problem is not None:
-                failures[row] = problem
-                continue
-            table[row] = masses
-            if unknown > SOME_BLANKS * sum(masses):
-                uncertain.append(unknown)
-        if uncertain:
-            logger.warning(
-                "%d of %d distributions leave out what follows white space that the server did not write, which had a "
-                "probability of up to %.2g.",
-                len(uncertain),
-                len(replies),
-                max(uncertain),
-            )
-        distribution: np.ndarray = answered(table, failures)
-        return distribution
+        return table_after_blanks(replies, failures, answers)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -222,7 +196,7 @@ class ServerJudge:
             JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
         """
         check_asked(questions, words)
-        check = partial(_lone_answer, words=words)
+        check = partial(lone_answer, words=words)
         replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs, check=check)
         return weighed(replies, failures, words)
 
@@ -286,7 +260,7 @@ class ServerJudge:
             except Exception as error:
                 future.set_exception(error)
 
-        _start_thread(work)
+        start_thread(work)
         return future
 
     def models(self) -> list[str]:
@@ -334,10 +308,10 @@ class ServerJudge:
     def _take_reading(self, answers: AnswerCache) -> None:
         """Goes on in the way of reading that the file of a run before holds, or writes ours into it."""
         reading = answers.reading(self._identity)
-        if reading is None and self.reading is not None:
-            answers.settle(self._identity, self.reading)
         if reading is not None:
             self.reading = reading
+        elif self.reading is not None:
+            answers.settle(self._identity, self.reading)
         if reading == TEXT:
             logger.warning(
                 "%s holds answers of %r without log probabilities, so what is written is read. If the server has them "
@@ -392,7 +366,7 @@ class ServerJudge:
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
-                answer = self._once(key, partial(self._ask, key, requests[key], stop))
+                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
             except Stopped:
                 return
             except Refused as error:
@@ -409,11 +383,11 @@ class ServerJudge:
                 stop.set()
             else:
                 self._lost_in_a_row = 0
-                self.count(cached=len(rows) - 1)
+                self.count(cached=len(rows) - 1 + is_twin)
                 for row in rows:
                     answers[row] = answer
 
-        _ask_in_threads(ask, requests, self.concurrency, stop)
+        ask_in_threads(ask, requests, self.concurrency, stop)
         if unanswered and not self.usage.answered and not self.usage.cached:
             problems.append(unanswered[0])
         if problems:
@@ -425,24 +399,6 @@ class ServerJudge:
         with self._lock:
             self._lost_in_a_row += 1
             return self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER)
-
-    def _once(self, key: str, ask: Callable[[], Answer]) -> Answer:
-        """An answer; of threads that want one at a time, the first asks for it."""
-        ours: Future[Answer] = Future()
-        while True:
-            pending = self._pending.setdefault(key, ours)
-            if pending is ours:
-                break
-            with suppress(Stopped):  # the call that asked was given up, so this thread asks
-                answer = pending.result()
-                self.count(cached=1)
-                return answer
-        try:
-            ours.set_result(ask())
-        except BaseException as error:
-            ours.set_exception(error)
-        del self._pending[key]
-        return ours.result()
 
     def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
         """An answer from the cache, or from the server."""
@@ -458,40 +414,3 @@ class ServerJudge:
         if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer
-
-
-def _lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
-    """Says that no alternatives are listed of the token that gives the answer, one of some words."""
-    found = find_answer(answer.text, words)
-    if isinstance(found, str):
-        return None
-    index = token_index(answer, found.start)
-    if index is None or len(answer.logprobs[index]) > 1:
-        return None
-    return f"the server lists no alternatives of the answer {found.text!r}"
-
-
-def _ask_in_threads(ask: Callable[[str], None], keys: Iterable[str], most: int, stop: threading.Event) -> None:
-    """Calls `ask` with each key, in as many threads as there are keys, and `most` at most; `stop` ends it early."""
-    waiting: SimpleQueue[str] = SimpleQueue()
-    for key in keys:
-        waiting.put(key)
-
-    def work() -> None:
-        with suppress(Empty):
-            while not stop.is_set():
-                ask(waiting.get_nowait())
-
-    threads = [_start_thread(work) for _ in range(min(most, waiting.qsize()))]
-    try:
-        for thread in threads:
-            thread.join()
-    finally:
-        stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
-
-
-def _start_thread(work: Callable[[], None]) -> threading.Thread:
-    """Starts a thread that does not keep the process from ending, as those of an executor would."""
-    thread = threading.Thread(target=work, name="judge", daemon=True)
-    thread.start()
-    return thread

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.judges.base import Judge, asking_for
+from reward.judges.asking import asking_for
+from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metrics.base import MetricSpec

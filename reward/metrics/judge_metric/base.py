@@ -19,7 +19,8 @@ from reward.checkpoints.folders import named_metric, read_config, save_checkpoin
 from reward.data.samples import ImageLike
 from reward.data.score_table import ScoreTable
 from reward.errors import CheckpointError, ConfigError
-from reward.judges.base import Judge, asking_for
+from reward.judges.asking import asking_for
+from reward.judges.base import Judge
 from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, pad_to_square
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows

@@ -10,10 +10,12 @@ import zlib
 import numpy as np
 import pytest
 
-from reward import http_client
+from reward import http_client, load_scorer
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge
 from reward.judges.base import NoProbabilities
+from reward.scoring import score_dataset
+from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_http import send, serving
 
 ANSWERS = list("12345")
@@ -264,6 +266,33 @@ def test_a_run_that_reads_what_is_written_goes_on_so(writer, tmp_path, caplog):
     assert (resumed.reading, writer.requests) == ("text", 3)
     assert "begin anew with another file" in caplog.text
     assert writer.judge(cache=tmp_path / "new.sqlite").weigh(BOTH, ANSWERS)[:, 3] == pytest.approx([0.8] * 2, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_file_run_that_goes_on_mixes_no_numbers_of_two_kinds(writer, tmp_path):
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": f"A dog, {row}."} for row in range(6)])
+    output = tmp_path / "scores.jsonl"
+    replies = [(200, completion(position("5", -0.22, [("5", -0.22), ("3", -1.6)]), text="5"))] * 3 + [(402, {})] * 3
+
+    def score():
+        judge = writer.judge(retries=0, concurrency=1)
+        scorer = load_scorer(
+            "judge", judge, prompt={"ask": "{caption}", "read": "digit", "scale": "1:5", "system": ""}, sees_image=False
+        )
+        return score_dataset(data, scorer, output, part_rows=1)
+
+    def reply(handler, text):
+        status, made = replies.pop(0) if replies else (200, completion(text="5", logprobs=None))
+        send(handler, json.dumps(made).encode(), status)
+
+    writer.reply = reply
+    with pytest.raises(JudgeError, match="used up"):
+        score()
+    replies.clear()
+    score()
+    scores = [row["grade"] for row in read_lines(output)]
+    assert scores[:3] == pytest.approx([0.9] * 3, abs=0.05)
+    assert scores[3:] == [None] * 3, "what is written would be 1"
 
 
 def test_an_answer_whose_token_has_no_alternatives_is_asked_again_and_then_has_a_reason(writer):
