@@ -215,6 +215,7 @@ def token_text(token: str) -> str:
         >>> token_text(" 5"), token_text("\\u01205"), token_text("\\u25815")
         ('5', '5', '5')
     """
+    # sentencepiece writes U+2581 for a blank, byte-level BPE U+0120, and U+010A for a line break
     return token.replace("\u2581", " ").replace("\u0120", " ").replace("\u010a", " ").strip()
 
 
@@ -250,6 +251,7 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
         >>> [round(mass, 4) for mass in answer_mass_after_blanks(answer, ["4", "5"])[0]]
         [0.45, 0.1]
     """
+    # Each position has the probabilities of what follows the white space that was written before it.
     masses = [0.0] * len(answers)
     reached = 1.0  # probability of the white space written so far
     unknown = 0.0
@@ -306,6 +308,7 @@ def weigh_answers(
     Raises:
         JudgeError: the judge itself fails.
     """
+    # Judges of users have the methods of `Judge` alone.
     weigh = getattr(judge, "weigh", None)
     if weigh is not None:
         table, failures = ask(weigh, questions, words=words)
@@ -326,6 +329,7 @@ def read_each(
         read: gives what an answer says, or a text that says why it says nothing.
         options: of the method.
     """
+    # The usage is that of the judge to which the method is bound.
     answers, failures = ask(method, questions, **options)
     judge: Any = getattr(method, "__self__", None)
     if judge is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from dataclasses import asdict
 from uuid import uuid4
@@ -11,6 +12,8 @@ from reward.checkpoints.store import Store
 from reward.http_client import UnusableReply
 from reward.judges.base import PROBABILITIES, TEXT, Answer
 from reward.judges.chat import check_answer
+
+logger = logging.getLogger(__name__)
 
 _ANSWERS, _READINGS = "answers", "readings"  # owners in the store
 
@@ -74,6 +77,20 @@ class AnswerCache:
         """
         self._store.put(f"{_READINGS} {judge}", {uuid4().hex: reading.encode()})
         return self.reading(judge) or reading
+
+    def resume(self, judge: str, reading: str | None) -> str | None:
+        """The way of reading of the run before that wrote the file, else `reading`, which is then written into it."""
+        settled = self.reading(judge)
+        if settled is None and reading is not None:
+            settled = self.settle(judge, reading)
+        if settled == TEXT:
+            logger.warning(
+                "%s holds answers without log probabilities, so what is written is read. If %s has them now, begin "
+                "anew with another file.",
+                self._store.path,
+                judge,
+            )
+        return settled
 
     def close(self) -> None:
         """Closes the file."""

@@ -98,6 +98,7 @@ def data_url(image: ImageLike) -> str:
         >>> data_url(Image.new("RGB", (2, 2)))[:30]
         'data:image/png;base64,iVBORw0K'
     """
+    # A large PNG takes longer to send than a model takes to answer.
     picture = load_image(image)
     encoded = BytesIO()
     if picture.width * picture.height <= _PNG_PIXELS:
@@ -114,6 +115,7 @@ def chat_messages(question: Question, url: str | None, *, with_system: bool = Tr
     messages: list[dict[str, Any]] = []
     for role, text in question.turns(with_system=with_system):
         messages.append({"role": role, "content": text})
+    # The image comes first: servers compute a shared beginning once for all questions about it.
     if url is not None:
         first = next(message for message in messages if message["role"] == "user")
         image = {"type": "image_url", "image_url": {"url": url}}
@@ -123,6 +125,7 @@ def chat_messages(question: Question, url: str | None, *, with_system: bool = Tr
 
 def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
     """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
+    # The seed counts where something is sampled, and the time limit and the number of tries nowhere.
     content = {"turns": question.turns(), "image": image_key, **settings}
     if question.temperature:
         content["sampled"] = [question.temperature, question.seed]
@@ -160,6 +163,7 @@ def reply_of_stream(text: str) -> Any:
     reply: dict[str, Any] = {}
     for event in events:
         reply.update((name, value) for name, value in event.items() if value is not None)
+    # Some gateways send one event, which holds the whole completion.
     if "error" in reply or "message" in str(events[-1].get("choices")):
         return reply
     content = ""
@@ -188,6 +192,7 @@ def read_reply(reply: Any, *, top: int | None) -> list[Answer]:
     """
     if not isinstance(reply, dict):
         raise GarbledReply("the server's reply is not a chat completion")
+    # What is garbled is asked for again; what is whole and unusable would come again.
     if reply.get("error") and not reply.get("choices"):
         raise GarbledReply(f"the server's reply is an error: {reply['error']!r:.200}")
     try:
@@ -275,7 +280,7 @@ def _listed(position: dict[str, Any], has_others: bool) -> list[tuple[str, float
     """(token text, log probability) of the token that was written, also where a server does not list it, and others."""
     pairs: list[tuple[str, float]] = []
     if has_others:
-        pairs = [(other["token"], other["logprob"]) for other in position["top_logprobs"]]
+        pairs = [(alternative["token"], alternative["logprob"]) for alternative in position["top_logprobs"]]
     token = position["token"]
     if position.get("logprob") is not None and token not in [text for text, _ in pairs]:
         pairs.append((token, position["logprob"]))
@@ -288,6 +293,7 @@ def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
     for token, logprob in pairs:
         _check_logprob(logprob)
         lower, higher = sorted((logprobs.get(token, -math.inf), float(logprob)))
+        # Probabilities are added as logarithms, since very small ones would become 0.
         logprobs[token] = higher
         if lower > -math.inf:
             logprobs[token] += math.log1p(math.exp(lower - higher))
@@ -296,6 +302,7 @@ def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 def _spellings(positions: Sequence[dict[str, Any]]) -> list[bytes]:
     """The bytes of each token, as the server tells them where it tells them of all."""
+    # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
     codes: list[Any] = [position.get("bytes") for position in positions]
     if None in codes:
         return [str(position["token"]).encode() for position in positions]
@@ -322,6 +329,7 @@ def _aligned(answer: Answer, spellings: Sequence[bytes]) -> Answer:
     ascii_length = min(_ascii_length(text), _ascii_length(spelled))
     if text[:ascii_length] == spelled[:ascii_length]:
         return answer
+    # Reasoning stands before the answer, so the answer's tokens are looked for from the end.
     for start in range(len(spellings) - 1, 0, -1):
         rest = _compact(b"".join(spellings[start:]).decode(errors="replace"))
         if rest == text:

@@ -137,8 +137,9 @@ class Connection:
             wait = max(requested_wait(result), backoff(attempt, first=_FIRST_WAIT, longest=longest))
             seconds = time.monotonic() - began
             is_patient = is_absent(result) and seconds + wait < (judge.patience or 0.0)
-            is_other_kind = isinstance(result, MissingProbabilities)  # which is tried as often, whatever `retries` says
-            if attempt >= judge.retries and not is_patient and not is_other_kind:
+            # Of these `_check_hope` counts the tries, whatever `retries` says.
+            lacks_probabilities = isinstance(result, MissingProbabilities)
+            if attempt >= judge.retries and not is_patient and not lacks_probabilities:
                 break
             self._report_wait(subject, wait, seconds, reason)
             stop.wait(wait)

@@ -55,10 +55,6 @@ class ServerJudge:
     The server lists only the 20 most likely tokens (`top_logprobs`), not the whole vocabulary. An answer that is not
     listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
 
-    For a distribution the server writes three tokens, so that an answer after white space is read with its probability.
-    White space that the server finds likely but does not write cannot be followed. Above 1 % of the probability of the
-    answers, a warning says so; above 10 %, the question fails.
-
     Some chat templates drop system messages without a word. Two short requests find out, unless the server is OpenAI's
     own: where the message does not arrive, it opens the first turn of the user, as with `LocalJudge`.
 
@@ -110,10 +106,8 @@ class ServerJudge:
     ) -> None:
         require("openai", extra="judges", purpose="ServerJudge")
         if concurrency < 1 or retries < 0 or not timeout > 0:
-            raise ConfigError(
-                "concurrency must be at least 1, retries at least 0 and timeout above 0, "
-                f"got {concurrency}, {retries} and {timeout}"
-            )
+            bounds = "concurrency must be at least 1, retries at least 0 and timeout above 0"
+            raise ConfigError(f"{bounds}, got {concurrency}, {retries} and {timeout}")
         if not 1 <= top_logprobs <= _MOST_ALTERNATIVES:
             raise ConfigError(f"top_logprobs must be in 1..{_MOST_ALTERNATIVES}, got {top_logprobs}")
         if patience is not None and not patience >= 0:
@@ -161,11 +155,6 @@ class ServerJudge:
         self._twins: Twins[Answer] = Twins()
         self._lost_in_a_row = 0
 
-    @property
-    def readings(self) -> dict[str, int]:
-        """How many answers were read in which way, see `Usage.readings`."""
-        return self.usage.readings
-
     def close(self) -> None:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
@@ -180,6 +169,10 @@ class ServerJudge:
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
+
+        The server writes three tokens, so that an answer after white space is read with its probability. White space
+        that it finds likely but does not write cannot be followed: above 1 % of the probability of the answers, a
+        warning says so; above 10 %, the question fails.
 
         Raises:
             JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
@@ -246,6 +239,7 @@ class ServerJudge:
         top = 0 if logprobs else None
         connection = self._open()
         future: Future[list[Sampled]] = Future()
+        # What is asked must be paid for: nobody can cancel it.
         future.set_running_or_notify_cancel()
 
         def work() -> None:
@@ -283,17 +277,17 @@ class ServerJudge:
 
     def count(self, answered: int = 0, cached: int = 0, bill: tuple[int, int] = (0, 0)) -> None:
         """Adds to what was done: questions answered, those that were kept, and tokens read and written."""
-        read_price, written_price = self.prices or (0.0, 0.0)
+        input_price, output_price = self.prices or (0.0, 0.0)
         with self._lock:
             self.usage.answered += answered
             self.usage.cached += cached
             self.usage.input_tokens += bill[0]
             self.usage.output_tokens += bill[1]
-            self.usage.cost += (bill[0] * read_price + bill[1] * written_price) / 1e6
+            self.usage.cost += (bill[0] * input_price + bill[1] * output_price) / 1e6
 
     def _open(self) -> Any:
         """The connection of this process."""
-        from reward.judges.connection import Connection
+        from reward.judges.connection import Connection  # on use: openai is an extra
 
         with self._lock:
             if self._connection is None:
@@ -301,24 +295,9 @@ class ServerJudge:
                 self._identity = f"{connection.endpoint.address} {self.name}"
                 if self.cache is not None:
                     self._answers = AnswerCache(self.cache)
-                    self._take_reading(self._answers)
+                    self.reading = self._answers.resume(self._identity, self.reading)
                 self._connection = connection
             return self._connection
-
-    def _take_reading(self, answers: AnswerCache) -> None:
-        """Goes on in the way of reading that the file of a run before holds, or writes ours into it."""
-        reading = answers.reading(self._identity)
-        if reading is not None:
-            self.reading = reading
-        elif self.reading is not None:
-            answers.settle(self._identity, self.reading)
-        if reading == TEXT:
-            logger.warning(
-                "%s holds answers of %r without log probabilities, so what is written is read. If the server has them "
-                "now, begin anew with another file.",
-                self.cache,
-                self.name,
-            )
 
     def _ask_all(
         self,
@@ -363,6 +342,7 @@ class ServerJudge:
         unanswered: list[Exception] = []
         stop = threading.Event()
 
+        # Threads write into the same lists and dicts, but each only what belongs to the rows of its question.
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
@@ -388,6 +368,7 @@ class ServerJudge:
                     answers[row] = answer
 
         ask_in_threads(ask, requests, self.concurrency, stop)
+        # Where nothing was ever answered, it is no question's fault.
         if unanswered and not self.usage.answered and not self.usage.cached:
             problems.append(unanswered[0])
         if problems:
@@ -396,12 +377,14 @@ class ServerJudge:
 
     def _is_down(self) -> bool:
         """Counts a question that was not answered; whether so many in a row are the fault of the server."""
+        # All questions under way fail when a server goes down, so more than these must.
         with self._lock:
             self._lost_in_a_row += 1
             return self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER)
 
     def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
         """An answer from the cache, or from the server."""
+        # An answer that was kept without log probabilities cannot be weighed.
         answer: Answer | None = None
         if self._answers is not None:
             answer = self._answers.get(key)
