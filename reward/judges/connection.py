@@ -104,6 +104,8 @@ class Connection:
             return read_reply(reply, top=None)
         answers = read_reply(reply, top=request.top)
         for answer in answers:
+            if not answer.logprobs and not answer.text.strip():  # which has no tokens to tell of
+                raise UnusableReply("the server's reply is empty")
             if not answer.logprobs:
                 raise MissingProbabilities(
                     "the server gave this reply without the probabilities of its tokens, which others had"

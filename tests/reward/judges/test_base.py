@@ -59,8 +59,9 @@ def test_two_processes_may_share_a_cache_which_gives_back_what_it_was_given(tmp_
     other.put("b", odd)
     other.put("a", Answer("1"))
     assert (one.get("b"), other.get("a"), one.get("c")) == (odd, Answer("1"), None)
+    assert [cache.settle("judge", way) for cache, way in ((one, "text"), (other, "probabilities"))] == ["text"] * 2
     with sqlite3.connect(file) as rows:
-        assert rows.execute("SELECT count(*) FROM kept").fetchone() == (2,)
+        assert rows.execute("SELECT count(*) FROM kept WHERE owner = 'answers'").fetchone() == (2,)
 
 
 def test_an_answer_belongs_to_all_that_decides_it():

@@ -87,6 +87,7 @@ ODD = [
     (completion(finish_reason="abort"), "is 'abort'"),
     (completion(finish_reason=None), "is None"),
     (completion(logprobs=None), "without the probabilities of its tokens"),
+    (completion(text="", logprobs={"content": []}), "reply is empty"),
 ]
 
 
