@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints.fingerprints import fingerprint_source
-from reward.judges.base import Answer, Judge, Question, Usage, answered, weigh_answers
+from reward.judges.base import Answer, Judge, Question, Usage
 
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
@@ -57,8 +57,10 @@ class LazyJudge:
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """See `weigh_answers`."""
-        table, failures = weigh_answers(self.load(), questions, words)
-        return answered(table, failures)
+        judge = self.load()
+        weigh = getattr(judge, "weigh", judge.answer_distribution)
+        table: np.ndarray = weigh(questions, words)
+        return table
 
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""

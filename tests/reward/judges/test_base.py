@@ -10,6 +10,7 @@ import pytest
 
 from reward.errors import InvalidSampleError
 from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, ServerJudge
+from reward.judges.base import read_each, weigh_answers
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import request_key
 from reward.judges.lazy import LazyJudge
@@ -92,6 +93,9 @@ def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles():
         rows = list(pool.map(lambda _: judge.answer_distribution([GOOD], ["1"]).tolist(), range(4)))
     assert (rows, loads, judge.usage.answered) == ([[[0.5]]] * 4, [1], 4)
     assert judge.pieces("12") == ("1", "2")
+    weigh_answers(judge, [GOOD] * 3, ["1"])
+    read_each(judge.load().generate, [GOOD] * 2, str)
+    assert judge.usage.readings == {"probabilities": 3, "text": 2}
     copy = pickle.loads(pickle.dumps(judge))
     assert (copy.name, copy.usage.answered) == ("later", 0)
     assert len(copy.generate([GOOD])) == 1
