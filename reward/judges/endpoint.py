@@ -26,6 +26,7 @@ _MOST_PATIENCE = 900.0  # seconds: a server may ask for a longer wait than ours,
 _PATIENCE_AT_FIRST = 15.0  # seconds until a server that does not even list its models counts as absent
 _PATIENCE_WITH_LOADING = 120.0  # seconds for a server that is there but says that it is not ready
 _LOADING_WAIT = 0.5  # seconds between two looks at it
+_WARNING_INTERVAL = 10.0  # seconds between two warnings about it
 
 
 class _Client(openai.DefaultHttpxClient):
@@ -106,6 +107,7 @@ class Endpoint:
         """
         client = self._client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
         deadline = time.monotonic() + _PATIENCE_WITH_LOADING
+        warning_at = time.monotonic() + _WARNING_INTERVAL
         while True:
             try:
                 reply: Any = client.get("/models", cast_to=object)
@@ -125,7 +127,9 @@ class Endpoint:
                 return []
             if time.monotonic() > deadline:
                 break
-            logger.info("waiting: %s", problem)
+            if time.monotonic() > warning_at:
+                warning_at += _WARNING_INTERVAL
+                logger.warning("still waiting for a list of models: %s", problem)
             time.sleep(_LOADING_WAIT)
         raise JudgeError(problem)  # outside of `except`: the client's error, which holds the key, must not be chained
 
