@@ -13,21 +13,25 @@ from tests.toys import toy_judges
 
 _WORDS = [("Y", "e"), ("Ye", "s"), ("N", "o")]
 _ANSWERS = ("Yes", "No", *"123456789", *"ABCDE")  # with 0, 17 of the 20 tokens that a server lists
+_WHOLE_ANSWERS = ("Yes", "No", *"12345")
 # Channels of the residual stream that no layer writes to: one that is always on, and marks of the token just read.
 _ALWAYS, _ZERO, _POINT, _DIGIT, _CHANNELS = 0, 1, 2, 3, 4
 _LEVEL = 6.0  # of a channel that is on
 
 
-def save_judge(folder: Path) -> None:
+def save_judge(folder: Path, *, writes_decimals: bool = True) -> None:
     """Writes a checkpoint under the key names of the Hub: random weights, and a head that leans to answers.
 
     An answer depends on the image and on every word. Yes, No, digits and the letters A to E are always among the
     likeliest 20 tokens, and 0 is mostly the likeliest; a point follows 0, a digit the point, and the end that digit.
+    One that writes no decimals answers by Yes, No or a digit from 1 to 5, and ends.
     """
     attention = {"num_attention_heads": 2, "num_key_value_heads": 2}  # heads of 32, which vLLM has for the CPU
     sizes = {"hidden_size": 64, "intermediate_size": 128, **attention, "tie_word_embeddings": False}
     model, processor = toy_judges.llava(_WORDS, 8192, **sizes)
     _lean(model, processor.tokenizer)
+    if not writes_decimals:
+        _lean_to_whole_answers(model, processor.tokenizer)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     _name_as_on_the_hub(folder / "model.safetensors")
@@ -59,6 +63,18 @@ def _lean(model: Any, tokens: Any) -> None:
     head[point, _ZERO] = 40
     head[digits, _POINT], head[zero, _POINT] = 20, -20
     head[tokens.eos_token_id, _DIGIT] = 80
+
+
+@torch.no_grad()
+def _lean_to_whole_answers(model: Any, tokens: Any) -> None:
+    """Has the end follow each of the answers that a leaning model may give, and no number begin with 0."""
+    answers = tokens.convert_tokens_to_ids(list(_WHOLE_ANSWERS))
+    embedding, head = model.model.language_model.embed_tokens.weight, model.lm_head.weight
+    embedding[:, [_ZERO, _POINT, _DIGIT]] = 0
+    embedding[answers, _DIGIT] = _LEVEL
+    head[:, _ALWAYS] = -30
+    head[answers, _ALWAYS] = 6
+    head[tokens.eos_token_id, _ALWAYS] = -8
 
 
 def _name_as_on_the_hub(weights: Path) -> None:

@@ -13,6 +13,7 @@ from reward.metrics.fleur.scorer import FleurScorer
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.engines.environments import program
+from tests.engines.judge_model import save_judge
 from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
 
@@ -102,12 +103,25 @@ def samples(photos):
     return [CaptionSample(text, image, REFERENCES) for text in CAPTIONS for image in sorted(photos.iterdir())[:4]]
 
 
-@pytest.mark.parametrize("scorer", [FleurScorer, HarmonicScorer, VqaScorer])
-def test_scores_are_those_of_the_same_weights_here(scorer, served, local, samples):
-    own, there = (scorer(judge).score(samples).scores for judge in (local, served()))
-    print(f"{scorer.__name__}: at most {np.abs(own - there).max():.1e} apart over {own.size} scores")
-    assert own.std(0).max() > 1e-3
-    assert there == pytest.approx(own, abs=CLOSE)
+def check_scores(scorer, here, there, samples):
+    """Compares the scores of two judges with the same weights."""
+    expected, scores = (scorer(judge).score(samples).scores for judge in (here, there))
+    print(f"{scorer.__name__}: at most {np.abs(expected - scores).max():.1e} apart over {expected.size} scores")
+    assert expected.std(0).max() > 1e-3
+    assert scores == pytest.approx(expected, abs=CLOSE)
+
+
+def test_decimals_are_smoothed_as_by_the_same_weights_here(served, local, samples):
+    check_scores(FleurScorer, local, served(), samples)
+
+
+def test_grades_and_yes_are_weighed_as_by_the_same_weights_here(tmp_path, samples):
+    save_judge(tmp_path / "judge", writes_decimals=False)
+    here = LocalJudge.from_pretrained(tmp_path / "judge", device="cpu")
+    with vllm(tmp_path / "judge", 8192, tmp_path) as server:
+        there = ServerJudge(str(tmp_path / "judge"), server.url)
+        for scorer in (HarmonicScorer, VqaScorer):
+            check_scores(scorer, here, there, samples)
 
 
 def test_what_a_judge_writes(served, local, samples):
