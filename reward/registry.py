@@ -7,19 +7,18 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import split_sources
 from reward.checkpoints.folders import SourceKind, check_revision, check_source
 from reward.errors import ConfigError, UnknownMetricError, nearest
-from reward.judges.base import Judge, Usage
-from reward.metrics.base import MetricSpec, Scorer, installed_specs
-from reward.metrics.checkpoint_metric import metric_of_checkpoint
-from reward.metrics.function import FunctionScorer
+from reward.metrics.base import MetricSpec, Scorer, installed_specs, own_spec
 from reward.metrics.function_places import load_function, names_function
 from reward.metrics.options import check_options, dry_scorer
-from reward.metrics.sentence_mean import SUFFIX, SentenceMean, sentence_mean_spec
 from reward.remote import REMOTE
+
+if TYPE_CHECKING:
+    from reward.judges.base import Usage
 
 COLUMN = "column:"  # prefix of a score column where a metric may be named
 
@@ -151,6 +150,8 @@ def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> st
     """Name of the metric of a checkpoint, see `metric_of_checkpoint`; of a service with one metric `"remote"`."""
     if is_address(source):
         return "remote"
+    from reward.metrics.checkpoint_metric import metric_of_checkpoint
+
     return metric_spec(metric_of_checkpoint(source, revision)).name
 
 
@@ -176,6 +177,8 @@ def metric_spec(name: str) -> MetricSpec:
     """
     spec, is_mean = _find(name)
     if is_mean:
+        from reward.metrics.sentence_mean import sentence_mean_spec
+
         return sentence_mean_spec(spec)
     return spec
 
@@ -198,20 +201,20 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
 
 def _installed(name: str) -> tuple[MetricSpec, bool] | None:
     """The metric of a name, and whether the name means the mean over sentences; None if none is installed."""
+    spec = own_spec(name)
+    if spec is not None:
+        return spec, False
+    specs = {_letters(spec.name): spec for spec in (*installed_specs().values(), REMOTE)}
     letters = _letters(name)
-    stem = letters.removesuffix(_letters(SUFFIX))
-    mean = None
-    for spec in (*installed_specs().values(), REMOTE):
-        if _letters(spec.name) == letters:
-            return spec, False
-        if _letters(spec.name) == stem:
-            mean = spec, True
-    return mean
+    if letters in specs:
+        return specs[letters], False
+    spec = specs.get(letters.removesuffix("avg"))
+    return None if spec is None else (spec, True)
 
 
 def _letters(name: str) -> str:
     """A name without what people write differently: capitals, blanks, dashes and underscores."""
-    return re.sub(r"[\s_-]", "", name.lower())
+    return "".join(name.lower().replace("-", " ").replace("_", " ").split())
 
 
 def load_scorer(
@@ -241,12 +244,12 @@ def load_scorer(
     # A function is loaded from no checkpoint to no device.
     settings = {name: value for name, value in options.items() if name not in ("revision", "device", "dtype")}
     if is_function(name):
-        return FunctionScorer(name, **settings)
+        return as_scorer(name, **settings)
     source = as_source(source)
     if isinstance(source, list):  # judges that are loaded
         spec, is_mean = _find(name)  # type: ignore[arg-type]
         scorer = spec.scorer_class()(source, **options)
-        return SentenceMean(scorer) if is_mean else scorer
+        return _over_sentences(scorer) if is_mean else scorer
     metric = MetricSource.of(name, source, options.get("revision"))  # type: ignore[arg-type]
     source = metric.source
     if names_function(source):
@@ -263,7 +266,13 @@ def load_scorer(
         spec, source = REMOTE, f"{address}#{spec.name}"
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)
-    return SentenceMean(scorer) if is_mean else scorer
+    return _over_sentences(scorer) if is_mean else scorer
+
+
+def _over_sentences(scorer: Scorer) -> Scorer:
+    from reward.metrics.sentence_mean import SentenceMean
+
+    return SentenceMean(scorer)
 
 
 def as_source(source: Any) -> Any:
@@ -273,6 +282,10 @@ def as_source(source: Any) -> Any:
         >>> as_source(["name/one", "name/two"])
         'name/one,name/two'
     """
+    if isinstance(source, (str, os.PathLike)):
+        return source
+    from reward.judges.base import Judge
+
     if isinstance(source, Judge):
         return [source]
     if not isinstance(source, (list, tuple)):
@@ -295,14 +308,18 @@ def is_address(source: str | os.PathLike[str]) -> bool:
     return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
-def as_scorer(metric: Any) -> Any:
-    """The scorer of a function; whatever else names or is a metric is given back.
+def as_scorer(metric: Any, **options: Any) -> Any:
+    """The scorer of a function, with further arguments of it; whatever else names or is a metric is given back.
 
     Example:
         >>> as_scorer(lambda samples: [1.0] * len(samples)).spec.name, as_scorer("length")
         ('function', 'length')
     """
-    return FunctionScorer(metric) if is_function(metric) else metric
+    if not is_function(metric):
+        return metric
+    from reward.metrics.function import FunctionScorer
+
+    return FunctionScorer(metric, **options)
 
 
 def is_function(metric: Any) -> bool:

@@ -96,8 +96,7 @@ def test_a_full_disk_is_told_and_loses_nothing(name: str, tmp_path: Path, expect
     goes_on(task, expected[name])
 
 
-# A folder of parts of Ray may lie in a store, which knows no locks; a part is whole there, whoever writes it.
-@pytest.mark.parametrize("name", ["score", "caption", "corrupt"])
+@each_engine
 def test_a_second_process_is_refused(name: str, tmp_path: Path, expected: dict[str, Rows]) -> None:
     task = made(name, tmp_path)
     first = task.start_and_wait(1)

@@ -30,7 +30,8 @@ from integrations.hf_generate.private_names import (
 from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
-from reward.decoding.endings import decode_texts, end_tokens, nearly_greedy, up_to_end
+from reward.data.written_captions import decode_texts
+from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
 from reward.decoding.selection import rate_captions, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions

@@ -7,40 +7,50 @@ import logging
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from integrations.ray_data.fragments import Fragment
-from integrations.ray_data.parts import PartJob, PartScorer
+from integrations.ray_data.parts import PartScorer
 from reward.errors import ConfigError, WorkerError, first_line
 
 
 def records_of(
-    job: PartJob, missing: list[Fragment], *, address: str | None, workers: int | None, cpus: float, gpus: float
+    job: tuple[Any, ...],
+    missing: list[Fragment],
+    *,
+    address: str | None,
+    workers: int | None,
+    cpus: float,
+    gpus: float,
 ) -> Generator[dict[str, Any], None, None]:
-    """The records of the fragments, in the order in which they are done; the arguments are those of `score_files`.
+    """What `PartScorer` gives of each fragment, in the order in which they are done.
+
+    Args:
+        job: arguments of PartScorer.
+        missing: the fragments.
+        address, workers, cpus, gpus: see `score_files`.
 
     Raises:
         ConfigError: the cluster cannot be reached, or has no room.
         WorkerError: it failed.
     """
+    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in missing]
     if workers == 0:
-        here = PartScorer(job)
-        for fragment in missing:
-            yield from map(json.loads, here({"fragment": [fragment.to_json()]})["record"])
+        scorer = PartScorer(*job)
+        for line in lines:
+            yield json.loads(scorer({"fragment": [line["fragment"]]})["record"][0])
         return
     import ray
 
-    with _cluster(address) as room:
-        size = min(_workers(room, workers, cpus, gpus), len(missing))
+    with _cluster(address) as resources:
+        size = min(_workers(resources, workers, cpus, gpus), len(missing))
         ray.data.DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
-        items = ray.data.from_items(
-            [{"fragment": fragment.to_json()} for fragment in missing], override_num_blocks=len(missing)
-        )
-        records = items.map_batches(
+        records = ray.data.from_items(lines, override_num_blocks=len(missing)).map_batches(
             PartScorer,
-            fn_constructor_args=(job,),
+            fn_constructor_args=job,
             batch_size=1,
             batch_format="numpy",
             compute=ray.data.ActorPoolStrategy(size=size),
@@ -70,27 +80,28 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
-    here = address or (None if "RAY_ADDRESS" in os.environ else "local")
-    starts = {"include_dashboard": False} if here == "local" else {}
+    cluster = address or (None if "RAY_ADDRESS" in os.environ else "local")
+    options = {"include_dashboard": False} if cluster == "local" else {}
     try:
-        ray.init(here, logging_level="ERROR", log_to_driver=False, **starts)
+        ray.init(cluster, logging_level="ERROR", log_to_driver=False, **options)
     except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
-        what = "Ray cannot be started on this machine" if starts else f"no Ray cluster can be reached at {here}"
-        raise ConfigError(f"{what}: {error}"[:500]) from error
+        problem = "Ray cannot be started on this machine" if options else f"no Ray cluster can be reached at {cluster}"
+        raise ConfigError(f"{problem}: {error}"[:500]) from error
     try:
         yield ray.cluster_resources()
     finally:
         ray.shutdown()
 
 
-def _workers(room: Mapping[str, float], wanted: int | None, cpus: float, gpus: float) -> int:
+def _workers(resources: Mapping[str, float], wanted: int | None, cpus: float, gpus: float) -> int:
     """How many workers there are; Ray would wait forever for resources that do not come."""
-    fitting = int(room.get("CPU", 0) / cpus + 1e-6)
-    fitting = min(fitting, int(room.get("GPU", 0) / gpus + 1e-6)) if gpus else fitting
-    if fitting < (wanted or 1):
+    room = int(resources.get("CPU", 0) / cpus + 1e-6)
+    if gpus:
+        room = min(room, int(resources.get("GPU", 0) / gpus + 1e-6))
+    if room < (wanted or 1):
+        hint = f"there is room for --workers {room}" if room else "give workers less, or start nodes first"
         raise ConfigError(
             f"{wanted or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
-            f"{room.get('CPU', 0):g} CPUs and {room.get('GPU', 0):g} GPUs; "
-            + (f"there is room for --workers {fitting}" if fitting else "give workers less, or start nodes first")
+            f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs; {hint}"
         )
-    return wanted or fitting
+    return wanted or room

@@ -1,20 +1,25 @@
-"""The input in fragments, each of which becomes one part of the output: files, and row groups of Parquet."""
+"""The input in fragments, each of which becomes one part of the output: whole files, and row groups of Parquet."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.ray_data.stores import explained, explaining
-from reward.errors import DataError, MissingExtraError
+from reward.errors import CapRewardError, DataError, MissingExtraError
+from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.readers import is_remote_path
+from reward.scoring.row_sources import JsonLinesSource, json_rows
+from reward.scoring.sources import Source
+from reward.scoring.tar_source import TarSource, tar_rows, without_image
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +29,8 @@ KINDS = {
     ".parquet": "parquet",
     **dict.fromkeys((".tar", ".tar.gz", ".tgz"), "tar"),
 }
-PART_BYTES = 512 * 2**20  # of row groups, as Parquet counts them before compression
 THREADS = 16  # ask for the footers of files
+SAMPLED_FILES, SAMPLED_ROWS = 32, 128  # of files whose columns have no types
 
 
 @dataclass(frozen=True)
@@ -35,33 +40,57 @@ class Fragment:
     Args:
         path: address, or absolute path on this disk.
         kind: a value of `KINDS`.
-        size: of the file, in bytes.
-        version: of the file: its ETag, else its modification time.
-        first, last: row groups of Parquet, from `first` up to before `last`; of other files (0, 0), which is all.
+        version: size of the file with its ETag, else its modification time.
+        first, last: row groups of Parquet, from `first` up to before `last`; of other files (0, 0).
         rows: how many, if that is known without reading.
     """
 
     path: str
     kind: str
-    size: int
     version: str
     first: int = 0
     last: int = 0
     rows: int | None = None
 
     @property
-    def folder(self) -> str:
-        return posixpath.dirname(self.path)
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.path}, row groups {self.first} to {self.last - 1}" if self.last else self.path
 
     def part(self, run: str) -> str:
-        """Name of its part of the output, which changes whenever the fragment does, or the run that scores it."""
-        digest = hashlib.sha256(f"{run} {self.to_json()}".encode()).hexdigest()[:12]
+        """The name of its part of the output, which is another one as soon as the file or the run is."""
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()[:12]
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", self.path)[-48:]
-        return f"part-{name}-{self.first:012d}-{digest}.parquet"
+        return f"part-{name}-{self.first:06d}-{digest}-{run}.parquet"
 
-    def to_json(self) -> str:
-        """One line, of whose values a fragment can be made."""
-        return json.dumps(asdict(self), sort_keys=True)
+    def open(self, scratch: Path, types: pa.Schema, columns: Sequence[str]) -> Source:
+        """The rows, for the local file run; a file in a store is copied to this disk first.
+
+        Args:
+            scratch: folder for the copy.
+            types: of all columns of the input, for rows that have none.
+            columns: those that the output keeps.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        import pyarrow as pa
+
+        system, path = file_system(self.path)
+        with explaining(f"{self.path} cannot be read", DataError):
+            if is_remote_path(self.path):
+                copy = str(scratch / posixpath.basename(path))
+                system.get_file(path, copy)
+                path = copy
+            if self.kind == "parquet":
+                groups = range(self.first, self.last)
+                source: Source = ParquetSource([path], name=self.name, folder=scratch, groups=groups)
+            else:
+                source = TarSource(Path(path)) if self.kind == "tar" else JsonLinesSource(Path(path))
+        source.folder = Path(posixpath.dirname(self.path))
+        schema = source.schema or types
+        source.schema = pa.schema([field for field in schema if field.name in columns], schema.metadata)
+        return source
 
 
 def file_system(address: str) -> tuple[Any, str]:
@@ -81,6 +110,17 @@ def file_system(address: str) -> tuple[Any, str]:
         raise DataError(f"{address}: {error}") from error
 
 
+@contextmanager
+def explaining(message: str, kind: type[CapRewardError]) -> Iterator[None]:
+    """Turns errors of file systems into `kind`; each file system of fsspec raises errors of its own library."""
+    try:
+        yield
+    except CapRewardError:
+        raise
+    except Exception as error:
+        raise kind(f"{message}: {type(error).__name__}: {' '.join(str(error).split()):.300}") from error
+
+
 def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Fragment]:
     """Finds the files of the input, sorted by path.
 
@@ -92,77 +132,89 @@ def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
         DataError: nothing is there, or files of different kinds.
     """
     files: dict[str, Fragment] = {}
-    for each in [data] if isinstance(data, (str, os.PathLike)) else data:
-        found = {file.path: file for file in _find(os.fspath(each))}
-        if not found:
-            raise DataError(f"{each} holds no file of a kind that can be read: {', '.join(KINDS)}")
-        files |= found
+    for item in [data] if isinstance(data, (str, os.PathLike)) else data:
+        address = os.fspath(item)
+        system, path = file_system(address)
+        with explaining(f"{address} cannot be read", DataError):
+            facts_of = system.glob(path, detail=True) if "*" in path else system.find(path, detail=True)
+        count = len(files)
+        for name, facts in facts_of.items():
+            kind = next((KINDS[ending] for ending in KINDS if name.lower().endswith(ending)), None)
+            is_hidden = any(piece.startswith(("_", ".")) for piece in name.removeprefix(path).split("/"))
+            if kind and not is_hidden and facts.get("type") == "file":
+                whole_name = system.unstrip_protocol(name) if is_remote_path(address) else name
+                tags = [str(facts[tag]) for tag in ("ETag", "etag", "LastModified", "mtime") if facts.get(tag)]
+                files[whole_name] = Fragment(whole_name, kind, f"{facts.get('size')} {''.join(tags[:1])}")
+        if len(files) == count:
+            raise DataError(f"there is no file {address}, or none of a kind that can be read: {', '.join(KINDS)}")
     kinds = sorted({file.kind for file in files.values()})
     if len(kinds) != 1:
         raise DataError(f"the input has files of several kinds ({', '.join(kinds)}); give one kind, as in data/*.tar")
     return [files[path] for path in sorted(files)]
 
 
-def _find(address: str) -> Iterator[Fragment]:
-    system, path = file_system(address)
-    try:
-        if "*" in path:
-            infos = system.glob(path, detail=True)
-        elif system.isdir(path):
-            infos = system.find(path, detail=True)
-        else:
-            infos = {path: system.info(path)}
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {address}") from error
-    except Exception as error:  # each file system of fsspec raises errors of its own library
-        raise DataError(f"{address} cannot be read: {explained(error)}") from error
-    for name, info in infos.items():
-        inside = name.removeprefix(path) if name != path else ""
-        is_hidden = any(piece.startswith(("_", ".")) for piece in inside.split("/"))
-        kind = next((KINDS[end] for end in KINDS if name.lower().endswith(end)), None)
-        if kind and info.get("type") == "file" and not is_hidden:
-            version = next((info[key] for key in ("ETag", "etag", "LastModified", "mtime") if info.get(key)), "")
-            place = system.unstrip_protocol(name) if is_remote_path(address) else name
-            yield Fragment(place, kind, int(info.get("size") or 0), str(version))
-
-
-def split_parquet(files: Sequence[Fragment], part_rows: int, types: pa.Schema | None) -> tuple[list[Fragment], Any]:
-    """Splits Parquet files, the same way whenever they are the same.
+def split_parquet(files: Sequence[Fragment], part_rows: int) -> tuple[list[Fragment], pa.Schema]:
+    """Splits Parquet files on this disk; one in a store is copied whole, so it is one fragment. No rows give none.
 
     Args:
         files: whole ones.
         part_rows: row groups are taken together until they have as many rows.
-        types: the files must have these; None takes those of the first.
 
     Returns:
-        The fragments in the order of the files, and the types.
+        The fragments in the order of the files, and the types of all.
 
     Raises:
         DataError: a file cannot be read, or has other types.
     """
     fragments: list[Fragment] = []
+    types = None
     with ThreadPoolExecutor(THREADS) as pool:
-        for file, (own, found) in zip(files, pool.map(lambda each: _groups(each, part_rows), files), strict=True):
-            types = own if types is None else types
-            if odd := {field.name for field in set(own) ^ set(types)}:
+        for file, (schema, pieces) in zip(files, pool.map(lambda file: _split(file, part_rows), files), strict=True):
+            types = types or schema
+            odd = {field.name for field in set(schema) ^ set(types)}
+            if odd:
                 raise DataError(f"{file.path} has other columns or types than the other files: {', '.join(odd)}")
-            fragments += found
+            fragments += pieces
+    if types is None or not fragments:
+        raise DataError(f"{files[0].path} and the other files hold no rows")
     return fragments, types
 
 
-def _groups(file: Fragment, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
+def _split(file: Fragment, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
     import pyarrow.parquet as pq
 
     system, path = file_system(file.path)
-    with explaining(f"{file.path} cannot be read as Parquet", DataError), system.open(path, "rb") as opened:
-        parquet = pq.ParquetFile(opened)
+    with explaining(f"{file.path} cannot be read as Parquet", DataError), system.open(path, "rb") as content:
+        parquet = pq.ParquetFile(content)
         metadata, types = parquet.metadata, parquet.schema_arrow.remove_metadata()
     fragments: list[Fragment] = []
-    first = rows = size = 0
+    first = rows = 0
     for group in range(metadata.num_row_groups):
-        facts = metadata.row_group(group)
-        rows, size = rows + facts.num_rows, size + facts.total_byte_size
-        if rows >= part_rows or size >= PART_BYTES or group == metadata.num_row_groups - 1:
+        rows += metadata.row_group(group).num_rows
+        is_last = group == metadata.num_row_groups - 1
+        is_full = rows >= part_rows and not is_remote_path(file.path)
+        if is_full or (is_last and rows):
             fragments.append(replace(file, first=first, last=group + 1, rows=rows))
-            first, rows, size = group + 1, 0, 0
+            first, rows = group + 1, 0
     return types, fragments
+
+
+def sample_types(files: Sequence[Fragment]) -> pa.Schema:
+    """Types of files that have none, from the first rows of the first files: files that are added change nothing.
+
+    Raises:
+        DataError: no row can be read.
+    """
+    from reward.scoring.schemas import infer_schema  # which loads pyarrow
+
+    chunks = []
+    for file in files[:SAMPLED_FILES]:
+        rows: list[Any] = []
+        system, path = file_system(file.path)
+        with suppress(Exception), system.open(path, "rb", compression="infer") as content:  # damage is told later
+            read = map(without_image, tar_rows(content)) if file.kind == "tar" else json_rows(content)
+            rows.extend(islice(read, SAMPLED_ROWS))
+        chunks.append([row for row in rows if isinstance(row, dict)])
+    if not any(chunks):
+        raise DataError(f"{files[0].path} and the other files hold no rows that can be read")
+    return infer_schema(chunks)

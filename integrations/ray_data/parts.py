@@ -1,133 +1,210 @@
-"""What an actor of Ray does: it holds a scorer, reads fragments, and writes the part of each."""
+"""The parts of the output: the folder that they are in, and the actor that has the local file run make them."""
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.ray_data.fragments import Fragment
-from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.reading import opened, pieces, told
-from integrations.ray_data.stores import explained
-from reward.errors import CapRewardError, CheckpointError, DataError, OutputError
-from reward.scoring import BatchScorer
-from reward.scoring.ahead import ahead
-from reward.scoring.results import fill_rewards, reward_names
-from reward.scoring.schemas import arrow_type
+from integrations.ray_data.fragments import Fragment, explaining, file_system
+from reward.errors import CapRewardError, DataError, OutputError
+from reward.scoring import ScoringSummary, score_dataset
+from reward.scoring.batch_scorer import check_corpus
+from reward.scoring.readers import is_remote_path
+from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
-from reward.scoring.summary import SummaryBuilder
-from reward.scoring.writers import rows_with, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+RECORDS = "_records"  # a folder in the output's: readers of Parquet leave out names that begin with "_"
+_PART = re.compile(rf"(?:{RECORDS}/)?(part-.*-[0-9a-f]{{12}}-[0-9a-f]{{12}}\.parquet)(\..+)?")
 
-@dataclass(frozen=True)
-class PartJob:
-    """What all actors of a run are told.
+
+def part_of(name: str) -> str | None:
+    """The part that a file or folder of an output folder belongs to; None where it belongs to none.
+
+    Example:
+        >>> part_of("_records/part-a.jsonl-000000-0123456789ab-0123456789ab.parquet.summary.json")
+        'part-a.jsonl-000000-0123456789ab-0123456789ab.parquet'
+    """
+    match = _PART.fullmatch(name)
+    return match[1] if match else None
+
+
+class OutputFolder:
+    """The folder of the parts of a run.
 
     Args:
-        scorer: arguments of BatchScorer but `image_root`.
-        image_root: None is the folder of each file.
-        columns: all columns of the input.
-        schema: types of those that the output keeps.
-        output: address of the folder.
-        run: names the run, see `Fragment.part`.
-        checkpoint: its fingerprint where the run was started, which names weights and code.
+        address: folder on this disk, or address of a file system of fsspec.
+
+    Raises:
+        OutputError: it is no folder, or its name is that of a file.
     """
 
-    scorer: Mapping[str, Any]
-    image_root: str | None
-    columns: Sequence[str]
-    schema: pa.Schema
-    output: str
-    run: str
-    checkpoint: Any
+    def __init__(self, address: str) -> None:
+        self.address, self.is_store = address, is_remote_path(address)
+        self.system, self.path = file_system(address)
+        with explaining(f"output {address} cannot be looked at", OutputError):
+            if self.path.endswith((".jsonl", ".json", ".csv")) or self.system.isfile(self.path):
+                raise OutputError(f"output {address} must be a folder: Ray writes Parquet parts into it")
+
+    def names(self) -> list[str]:
+        """What is in the folder and in the folders in it, such as `_records/part-x.parquet.summary.json`.
+
+        Raises:
+            OutputError: there are Parquet files of others, which would be read as if they were parts.
+        """
+        self.system.invalidate_cache()
+        with explaining(f"output {self.address} cannot be looked at", OutputError):
+            paths = self.system.find(self.path, maxdepth=2, withdirs=True)
+        names = [path.removeprefix(self.path).lstrip("/") for path in paths]
+        for name in names:
+            if name.endswith(".parquet") and part_of(name) is None:
+                raise OutputError(
+                    f"output {self.address} holds {name}, which is no part of a run; choose another folder"
+                )
+        return names
+
+    def check_store(self) -> None:
+        """Finds out before anything is scored whether a store takes files: its bucket may be missing, or read only."""
+        if self.is_store:
+            with explaining(f"cannot write {self.address}", OutputError):
+                self.system.pipe_file(f"{self.path}/{RECORDS}/writable", b"")
+
+    def put(self, local: Path, name: str) -> None:
+        """Copies a file into a store."""
+        with explaining(f"cannot write {self.address}/{name}", OutputError):
+            self.system.put_file(str(local), f"{self.path}/{name}")
+
+    def get(self, name: str, local: Path) -> None:
+        """Copies a file of a store to this disk, if it is there."""
+        with explaining(f"{self.address}/{name} cannot be read", OutputError):
+            if self.system.exists(f"{self.path}/{name}"):
+                self.system.get_file(f"{self.path}/{name}", str(local))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes files, and folders with all that is in them."""
+        with explaining(f"cannot remove files of {self.address}", OutputError):
+            for name in names:
+                self.system.rm(f"{self.path}/{name}", recursive=True)
+
+    def summary(self, part: str) -> dict[str, Any]:
+        """What the local file run wrote of a part, see `ScoringSummary.to_json`."""
+        name = f"{RECORDS}/{part}.summary.json"
+        with explaining(f"{self.address}/{name} cannot be read", OutputError):
+            summary: dict[str, Any] = json.loads(self.system.cat_file(f"{self.path}/{name}"))["summary"]
+            return summary
+
+
+class LoadedOnce(Metrics):
+    """Metrics that are loaded for the first fragment that needs them, and kept for all others."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics.parts, metrics.weights, metrics.options)
+        self.made_for = metrics.made_for
+        self._loaded: Metrics | None = None
+
+    def load(self, **options: Any) -> Metrics:
+        self.stay()
+        if self._loaded is None:
+            self._loaded = super().load(**options)
+            check_corpus(self._loaded)
+        return self._loaded
 
 
 class PartScorer:
-    """Scores fragments and writes their parts. A callable class for `Dataset.map_batches`.
-
-    A fragment that cannot be read does not stop the others: its record has a `problem`. What keeps the scorer from
-    being loaded is `fatal`.
+    """Has the parts of fragments made. A callable class for `Dataset.map_batches`.
 
     Args:
-        job: see there.
+        metrics: a pickled one stands for the checkpoints as they were where the run began.
+        settings: arguments of `score_dataset`.
+        types: of all columns of the input.
+        columns: those that the output keeps.
+        output: address of the folder of the parts.
+        run: names the run, see `Fragment.part`.
     """
 
-    def __init__(self, job: PartJob) -> None:
-        self.job = job
-        self.fatal: str | None = None
-        try:
-            self._scorer(None).loaded()  # refuses if the checkpoint is not the same on all machines
-        except CapRewardError as error:
-            self.fatal = str(error)
+    def __init__(
+        self,
+        metrics: Metrics,
+        settings: Mapping[str, Any],
+        types: pa.Schema,
+        columns: Sequence[str],
+        output: str,
+        run: str,
+    ) -> None:
+        self.metrics, self.settings = LoadedOnce(metrics), settings
+        self.types, self.columns, self.output, self.run = types, columns, output, run
 
-    def _scorer(self, root: str | None) -> BatchScorer:
-        scorer = BatchScorer(**self.job.scorer, image_root=root)
-        scorer.given.made_for = repr(self.job.checkpoint)
-        return scorer
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The records of some fragments.
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes the parts of some fragments.
 
         Args:
-            batch: {"fragment": what `Fragment.to_json` gave of each}.
+            batch: {"fragment": JSON texts of the fragments' fields}.
 
         Returns:
-            {"record": JSON texts}, in the same order: what SummaryBuilder counted, `part` and
-            `images`; or `part` and `problem` or `unwritten`; or `fatal`.
+            {"record": JSON texts} in the same order, each of {"part", "summary"}; or, in place of an error, of
+            {"part", "problem"} of one file, or of {"unwritten"} or {"fatal"}, which stop the run.
         """
-        return {"record": [json.dumps(self._record(Fragment(**json.loads(line)))) for line in batch["fragment"]]}
+        fragments = [Fragment(**json.loads(text)) for text in batch["fragment"]]
+        return {"record": [json.dumps(self._record(fragment)) for fragment in fragments]}
 
     def _record(self, fragment: Fragment) -> dict[str, Any]:
-        if self.fatal is not None:
-            return {"fatal": self.fatal}
-        part = fragment.part(self.job.run)
+        part = fragment.part(self.run)
         try:
-            with opened(fragment, self.job.schema.names) as source:
-                return {**self._write(fragment, source, part), "part": part}
+            summary = asdict(self._make(fragment, part))
         except DataError as error:
             return {"part": part, "problem": str(error)}
-        except CheckpointError as error:  # it was changed since the run began
+        except OSError as error:  # an OutputError, or no room on this disk for a copy
+            message = str(error) if isinstance(error, OutputError) else f"cannot write {part}: {error}"
+            return {"unwritten": f"{message} (on {platform.node()})"}
+        except CapRewardError as error:
             return {"fatal": str(error)}
-        except OSError as error:  # an OutputError, or no room for the part while it is made
-            where = "" if isinstance(error, OutputError) else f"cannot write {part}: "
-            return {"part": part, "unwritten": f"{where}{explained(error)} (on {platform.node()})"}
+        return {"part": part, "summary": {**summary, "output": part}}
 
-    def _write(self, fragment: Fragment, source: Source, part: str) -> dict[str, Any]:
+    def _make(self, fragment: Fragment, part: str) -> ScoringSummary:
+        folder = OutputFolder(self.output)
+        with tempfile.TemporaryDirectory() as scratch:
+            source = fragment.open(Path(scratch), self.types, self.columns)
+            strange = {*source.columns} - {*self.types.names}
+            if strange:
+                raise DataError(
+                    f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which "
+                    "the output has its columns: add a row that has it to the first file, or leave it out of the data"
+                )
+            if not folder.is_store:
+                return self._score(source, Path(folder.path, part), Path(folder.path, RECORDS))
+            path, record = Path(scratch, part), f"{part}.summary.json"
+            folder.get(part, path)
+            folder.get(f"{RECORDS}/{record}", path.with_name(record))
+            summary = self._score(source, path, path.parent)
+            if not summary.already_done:
+                folder.put(path, part)
+                folder.put(path.with_name(record), f"{RECORDS}/{record}")
+            return summary
+
+    def _score(self, source: Source, path: Path, records: Path) -> ScoringSummary:
+        """Has the local file run make a part, or tell that it is there already."""
         import pyarrow as pa
 
-        job = self.job
-        if strange := {*source.columns} - {*job.columns}:
+        settings: dict[str, Any] = {**self.settings, "records": records}
+        settings["image_root"] = settings["image_root"] or source.folder  # and never the working folder of a worker
+        is_there = path.exists()
+        try:
+            if is_there:
+                with suppress(OutputError):
+                    return score_dataset(source, self.metrics, path, **settings)  # type: ignore[arg-type]
+            # A part that is refused is of other rows or pictures, or damaged; it is made anew.
+            return score_dataset(source, self.metrics, path, overwrite=is_there, **settings)  # type: ignore[arg-type]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise DataError(
-                f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which the "
-                "output has its columns: add a row that has it to the first file, or leave it out of the data"
-            )
-        scorer = self._scorer(fragment.folder if job.image_root is None else job.image_root)
-        plan, types = scorer.plan(job.columns), scorer.columns(job.columns).types
-        summary = SummaryBuilder()
-        added: dict[str, list[Any]] = {name: [] for name in types}
-        for piece in ahead(pieces(told(source.rows(plan.names), fragment))):
-            for name, values in scorer.score_rows(piece, job.columns, summary).items():
-                added[name] += values
-        fill_rewards(added, reward_names(scorer.loaded()), scorer.prefix, summary)
-        record = {**summary.record(), "images": scorer.images_decoded}
-        schema = pa.schema([*job.schema, *(pa.field(name, arrow_type(kind)) for name, kind in types.items())])
-        rows = rows_with(told(source.records(), fragment), [*types], zip(*added.values(), strict=True))
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "part.parquet"
-            try:
-                write_parquet(path, rows, schema, {"capreward": json.dumps(record)})
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-                raise DataError(
-                    f"{fragment.path}: a value does not fit the types of the rows that were looked at first ({error}): "
-                    "leave its column out with --columns (columns=), or convert the data to Parquet"
-                ) from error
-            OutputFolder(job.output).put(path, part)
-        return record
+                f"{source.name}: a value does not fit the types of the rows that were looked at first ({error}): "
+                "leave its column out with --columns (columns=), or convert the data to Parquet"
+            ) from error

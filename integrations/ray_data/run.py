@@ -1,4 +1,4 @@
-"""`score_files`: plans the fragments, has the actors of a Ray cluster score them, and checks that all are there."""
+"""`score_files`: finds the fragments, has actors score them, and checks that all parts are there."""
 
 from __future__ import annotations
 
@@ -7,30 +7,40 @@ import json
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.cluster import records_of
-from integrations.ray_data.fragments import THREADS, Fragment, find_files, split_parquet
-from integrations.ray_data.output import OutputFolder
-from integrations.ray_data.parts import PartJob
-from integrations.ray_data.reading import sample_types
+from integrations.ray_data.fragments import Fragment, find_files, sample_types, split_parquet
+from integrations.ray_data.parts import RECORDS, OutputFolder, part_of
 from reward.data.samples import find_column
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
-from reward.scoring import BatchScorer, ScoringSummary
+from reward.scoring import ScoringSummary
+from reward.scoring.batch_scorer import check_corpus
 from reward.scoring.progress import progress_bar
-from reward.scoring.results import AddedColumns
-from reward.scoring.runs import ScoringInterrupted, check_same_run
+from reward.scoring.readers import is_remote_path
+from reward.scoring.runs import OtherRunError, ScoringInterrupted
+from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# Arguments of `score_dataset` that change the output and are no options of a metric.
+_SETTINGS = (
+    "candidate_column",
+    "image_column",
+    "references_column",
+    "context_columns",
+    "prefix",
+    "strip_thinking",
+    "drop_images",
+)
+_HOPELESS = 16  # fragments, none of which can be scored: a column is misspelled, or the like
 
 
 def score_files(
@@ -40,12 +50,7 @@ def score_files(
     *,
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
-    candidate_column: str | None = None,
-    image_column: str | None = None,
-    references_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
-    prefix: str = "",
-    strip_thinking: bool = False,
     batch_size: int | None = None,
     columns: Sequence[str] | None = None,
     workers: int | None = None,
@@ -55,20 +60,19 @@ def score_files(
     part_rows: int = 50_000,
     overwrite: bool = False,
     progress: bool = False,
-    **options: Any,
+    **settings: Any,
 ) -> ScoringSummary:
     """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
 
-    A fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is read, scored and written
-    by one actor as one part, which appears whole or not at all. After the death of a worker Ray starts another; after
-    the death of this process the same call goes on with the parts that are missing. If files were added, changed or
-    removed since, only their parts are made or removed. `_run.json` in the output says what the
-    scores depend on. Rows have the columns that `reward.scoring.score_dataset` adds, with equal scores.
+    Each fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is given to
+    `reward.scoring.score_dataset`, which scores it on one machine into one part. After the death of a worker Ray starts
+    another; after the death of this process the same call goes on with what is missing. If files were added, changed
+    or removed since, only their parts are made or removed. `_records` in the output holds the summaries of the parts,
+    and what is not finished.
 
     Args:
         data: files, folders or patterns, see `fragments.find_files`; in a tar, rows as `TarSource` reads them.
-        scorer, source, weights: as for `score_dataset`; a scorer that is no name must be picklable.
-        candidate_column, image_column, references_column, prefix, strip_thinking, batch_size, options: likewise.
+        scorer, source, weights, batch_size: as for `score_dataset`; a scorer that is no name must be picklable.
         output: folder or address of the parts.
         image_root: where relative image paths start, a folder that all workers see; None is the folder of each file.
             Images in an object store must be inside the files: nothing is downloaded one by one.
@@ -77,17 +81,18 @@ def score_files(
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
             one that this process is connected to.
-        part_rows: row groups are taken together until they have as many rows.
+        part_rows: row groups are taken together until they have as many rows; a file in a store is one part.
         overwrite: discard the parts of another run.
         progress: show a progress bar.
+        settings: columns by role, `prefix`, `strip_thinking` and options of the metric, as for `score_dataset`.
 
     Returns:
         Counts, errors and distributions over all rows.
 
     Raises:
-        DataError: the input cannot be read; if it is some fragments only, the others have been scored.
+        DataError: the input cannot be read; if it is some files only, the others have been scored.
         OutputError: the folder belongs to another run, cannot be written, or lacks rows at the end.
-        ConfigError: the cluster has no room for the actors, or a worker cannot load the scorer.
+        ConfigError: the cluster has no room for the actors, or a worker cannot load the metrics.
         WorkerError: the cluster failed.
     """
     if workers != 0:
@@ -97,120 +102,133 @@ def score_files(
             raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if not cpus > 0 or not gpus >= 0:
         raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
-    names = {
-        "candidate_column": candidate_column,
-        "image_column": image_column,
-        "references_column": references_column,
-    }
-    asked = {"source": source, "weights": weights, "prefix": prefix, "batch_size": batch_size, **names, **options}
-    asked |= {"strip_thinking": True} if strip_thinking else {}
-    probe = BatchScorer(scorer, **asked)
-    run: dict[str, Any] = {
-        **probe.given.identity,
-        **names,
-        "image_root": None if image_root is None else os.fspath(image_root),
-        "prefix": prefix,
-        **({"strip_thinking": True} if strip_thinking else {}),
-        "columns": None if columns is None else list(columns),
-        "part_rows": part_rows,
-    }
+    # The command line names all settings and a script only some: what is false is left out, so both are one run.
+    file_settings = {name: settings[name] for name in _SETTINGS if settings.get(name)}
+    options = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    metrics = Metrics.of(scorer, source, weights=weights, **options)
+    if metrics.knows_aspects:  # else only the checkpoint does
+        check_corpus(metrics)
     start = time.perf_counter()
-    work = _plan(data, OutputFolder(os.fspath(output)), run, {"scorer": scorer, **asked}, probe, overwrite)
-    resumed = work.rows
-    if missing := [fragment for part, fragment in work.fragments.items() if part not in work.records]:
-        work.folder.put_run(run, work.types)
-        records = records_of(work.job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
-        _score(work, records, progress)
-    builder = SummaryBuilder()
-    for part in work.fragments:
-        builder.add_record(work.records[part], part)
-    images = sum(record["images"] for record in work.records.values())
-    summary = builder.summary(Path(work.folder.address), images_decoded=images)
-    plan = probe.plan(work.types.names)
-    summary.columns = {"candidate": plan.caption, "image": plan.image, "references": plan.references}
-    summary.already_done, summary.resumed_rows, summary.new_rows = not missing, resumed, summary.rows - resumed
-    summary.seconds = time.perf_counter() - start
-    return summary
+    folder = OutputFolder(os.fspath(output))
+    names = folder.names()
+    inputs, types = _find_input(data, folder, part_rows)
+    columns = types.names if columns is None else list(columns)
+    for name in columns:
+        find_column("column", types.names, name, option="--columns")
+    identity = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), columns]
+    run = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    fragments = {fragment.part(run): fragment for fragment in inputs}
+    if not overwrite:
+        _check_same_run(folder, names, run)
+    folder.remove(name for name in names if part_of(name) and (overwrite or part_of(name) not in fragments))
+    summaries = {} if overwrite else _summaries_of_stored(folder, names, fragments)
+    missing = [fragment for part, fragment in fragments.items() if part not in summaries]
+    if missing:
+        folder.check_store()
+        job_settings = {**file_settings, "image_root": image_root, "batch_size": batch_size}
+        job = (metrics, job_settings, types, columns, folder.address, run)
+        made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
+        _score(folder, fragments, summaries, made, progress)
+    return _sum_up(folder, fragments, summaries, checkpoints=metrics.checkpoints, seconds=time.perf_counter() - start)
 
 
-@dataclass
-class _Work:
-    """What is to be done: {part: fragment} of all, {part: record} of those that are there, and the input's types."""
-
-    folder: OutputFolder
-    job: PartJob
-    types: pa.Schema
-    fragments: dict[str, Fragment]
-    records: dict[str, dict[str, Any]]
-
-    @property
-    def rows(self) -> int:
-        """That are in the parts."""
-        return sum(record["counts"]["rows"] for record in self.records.values())
-
-
-def _plan(
-    data: Any, folder: OutputFolder, run: dict[str, Any], scoring: dict[str, Any], probe: BatchScorer, overwrite: bool
-) -> _Work:
-    """The fragments, and which of them have a sound part; parts of fragments that are no more are removed."""
-    there = folder.parts()
-    before, types = folder.run() if there and not overwrite else (None, None)
-    if before is not None:
-        check_same_run(Path(folder.address), before, run)
+def _find_input(data: Any, folder: OutputFolder, part_rows: int) -> tuple[list[Fragment], pa.Schema]:
+    """The fragments, and the types of their columns."""
     files = find_files(data)
-    if inside := [file.path for file in files if file.path.startswith(folder.path.rstrip("/") + "/")]:
-        raise OutputError(f"output {folder.address} holds the input {inside[0]}; choose another folder")
+    for file in files:
+        if file.path.startswith(folder.path.rstrip("/") + "/"):
+            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
     if files[0].kind == "parquet":
-        files, types = split_parquet(files, run["part_rows"], types)
-    elif types is None:  # an earlier run has fixed the types of the parts
-        types = sample_types(files)
-    for column in run["columns"] or []:
-        find_column("column", types.names, column, option="--columns")
-    kept = types.names if run["columns"] is None else list(dict.fromkeys(run["columns"]))
-    if probe.given.knows_aspects:  # else only the checkpoint does
-        AddedColumns(probe.given, run["prefix"], types.names)
-    probe.plan(types.names)  # which refuses
-    name = hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()
-    from reward.scoring.schemas import without_images  # which loads pyarrow
-
-    schema = without_images(types.empty_table().select(kept)).schema
-    facts = (types.names, schema, folder.address, name, run["source"])
-    job = PartJob(scoring, run["image_root"], *facts)
-    fragments = {fragment.part(name): fragment for fragment in files}
-    sound = [part for part in fragments if part in there] if before is not None else []
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = dict(zip(sound, pool.map(folder.record_of, sound), strict=True))
-    records = {part: record for part, record in found.items() if record is not None}
-    folder.remove(sorted(there - set(records)))
-    return _Work(folder, job, types, fragments, records)
+        return split_parquet(files, part_rows)
+    return files, sample_types(files)
 
 
-def _score(work: _Work, made: Generator[dict[str, Any], None, None], progress: bool) -> None:
-    """Has the missing parts made, and checks that the parts are all there."""
-    known = [fragment.rows for fragment in work.fragments.values()]
-    total = sum(filter(None, known)) if None not in known else None
+def _check_same_run(folder: OutputFolder, names: Sequence[str], run: str) -> None:
+    """Refuses a folder with parts of another run, whose names tell it."""
+    for part in filter(None, map(part_of, names)):
+        if not part.endswith(f"-{run}.parquet"):
+            raise OtherRunError(
+                f"{folder.address} holds a run that differs from this one in its metric, checkpoint, settings or "
+                "columns. Start afresh with --overwrite (overwrite=True), or choose another output."
+            )
+
+
+def _summaries_of_stored(
+    folder: OutputFolder, names: Sequence[str], fragments: Mapping[str, Fragment]
+) -> dict[str, ScoringSummary]:
+    """{part: its summary} of what was made of files in a store.
+
+    Its part is named by the store's version of the file, so the file is not fetched to look at its content, as that of
+    one on this disk is looked at. The summary is written after the part.
+    """
+    summaries = {}
+    for part, fragment in fragments.items():
+        is_whole = {part, f"{RECORDS}/{part}.summary.json"} <= {*names}
+        if is_whole and is_remote_path(fragment.path):
+            summary = ScoringSummary.from_json(folder.summary(part), Path(part))
+            summary.already_done = True
+            summaries[part] = summary
+    return summaries
+
+
+def _score(
+    folder: OutputFolder,
+    fragments: Mapping[str, Fragment],
+    summaries: dict[str, ScoringSummary],
+    made: Generator[dict[str, Any], None, None],
+    progress: bool,
+) -> None:
+    """Adds the summaries of the missing parts as they are made, and checks that the parts are all there."""
+    sizes = [fragment.rows for fragment in fragments.values()]
+    total = None if None in sizes else sum(filter(None, sizes))
+    rows = sum(summary.rows for summary in summaries.values())
     problems: list[str] = []
     try:
-        with progress_bar(progress, done=work.rows, total=total) as advance, closing(made) as records:
-            for record in records:
+        with progress_bar(progress, done=rows, total=total) as advance, closing(made):
+            for record in made:
                 if "fatal" in record:
                     raise ConfigError(f"a worker cannot score: {record['fatal']}")
                 if "unwritten" in record:
                     raise OutputError(f"{record['unwritten']}. The parts that are done stay; run the same again")
                 if "problem" in record:
                     problems.append(record["problem"])
+                    if len(problems) == _HOPELESS and not summaries:
+                        break
                     continue
-                work.records[record.pop("part")] = record
-                advance(record["counts"]["rows"], sum(record["errors"].values()))
-    except KeyboardInterrupt:
-        raise ScoringInterrupted(work.rows, Path(work.folder.address)) from None
+                summary = ScoringSummary.from_json(record["summary"], Path(record["part"]))
+                summaries[record["part"]] = summary
+                rows += summary.rows
+                advance(summary.rows, sum(summary.errors.values()))
+    except KeyboardInterrupt as stop:
+        raise ScoringInterrupted(rows + getattr(stop, "rows", 0), Path(folder.address)) from None
     if problems:
         raise DataError(
-            f"{len(problems)} of {len(work.fragments)} fragments could not be read; the others are scored, and the "
-            f"same again tries only these. The first: {problems[0]}"
+            f"{len(problems)} of {len(fragments)} fragments could not be scored; what is done stays, and the same "
+            f"again tries only the others. The first: {problems[0]}"
         )
-    work.folder.remove_unfinished()
-    there = work.folder.parts()
-    for part, fragment in work.fragments.items():
-        if part not in there or fragment.rows not in (None, work.records[part]["counts"]["rows"]):
-            raise OutputError(f"{work.folder.address}/{part} is not as it was written; run the same again")
+    names = folder.names()
+    for part, fragment in fragments.items():
+        if part not in names or fragment.rows not in (None, summaries[part].rows):
+            raise OutputError(f"{folder.address}/{part} is not as it was written; run the same again")
+
+
+def _sum_up(
+    folder: OutputFolder, fragments: Mapping[str, Fragment], summaries: Mapping[str, ScoringSummary], **facts: Any
+) -> ScoringSummary:
+    builder = SummaryBuilder()
+    new_rows = images = 0
+    for part, fragment in fragments.items():
+        summary = summaries[part]
+        builder.add_summary(summary, fragment.name)
+        if not summary.already_done:
+            new_rows += summary.new_rows
+            images += summary.images_decoded
+    return builder.summary(
+        Path(folder.address),
+        already_done=not new_rows,
+        new_rows=new_rows,
+        resumed_rows=builder.counts["rows"] - new_rows,
+        images_decoded=images,
+        columns=summary.columns,
+        **facts,
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import reward
 from reward.checkpoints.code import fingerprint_code
 from reward.checkpoints.store import Store
-from reward.data.image_files import file_stamp, image_file
+from reward.data.image_files import file_stamp
 from reward.errors import OutputError
 
 if TYPE_CHECKING:
@@ -53,9 +53,11 @@ def fingerprint_file(path: Path) -> str:
     facts = real.stat()
     if facts.st_size < _KEPT_FROM:
         return hash_file(real)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "capreward"
+    folder = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "capreward")
+    if folder.startswith("~"):  # nobody's home
+        return hash_file(real)
     key = f"{os.fspath(real)!r} {file_stamp(facts)}"
-    with closing(Store(folder / "kept.sqlite", survives_power_cut=False)) as hashes:
+    with closing(Store(os.path.join(folder, "kept.sqlite"), survives_power_cut=False)) as hashes:
         with suppress(OutputError):
             content = hashes.get("hashes", key)
             if content is not None:
@@ -65,25 +67,6 @@ def fingerprint_file(path: Path) -> str:
             with suppress(OutputError):
                 hashes.put("hashes", {key: digest.encode()})
     return digest
-
-
-def image_stamp(image: Any, root: str | os.PathLike[str] = "") -> str:
-    """Short text that changes when the file of an image is edited or replaced; see `file_stamp`.
-
-    Args:
-        image: what `reward.data.samples.one_image` gives of a cell.
-        root: where relative paths start.
-
-    Returns:
-        Empty for what is no file on this disk: pixels, encoded images, addresses, names of nothing.
-    """
-    if isinstance(image, Mapping) and image.get("bytes") is None:
-        image = image.get("path")
-    if not isinstance(image, (str, os.PathLike)):
-        return ""
-    with suppress(OSError, ValueError):
-        return file_stamp(os.stat(image_file(os.path.join(root, image))))
-    return ""
 
 
 def split_sources(source: str | os.PathLike[str]) -> list[str]:

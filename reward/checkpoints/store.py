@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import tempfile
 import threading
 import warnings
 import zlib
@@ -25,6 +27,7 @@ PRAGMA user_version = {_VERSION};
 _USED = """
 SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # what a file system without locks answers
 _BUSY_SECONDS = 60  # how long a process waits while another one writes
 
 
@@ -155,9 +158,16 @@ class Store:
         # SQLite forbids that a forked process uses the connection of its parent.
         if self._connection is not None and self._process == os.getpid():
             return self._connection
+        address = self.path
         if self.path != ":memory:":
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+            folder = Path(self.path).parent
+            folder.mkdir(parents=True, exist_ok=True)
+            if not _has_locks(folder):  # SQLite would take that for another process, and wait
+                warnings.warn(f"{folder} has no file locks: let one process at a time use {self.path}", stacklevel=2)
+                address = f"{Path(self.path).absolute().as_uri()}?nolock=1"
+        connection = sqlite3.connect(
+            address, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None, uri=address != self.path
+        )
         try:
             # A new database has version 0 and no tables.
             version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -174,3 +184,16 @@ class Store:
             raise
         self._connection, self._process = connection, os.getpid()
         return connection
+
+
+def _has_locks(folder: Path) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows has others, which always work
+        return True
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in NO_LOCKS
+    return True

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from reward.metaeval.benchmarks import Benchmark
     from reward.registry import MetricSource
 
-EVERY = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
-
-
+ALL = "ALL"  # what --metric calls all metrics that can do without a checkpoint of the user's
 _CHECKED = {
     "public": "tried with the public files: counts and accuracies equal to an independent reading",
     "schema": "ran only on small files written in the documented form",
@@ -43,7 +41,10 @@ def bench(
     ] = None,
     rating_column: Annotated[
         list[str] | None,
-        typer.Option(help="Column of ratings in RATINGS; repeat for a column each rater. Default: rating, score, ..."),
+        typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
+    ] = None,
+    rater_column: Annotated[
+        str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")
     ] = None,
     rating_map: Annotated[
         str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
@@ -139,31 +140,43 @@ def bench(
 
     if output is not None:
         check_report(output)  # before hours of scoring
-    scoring: dict[str, Any] = {"say": say, "folder": None if output is None or is_file(output) else output / "scores"}
-    scoring |= figures.scoring(device)
+    folder = None if output is None or is_file(output) else output / "scores"
+    scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
+    arguments = given or []
     if reproduced:
         fixed = {"data": data, "part": part, "set": settings, "score_column": score_column, "limit": selection.limit}
         options.refuse(fixed, "does not go with --reproduce, which takes all of a benchmark; a path is NAME=PATH")
-        words = [*(given or ()), *(metric or ()), *(benchmark or ())]
-        _reproduce(words, selection, figures, output, {"download": download, **scoring})
+        names = [*arguments, *(metric or ()), *(benchmark or ())]
+        _reproduce(names, selection, figures, output, {"download": download, **scoring})
         return
     options.refuse({"download": download or None}, "goes with --reproduce")
-    if len(given or ()) > 1:
-        raise typer.BadParameter(f"got {len(given or ())}; one file of ratings at a time", param_hint="RATINGS")
-    ratings = Path(given[0]) if given else None
+    if len(arguments) > 1:
+        raise typer.BadParameter(f"got {len(arguments)}; one file of ratings at a time", param_hint="RATINGS")
     with terminal.stdout_kept_clean():
         if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
-            ratings, benchmark = Path(benchmark[0]), None
-        data = data or ratings
+            arguments, benchmark = benchmark, None
+        if arguments:
+            data = data or Path(arguments[0])
         benchmarks: list[tuple[Benchmark, str | None]]
+        of_ratings = {"rating_column": rating_column, "rater_column": rater_column, "rating_map": rating_map}
         if data is not None and not benchmark:
-            own = _own_ratings(data, rating_column, rating_map, candidate_column, columns, selection)
-            benchmarks = [(own, str(data))]
+            from reward.metaeval.benchmarks.own_ratings import load_ratings
+
+            ratings = load_ratings(
+                data,
+                rating_columns=rating_column or (),
+                rater_column=rater_column,
+                rating_map=options.parse_map(rating_map),
+                candidate_column=candidate_column,
+                limit=selection.limit,
+                **{**vars(columns), "image_root": columns.image_root or selection.images},
+            )
+            benchmarks = [(ratings, str(data))]
         else:
-            options.refuse({"rating_column": rating_column, "rating_map": rating_map}, "is for RATINGS of your own")
+            options.refuse(of_ratings, "is for RATINGS of your own")
             benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
-        benchmarks, names = _with_files(benchmarks, score_column or [])
-        loaded = [each for each, _ in benchmarks]
+        benchmarks, names = _add_score_files(benchmarks, score_column or [])
+        loaded = [benchmark for benchmark, _ in benchmarks]
         sources = _metric_sources(metric or [], settings, names, loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
@@ -176,14 +189,15 @@ def bench(
             **scoring,
         )
     _print(tables, selection, figures, output)
-    lost = [row for table in tables for row in table.rows if row.evaluation is None and not row.left_out]
-    if lost:
-        message = f"error: nothing to evaluate for {lost[0].metric.label}: {lost[0].problem}"
-        console.print(message, style="red")
-        raise typer.Exit(1)
+    for table in tables:
+        for row in table.rows:
+            if row.evaluation is None and not row.left_out:
+                message = f"error: nothing to evaluate for {row.metric.label}: {row.problem}"
+                console.print(message, style="red")
+                raise typer.Exit(1)
 
 
-def _with_files(
+def _add_score_files(
     benchmarks: list[tuple[Benchmark, str | None]], columns: list[str]
 ) -> tuple[list[tuple[Benchmark, str | None]], list[str]]:
     """The benchmarks with the score columns that are in files of their own, and the names of all columns."""
@@ -194,17 +208,18 @@ def _with_files(
     names = []
     for text in columns:
         name, _, pattern = text.partition("=")
-        files = sorted(glob(pattern)) if pattern else []
-        if pattern and not files and not any(text in each.columns for each, _ in benchmarks):
+        is_column = any(text in benchmark.columns for benchmark, _ in benchmarks)
+        files = [Path(path) for path in sorted(glob(pattern))] if pattern else []
+        if pattern and not files and not is_column:
             raise typer.BadParameter(f"there is no file {pattern}", param_hint="--score-column")
         if files:
-            benchmarks = [(add_scores(each, name, [*map(Path, files)]), data) for each, data in benchmarks]
+            benchmarks = [(add_scores(benchmark, name, files), path) for benchmark, path in benchmarks]
         names.append(name if files else text)
     return benchmarks, names
 
 
 def _reproduce(
-    words: list[str],
+    names: list[str],
     selection: options.BenchmarkOptions,
     figures: options.FigureOptions,
     output: Path | None,
@@ -215,33 +230,15 @@ def _reproduce(
 
     del scoring["references"]  # as the figures have them
     with terminal.stdout_kept_clean():
-        found = reproduce(words, images=selection.images, **scoring)
-    told = {"command": terminal.command_line(), "versions": versions(), "seed": 0, "resamples": 1, **found.to_json()}
-    grids, heading, notes = list(found.grids()), "Published figures, and what came out", [found.summary()]
-    write = None if output is None else partial(write_pages, output, "reproduce", heading, told, grids, notes, [])
-    report_figures(told, grids, notes, write, json=figures.json, quiet=figures.quiet)
-    if not found.compared:
+        reproduction = reproduce(names, images=selection.images, **scoring)
+    values = {"command": terminal.command_line(), "versions": versions(), "seed": 0, "resamples": 1}
+    values |= reproduction.to_json()
+    grids, notes = list(reproduction.grids()), [reproduction.summary()]
+    heading = "Published figures, and what came out"
+    write = None if output is None else partial(write_pages, output, "reproduce", heading, values, grids, notes, [])
+    report_figures(values, grids, notes, write, json=figures.json, quiet=figures.quiet)
+    if not reproduction.compared:
         raise typer.Exit(1)
-
-
-def _own_ratings(
-    data: Path,
-    rating_columns: list[str] | None,
-    rating_map: str | None,
-    candidate_column: str | None,
-    columns: options.InputOptions,
-    selection: options.BenchmarkOptions,
-) -> Benchmark:
-    from reward.metaeval.benchmarks.own_ratings import load_ratings
-
-    return load_ratings(
-        data,
-        rating_columns=rating_columns or (),
-        rating_map=options.parse_map(rating_map),
-        candidate_column=candidate_column,
-        limit=selection.limit,
-        **{**vars(columns), "image_root": columns.image_root or selection.images},
-    )
 
 
 def _metric_sources(
@@ -255,11 +252,12 @@ def _metric_sources(
     from reward.metaeval.bench import default_metrics
     from reward.registry import MetricSource
 
-    sources = read_metrics([text for text in metrics if text.upper() != EVERY], settings)
-    if EVERY in map(str.upper, metrics) or not (metrics or columns):
-        shipped, left_out = default_metrics(benchmarks, references=not no_references)
-        sources += shipped
-        for note in left_out:
+    named = [text for text in metrics if text.upper() != ALL]
+    sources = read_metrics(named, settings)
+    if len(named) < len(metrics) or not (metrics or columns):
+        defaults, notes = default_metrics(benchmarks, references=not no_references)
+        sources += defaults
+        for note in notes:
             say(note)
     sources += [MetricSource(name, is_column=True) for name in columns]
     return list(dict.fromkeys(sources))

@@ -79,36 +79,39 @@ def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) 
     from reward.metrics.options import dry_scorer
     from reward.registry import MetricSource
 
-    chosen = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
     for text in settings or ():
-        place, name, value = _setting(text, chosen)
-        if name in dict(chosen[place].options):
-            raise ConfigError(f"--set gives {name} of {chosen[place].name} twice; leave out all but one")
-        chosen[place] = replace(chosen[place], options=(*chosen[place].options, (name, value)))
-    for each in chosen:
-        if each.options:
-            dry_scorer(each.loads, dict(each.options))
-    return chosen
+        number, name, value = _setting(text, sources)
+        source = sources[number]
+        if name in dict(source.options):
+            raise ConfigError(f"--set gives {name} of {source.name} twice; leave out all but one")
+        sources[number] = replace(source, options=(*source.options, (name, value)))
+    for source in sources:
+        if source.options:
+            dry_scorer(source.loads, dict(source.options))
+    return sources
 
 
-def _setting(text: str, chosen: Sequence[MetricSource]) -> tuple[int, str, Any]:
-    """The metric that a text of `--set` is for, the name and the value."""
+def _setting(text: str, sources: Sequence[MetricSource]) -> tuple[int, str, Any]:
+    """The number of the metric that a text of `--set` is for, the name and the value."""
     from reward.errors import ConfigError
     from reward.metrics.options import check_options, takes_option
     from reward.registry import metric_spec
 
-    written, equals, value = text.partition("=")
-    metric, dot, name = written.rpartition(".")
+    left, equals, value = text.partition("=")
+    metric, dot, name = left.rpartition(".")
     if not equals or not name:
         raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
-    wanted = metric_spec(metric).name if dot else None
-    places = [place for place, each in enumerate(chosen) if wanted in (None, each.name)]
-    if len(places) != 1:
-        takers = [each for each in chosen if takes_option(each.spec, name)] or chosen
-        lines = " or ".join(f"--set {each.name}.{name}={value}" for each in takers)
+    numbers = list(range(len(sources)))
+    if dot:
+        metric = metric_spec(metric).name
+        numbers = [number for number in numbers if sources[number].name == metric]
+    if len(numbers) != 1:
+        takers = [source for source in sources if takes_option(source.spec, name)] or sources
+        lines = " or ".join(f"--set {source.name}.{name}={value}" for source in takers)
         raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
-    check_options(chosen[places[0]].loads, [name], own=True)
-    return places[0], name, read_value(value)
+    check_options(sources[numbers[0]].loads, [name], own=True)
+    return numbers[0], name, read_value(value)
 
 
 def read_value(text: str) -> Any:

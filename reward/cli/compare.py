@@ -39,12 +39,14 @@ def compare(
     capreward compare before=a.scores.parquet after=b.scores.parquet
     ```
 
-    Without --metric it compares the column `reward` of what `score` wrote. Images are the same if their paths are, or
-    else their file names. An image with several captions counts by their mean. [low, high] are 95 % intervals of a
-    bootstrap over images.
+    Without --metric it compares the column `reward` of what `score` wrote; of files that the same metric has scored,
+    --metric takes its scores as they are. Scores by different metrics or checkpoints are refused. Images are the same
+    if their paths are, or else their file names. An image with several captions counts by their mean. [low, high] are
+    95 % intervals of a bootstrap over images.
     """
-    from reward.metaeval.benchmarks.own_ratings import load_captions
+    from reward.metaeval.benchmarks.own_captions import load_captions
     from reward.metaeval.report import plain
+    from reward.metaeval.score_records import score_records
     from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison
     from reward.scoring.writers import check_output_name
 
@@ -56,15 +58,27 @@ def compare(
     with terminal.stdout_kept_clean():
         metrics = read_metrics(metric or [], settings)
         sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]
+        records = [score_records(file) for file in named.values()]
         drawn = {"resamples": resamples, "seed": seed}
-        found = list(compare_captioners(sides, metrics, progress=not quiet, **vars(device), **drawn))
+        scoring = {"progress": not quiet, **vars(device)}
+        comparisons = list(compare_captioners(sides, metrics, records=records, **drawn, **scoring))
     names, command = list(named), terminal.command_line()
-    rows = [
-        {"metric": each.metric, "items": len(each.images), "scores": each.scores.mean(axis=1).tolist()}
-        | {"difference": each.difference, "win_rate": each.win_rate, "note": each.note}
-        for each in found
-    ]
-    write = None if output is None else partial(write_comparison, output, names, found, command, examples)
-    notes = [] if quiet else [f"{each.metric}: {each.note}" for each in found]
+    rows = []
+    notes = []
+    for comparison in comparisons:
+        rows.append(
+            {
+                "metric": comparison.metric,
+                "items": len(comparison.images),
+                "scores": comparison.scores.mean(axis=1).tolist(),
+                "difference": comparison.difference,
+                "win_rate": comparison.win_rate,
+                "unscored": comparison.unscored,
+                "note": comparison.note,
+            }
+        )
+        if any(comparison.unscored) or not quiet:
+            notes.append(f"{comparison.metric}: {comparison.note}")
+    write = None if output is None else partial(write_comparison, output, names, comparisons, command, examples)
     figures = plain({"command": command, "captioners": names, **drawn, "rows": rows})
-    report_figures(figures, [comparison_grid(names, found)], notes, write, json=json, quiet=quiet)
+    report_figures(figures, [comparison_grid(names, comparisons)], notes, write, json=json, quiet=quiet)

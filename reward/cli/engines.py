@@ -68,7 +68,9 @@ class EngineOptions:
             options.refuse(
                 {"split": arguments.pop("split")}, "is for data sets of `datasets`; give an engine the files"
             )
-            ours = {name: arguments.pop(name, None) for name in ("annotations", "devices", "cache", "context_columns")}
+            names = ("annotations", "devices", "cache", "top", "min_reward")
+            ours = {name: arguments.pop(name, None) for name in names}
+            ours["dedupe"] = arguments.pop("dedupe", False) or None
             options.refuse(ours, "is for one machine; leave it out with an engine")
             if output is None:
                 raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")

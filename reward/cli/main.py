@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "passive"
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what a terminal in cp1252 or C cannot show, it shows as \u2192
+        sys.stdout.reconfigure(errors="backslashreplace")
     before = signal.getsignal(signal.SIGINT)
     pressed: list[int] = []
 

@@ -24,16 +24,18 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[Any, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        own, kind = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)], parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            own = list(inspect.signature(kind, eval_str=True).parameters.values())
-            groups[parameter.name] = (kind, [each.name for each in own])
-        parameters += own
+        group = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            options = list(inspect.signature(group, eval_str=True).parameters.values())
+            groups[parameter.name] = (group, [option.name for option in options])
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**values: Any) -> None:
-        for name, (kind, names) in groups.items():
-            values[name] = kind(**{field: values.pop(field) for field in names})
+        for name, (group, options) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in options})
         command(**values)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -132,6 +134,10 @@ StripThinking = Annotated[
         help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end marks.",
     ),
 ]
+DropImages = Annotated[
+    bool,
+    typer.Option("--drop-images", help="Leave the pictures that the data hold out of the output, but for their paths."),
+]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]
@@ -214,7 +220,7 @@ class SpeedOptions:
         typer.Option(
             min=1,
             help="Rows that are scored and saved at a time, at most, and no more than take a minute: what a kill can "
-            "cost; default: 64 where a judge is asked, else 1024. With --engine, Parquet row groups are joined until "
+            "cost; default: 64 where a judge is asked, else 512. With --engine, Parquet row groups are joined until "
             "they have as many; default: 50000.",
         ),
     ] = None
@@ -228,6 +234,23 @@ class SpeedOptions:
         if self.cache is None:
             refuse({"cache_size": self.cache_size}, "is for a cache: give --cache, too")
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Which rows are written, once all are scored."""
+
+    top: Annotated[
+        str | None,
+        typer.Option(
+            callback=_checked_by("reward.scoring.selection:Selection"),
+            help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
+        ),
+    ] = None
+    min_reward: Annotated[float | None, typer.Option(help="Write only rows with this reward or a higher one.")] = None
+    dedupe: Annotated[
+        bool, typer.Option("--dedupe", help="Of rows with one image and the same captions, write the first only.")
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,8 +273,10 @@ def parse_map(text: str | None) -> dict[str, float]:
         >>> parse_map("A is slightly better=1, tie=0")
         {'A is slightly better': 1.0, 'tie': 0.0}
     """
-    words = {}
-    for part in (text or "").split(",") if text else ():
+    words: dict[str, float] = {}
+    if not text:
+        return words
+    for part in text.split(","):
         word, equals, number = part.rpartition("=")
         try:
             words[word.strip()] = float(number if equals else "")
@@ -322,10 +347,16 @@ def read_benchmarks(
         if equals and (data is not None or not path):
             problem = "gives a path twice" if path else "has no path"
             raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
-        place: Any = path if equals else data
-        wanted: list[str | None] = [*parts] or [None]
-        for part in wanted:
-            only: dict[str, Any] = {"part": part, "images": options.images, "limit": options.limit}
-            benchmark = load_benchmark(name, place, **only, reference_draws=options.reference_draws)
-            loaded.append((benchmark, None if place is None else str(place)))
+        file = path if equals else data
+        no_parts: list[str | None] = [None]
+        for part in parts or no_parts:
+            benchmark = load_benchmark(
+                name,
+                file,
+                part=part,
+                images=options.images,
+                limit=options.limit,
+                reference_draws=options.reference_draws,
+            )
+            loaded.append((benchmark, None if file is None else str(file)))
     return loaded

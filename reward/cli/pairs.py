@@ -80,9 +80,9 @@ def pairs(
 
 def _report(preferences: Preferences, output: Path) -> None:
     console = terminal.console(stderr=True)
-    for what, dropped in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
-        for reason, count in dropped.most_common():
-            console.print(f"{count} {what} left out: {reason}", style="yellow")
+    for noun, reasons in (("images", preferences.images_dropped), ("captions", preferences.captions_dropped)):
+        for reason, count in reasons.most_common():
+            console.print(f"{count} {noun} left out: {reason}", style="yellow")
     console.print(f"share of pairs whose chosen caption is longer: {preferences.chosen_longer:.4g}")
-    kept = f"{preferences.images_kept} of {preferences.images} images"
-    console.print(f"{len(preferences.rows)} rows of {kept} -> {output}", style="green")
+    images = f"{preferences.images_kept} of {preferences.images} images"
+    console.print(f"{len(preferences.rows)} rows of {images} -> {output}", style="green")

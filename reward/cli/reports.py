@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -98,35 +99,47 @@ def _print_rows(summary: ScoringSummary) -> None:
     from reward.scoring.readers import open_source
 
     source = open_source(summary.output)
-    image = next((name for name in column_names("image") if name in source.columns), None)
-    names = [
-        summary.columns.get("image") or image,
-        "best" if "best" in source.columns else summary.columns["candidate"],
-    ]
-    numbers = [name for name in source.columns if name.endswith(tuple(summary.distributions)) or name == "rewards"]
-    heads = [name for name in (*names, *numbers, "error") if name in source.columns]
-    first = (row for row in islice(source.rows(heads), _ROWS_SHOWN) if isinstance(row, dict))
-    rows = [tuple(_shown(row.get(name)) for name in heads) for row in first]
-    if not any(row[-1] for row in rows):
-        heads, rows = heads[:-1], [row[:-1] for row in rows]
-    more = f", the first {len(rows)} of {summary.rows} rows" if summary.rows > len(rows) else ""
-    terminal.print_table(heads, rows, title=f"{summary.output.name}{more}")
+    images = [summary.columns.get("image"), *column_names("image")]
+    image = next((name for name in images if name in source.columns), None)
+    caption = "best" if "best" in source.columns else summary.columns["candidate"]
+    heads = [name for name in (image, caption) if name is not None]
+    for name in source.columns:
+        if name.endswith(tuple(summary.distributions)) or name == "rewards":
+            heads.append(name)
+    columns = [*heads, "error"] if "error" in source.columns else heads
+    records = [row for row in islice(source.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
+    if any(row.get("error") for row in records):
+        heads = columns
+    rows = [tuple(_in_short(row.get(name)) for name in heads) for row in records]
+    title = summary.output.name
+    count = summary.rows if summary.selected is None else summary.selected
+    if count > len(rows):
+        title += f", the first {len(rows)} of {count} rows"
+    terminal.print_table(heads, rows, title=title)
 
 
-def _shown(cell: Any) -> str:
+def _in_short(cell: Any) -> str:
     """A cell in a line: of a list the first, of an image its path."""
-    cell = (cell[0] if cell else None) if isinstance(cell, list) else cell
-    cell = cell.get("path") if isinstance(cell, dict) else cell
-    text = "" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else " ".join(str(cell).split())
+    if isinstance(cell, list):
+        cell = cell[0] if cell else None
+    if isinstance(cell, dict):
+        cell = cell.get("path")
+    if cell is None:
+        return ""
+    text = f"{cell:.4g}" if isinstance(cell, float) else " ".join(str(cell).split())
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
 def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
-    used = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    console.print(f"columns read: {used}")
+    columns = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
+    line = f"columns read: {columns}; {summary.rows} rows"
+    if summary.columns.get("image") and summary.image_root is not None:
+        line += f"; image paths start at {os.path.abspath(summary.output.parent / summary.image_root)}"
+    console.print(line)
     heads, rows = ("", "mean", "std", "min", "max"), []
     for name, spread in summary.distributions.items():
-        rows.append((name, *(f"{number:.4g}" for number in vars(spread).values())))
+        numbers = (spread.mean, spread.std, spread.min, spread.max)
+        rows.append((name, *(f"{number:.4g}" for number in numbers)))
     if rows:
         terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
     if summary.errors:
@@ -137,23 +150,35 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
             "that the candidates of one image share with --group-column",
             style="yellow",
         )
+    if summary.readings:
+        ways = ", ".join(f"{count:,} by {way}" for way, count in summary.readings.items())
+        console.print(f"answers of judges read: {ways}")
     if summary.truncated:
         console.print(f"{summary.truncated} captions had text cut to fit the model")
     if summary.thinking_cut:
         console.print(f"reasoning or marks (<think>, <answer>, ...) were cut from {summary.thinking_cut} captions")
     if summary.distinct:
         console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
-    groups = f" in {summary.groups} groups" if summary.groups else ""
-    before = f" ({summary.resumed_rows} of them by an earlier run)" if summary.resumed_rows else ""
-    pace = f", {summary.rows_per_second:,.1f} rows/s" if summary.new_rows and not summary.already_done else ""
-    images = f", {summary.images_decoded} images decoded" if summary.images_decoded else ""
-    devices = f" by {len(summary.devices)} processes ({', '.join(summary.devices)})" if summary.devices else ""
-    by = ", ".join(map(_by, summary.checkpoints, summary.checkpoints.values()))
-    facts = f"{groups}{before}{devices}{pace}{images}" + (f", metric {by}" if by else "")
-    console.print(f"{what} {summary.rows} rows{facts} -> {summary.output}", style="green")
+    if summary.selected is not None:
+        console.print(f"{summary.selected} of {summary.rows} rows were selected and written")
+    line = f"{what} {summary.rows} rows"
+    if summary.groups:
+        line += f" in {summary.groups} groups"
+    if summary.resumed_rows:
+        line += f" ({summary.resumed_rows} of them by an earlier run)"
+    if summary.devices:
+        line += f" by {len(summary.devices)} processes ({', '.join(summary.devices)})"
+    if summary.new_rows and not summary.already_done:
+        line += f", {summary.rows_per_second:,.1f} rows/s"
+    if summary.images_decoded:
+        line += f", {summary.images_decoded} images decoded"
+    metrics = [_metric_label(metric, checkpoint) for metric, checkpoint in summary.checkpoints.items()]
+    if metrics:
+        line += f", metric {', '.join(metrics)}"
+    console.print(f"{line} -> {summary.output}", style="green")
 
 
-def _by(metric: str, checkpoint: str | None) -> str:
+def _metric_label(metric: str, checkpoint: str | None) -> str:
     """A metric with its checkpoint; a formula and a Python object have none."""
     from reward.registry import MetricSource
 
@@ -179,7 +204,10 @@ def usage_line(usage: Usage, by: str = "judge") -> str:
         >>> usage_line(Usage(answered=3, cached=1, input_tokens=1200, output_tokens=60, cost=0.5))
         '3 questions answered by the judge, 1 known already; 1,200 tokens read, 60 written; cost 0.5000'
     """
-    known = f", {usage.cached:,} known already" if usage.cached else ""
-    cost = f"; cost {usage.cost:.4f}" if usage.cost else ""
-    tokens = f"{usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
-    return f"{usage.answered:,} questions answered by the {by}{known}; {tokens}{cost}"
+    line = f"{usage.answered:,} questions answered by the {by}"
+    if usage.cached:
+        line += f", {usage.cached:,} known already"
+    line += f"; {usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
+    if usage.cost:
+        line += f"; cost {usage.cost:.4f}"
+    return line

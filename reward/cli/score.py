@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -11,12 +18,21 @@ from reward.cli import options
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
 from reward.cli.reports import print_usage, report_scores
+from reward.cli.terminal import console, stdout_kept_clean
 
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
+        "of one on the Hub; - reads JSON Lines from a pipe."
+    ),
+]
 DataOrAddress = Annotated[
     str,
     typer.Argument(
         help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
-        "of one on the Hub. With --engine: files, a folder or a pattern, here or at an address such as s3://bucket/folder."
+        "of one on the Hub; - reads JSON Lines from a pipe. With --engine: files, a folder or a pattern, here or at an "
+        "address such as s3://bucket/folder."
     ),
 ]
 Scores = Annotated[
@@ -24,8 +40,9 @@ Scores = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="A .parquet, .jsonl, .json, .csv or .tsv file; with --engine, a folder or its address. Default: a table "
-        "here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of `rerank`).",
+        help="A .parquet, .jsonl, .json, .csv or .tsv file, or - for JSON Lines on stdout; with --engine, a folder or "
+        "its address. Default: a table here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of "
+        "`rerank`); of a pipe, -.",
     ),
 ]
 CandidatesColumn = Annotated[
@@ -49,6 +66,7 @@ def score(
     layout: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
+    selection: options.SelectionOptions,
     run: options.RunOptions,
     scale: EngineOptions,
     output: Scores = None,
@@ -66,6 +84,7 @@ def score(
         str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
     ] = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -96,7 +115,8 @@ def score(
     Other forms of data:
 
     ```
-    captions.csv      also .tsv, .json, .parquet, .csv.gz, .jsonl.gz
+    captions.csv      also .tsv, .json, .parquet, .tar, .csv.gz, .jsonl.gz
+    "s-{00..09}.tar"  or "part-*.parquet": files of one kind, as one table
     captions.json     {"1.jpg": "A dog runs."} or {"1.jpg": ["A dog.", "Dogs."]}
     results.json      COCO's [{"image_id": 1, "caption": "A dog."}], with
                       --annotations captions_val2014.json
@@ -107,11 +127,11 @@ def score(
     owner/name        on the Hub, with --split test; also owner/name:subset
     ```
 
-    A column inside a column is named with a dot: --candidate-column output.text. Image paths start at the folder of the
-    file or, if the images are there, at the working folder; their ending may be left out. A row that cannot be scored
-    keeps its place and says why in `error`. After Ctrl-C or a kill, run the same command again to continue; no row is
-    lost or written twice. Until then the parts that are done are in the folder OUTPUT.partial. Afterwards
-    OUTPUT.summary.json says how the output was made.
+    Image paths start at the folder of the file, at the working folder if not one image is in the first, or at
+    --image-root; their ending may be left out. Pictures inside Parquet stay in the output, unless --drop-images leaves
+    them out. A row that cannot be scored keeps its place and says why in `error`. After Ctrl-C or a kill, run the same
+    command again to continue; no row is lost or written twice. Until then the parts that are done are in the folder
+    OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
     Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
     addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
@@ -125,36 +145,28 @@ def score(
     from reward.scoring.dataset import score_dataset
 
     context = {"question": question_column, "task": task_column, "box": box_column}
-    given = {what: column for what, column in context.items() if column is not None}
-    arguments = {**vars(layout), **vars(device), **speed.given()}
-    arguments |= {"context_columns": given} if given else {}
-    score_on = scale.chosen()
-    if score_on is None:
-        arguments |= {"output": _output(output, data, "scores"), **_joined(data, annotations, layout)}
+    context = {role: column for role, column in context.items() if column is not None}
+    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
+    arguments |= {"strip_thinking": strip_thinking, "drop_images": drop_images}
+    arguments |= {**vars(layout), **vars(device), **speed.given(), **vars(selection)}
+    if context:
+        arguments["context_columns"] = context
+    work = scale.chosen()
+    if work is None:
+        _run(score_dataset, data, output, "scores", annotations, metrics, run, arguments)
     else:
-        arguments |= {"data": data, "output": output, "annotations": annotations}
-    chosen = metrics.chosen()
-    try:
-        summary = (score_on or score_dataset)(
-            scorer=chosen,
-            weights=parse_weights(weights),
-            candidate_column=candidate_column,
-            strip_thinking=strip_thinking,
-            overwrite=run.overwrite,
-            progress=not run.quiet,
-            **arguments,
-        )
-    finally:
-        print_usage([usage for each in chosen for usage in each.usages], quiet=run.quiet)
-    report_scores(summary, quiet=run.quiet, what="scored", shows_rows=output is None)
+        arguments |= {"annotations": annotations, "overwrite": run.overwrite, "progress": not run.quiet}
+        summary = work(data, output, scorer=metrics.chosen(), **arguments)
+        report_scores(summary, quiet=run.quiet, what="scored")
 
 
 def rerank(
-    data: options.Data,
+    data: Data,
     metrics: MetricOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
+    selection: options.SelectionOptions,
     run: options.RunOptions,
     output: Scores = None,
     annotations: options.Annotations = None,
@@ -162,6 +174,7 @@ def rerank(
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
     strip_thinking: options.StripThinking = False,
+    drop_images: options.DropImages = False,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -195,35 +208,84 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
-    arguments = {**vars(columns), **vars(device), **speed.given(), **_joined(data, annotations, columns)}
-    chosen = metrics.chosen()
+    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidates_column": candidates_column}
+    arguments |= {"group_column": group_column, "strip_thinking": strip_thinking, "drop_images": drop_images}
+    arguments |= {**vars(columns), **vars(device), **speed.given(), **vars(selection)}
+    _run(rerank_dataset, data, output, "ranked", annotations, metrics, run, arguments)
+
+
+def _run(
+    work: Callable[..., Any],
+    data: str,
+    output: str | None,
+    made: str,
+    annotations: Path | None,
+    metrics: MetricOptions,
+    run: options.RunOptions,
+    arguments: dict[str, Any],
+) -> None:
+    """Scores or reranks on this machine, and says what was done.
+
+    Args:
+        work: `score_dataset` or `rerank_dataset`, which takes `arguments`, too.
+        data, output: "-" is a pipe.
+        made: part of the name of an output that is not named: "scores" or "ranked".
+    """
+    sources = metrics.chosen()
     try:
-        summary = rerank_dataset(
-            scorer=chosen,
-            output=_output(output, data, "ranked"),
-            weights=parse_weights(weights),
-            candidates_column=candidates_column,
-            group_column=group_column,
-            strip_thinking=strip_thinking,
-            overwrite=run.overwrite,
-            progress=not run.quiet,
-            **arguments,
-        )
+        with _files(data, output, made) as (data_file, output_file):
+            arguments |= {"data": data_file, "output": output_file}
+            if data == "-" and arguments["image_root"] is None:
+                arguments["image_root"] = "."
+            if annotations is not None:
+                from reward.scoring.readers import open_source
+
+                arguments["data"] = open_source(data_file, split=arguments.pop("split"), annotations=annotations)
+            summary = work(scorer=sources, overwrite=run.overwrite, progress=not run.quiet, **arguments)
     finally:
-        print_usage([usage for each in chosen for usage in each.usages], quiet=run.quiet)
-    report_scores(summary, quiet=run.quiet, what="reranked", shows_rows=output is None)
+        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
+    if output == "-" or (output is None and data == "-"):
+        summary = replace(summary, output=Path("-"))
+    done = "scored" if made == "scores" else "reranked"
+    if arguments["drop_images"] and not run.quiet:
+        console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
+    report_scores(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
 
 
-def _output(given: str | None, data: str | Path, what: str) -> str | Path:
-    from reward.scoring.writers import output_beside
+@contextmanager
+def _files(data: str, output: str | None, made: str) -> Iterator[tuple[str, str | Path]]:
+    """The files that are read and written; where a pipe is read or written, one of them is temporary.
 
-    return output_beside(data, what) if given is None else given
+    All lines of a pipe are read first, and the rows are written once all are scored, so that everything holds that
+    holds for files: one reward decides about another, and an error leaves no half of an output.
+    """
+    if data != "-" and output != "-":
+        from reward.scoring.writers import output_beside
+
+        yield data, output_beside(data, made) if output is None else output
+        return
+    with TemporaryDirectory() as folder:
+        if data == "-":
+            data = str(Path(folder, "stdin.jsonl"))
+            with Path(data).open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        if output is not None and output != "-":
+            yield data, output
+            return
+        rows = Path(folder, "stdout.jsonl")
+        try:
+            with stdout_kept_clean():
+                yield data, rows
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("stopped; rows for a pipe are not saved") from None
+        with rows.open("rb") as file:
+            _print_bytes(file)
 
 
-def _joined(data: str | Path, annotations: Path | None, layout: options.ColumnOptions) -> dict[str, Any]:
-    """The data as an argument, with the annotations where there are any."""
-    from reward.scoring.readers import open_source
-
-    if annotations is None:
-        return {"data": data}
-    return {"data": open_source(data, split=layout.split, annotations=annotations), "split": None}
+def _print_bytes(file: Any) -> None:
+    """Writes a file to stdout; who reads it may have enough before its end, as `head` does."""
+    try:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,10 +42,11 @@ def console(*, stderr: bool) -> Any:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on stdout."""
+    """One JSON value on stdout, in ASCII where the terminal has no Unicode."""
     import json
 
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).translate(_IN_JSON))
+    has_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(value, indent=2, ensure_ascii=not has_unicode, allow_nan=False).translate(_IN_JSON))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,6 +19,9 @@ _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _ITEM = rf"(?:np\.str_\({_QUOTED}\)|{_QUOTED}|None|nan|<NA>)"
 _PRINTED_TEXTS = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*|\s+))*(?:{_ITEM})?\s*\]", re.DOTALL)
 _BROKEN_LIST = re.compile(r"""\[\s*['"].*['"]\s*\]""", re.DOTALL)
+_NOTHING = ("", "-", "?", "n/a", "na", "nan", "null", "none", "<na>")  # where a number is missing, in small letters
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+([eE][-+]?\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")
 _ONE_VALUE = (str, bytes, bytearray, memoryview, Mapping, set, frozenset)  # though they can be iterated
 
 
@@ -37,6 +41,33 @@ def missing_to_none(value: Any) -> Any:
     if type(value).__name__ in ("NAType", "NaTType"):  # by name: pandas need not be installed
         return None
     return value
+
+
+def read_number(value: Any) -> float | None:
+    """A cell as a number, also where it is a text, with a decimal point or comma; None where there is none.
+
+    Raises:
+        InvalidSampleError: it is no finite number, or "1,234", of which nobody knows whether it is above a thousand.
+
+    Example:
+        >>> read_number("0.5"), read_number("0,5"), read_number(" 7 "), read_number("NA")
+        (0.5, 0.5, 7.0, None)
+    """
+    value = missing_to_none(value)
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
+        return None
+    text = value
+    if isinstance(value, str):
+        if _THOUSANDS.fullmatch(value.strip()):
+            raise InvalidSampleError(f"{value!r} may be a number with a decimal comma or one above a thousand")
+        text = value.replace(",", ".") if _DECIMAL_COMMA.fullmatch(value.strip()) else value
+    try:
+        number = math.nan if isinstance(value, (bool, bytes)) else float(text)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidSampleError(f"{value!r:.80} is no number")
+    return number
 
 
 def is_list(value: Any) -> bool:

@@ -5,13 +5,28 @@ from __future__ import annotations
 import base64
 import os
 import re
+import unicodedata
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from reward.errors import ImageError
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".JPG", ".JPEG", ".PNG")
+# {format that is read: endings of its files}. Some of Pillow's other decoders start programs (EPS runs Ghostscript) or
+# guess the format.
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png", ".apng"),
+    "GIF": (".gif",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp", ".dib"),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm", ".pfm"),
+    "JPEG2000": (".jp2", ".j2k", ".jpc", ".jpf", ".jpx", ".j2c"),
+    "AVIF": (".avif", ".avifs"),
+}
+IMAGE_ENDINGS = frozenset().union(*FORMATS.values())
 BASE64_IMAGES = ("/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR")  # how JPEG, PNG, GIF and WebP begin in base64
 _COCO_PREFIXES = ("", "COCO_val2014_", "COCO_train2014_", "COCO_test2014_", "COCO_test2015_")
 _MAX_BYTES_A_PIXEL = 16  # four channels of 32 bits, not compressed
@@ -25,35 +40,99 @@ def file_stamp(facts: os.stat_result) -> str:
     return f"{facts.st_size:x}.{facts.st_mtime_ns:x}.{facts.st_ctime_ns:x}.{facts.st_ino:x}"
 
 
-def image_file(path: str | os.PathLike[str]) -> str:
-    """The file that a path means: the path itself if a file is there or none is found.
+def is_image_name(name: str | os.PathLike[str]) -> bool:
+    """Whether a name ends as pictures do that can be read, in whatever case.
 
-    The ending may be left out, as in CLIPScore's `image1`, and a path may be written as on Windows. In COCO's results
-    `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
+    Example:
+        >>> is_image_name("photos/1.JPG"), is_image_name("photos/1.txt")
+        (True, False)
+    """
+    return os.path.splitext(os.fsdecode(name))[1].lower() in IMAGE_ENDINGS
+
+
+def image_file(path: str | os.PathLike[str]) -> str:
+    """The file that a path means: the path itself if a file is there, or if none or several could be meant.
+
+    The ending may be left out, as in CLIPScore's `image1`, letters with accents may be composed otherwise, and the path
+    may be written as on Windows. In COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
 
     Example:
         >>> image_file("absent/391895")
         'absent/391895'
     """
     path = os.fsdecode(path)
-    folder, name = os.path.split(path)
-    if not name or os.path.exists(path):
+    if os.path.isfile(path):
         return path
-    if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
-        parts = [part for part in name.split("\\") if part]
-        path = os.path.join(folder, *parts)
-        folder, name = os.path.split(path)
-    if name.lower().endswith(IMAGE_ENDINGS):
-        return path
-    stems = [name]
-    if name.isdecimal():
-        stems += [f"{prefix}{int(name):012d}" for prefix in _COCO_PREFIXES]
-    for stem in stems:
-        for ending in IMAGE_ENDINGS:
-            file = os.path.join(folder, stem + ending)
-            if os.path.isfile(file):
-                return file
+    files = files_meant(path)
+    if len(files) == 1:
+        return files[0]
     return path
+
+
+def files_meant(path: str) -> list[str]:
+    """The files that a path at which there is none could mean, see `image_file`."""
+    folder, name = os.path.split(path)
+    if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
+        path = os.path.join(folder, *name.split("\\"))
+        folder, name = os.path.split(path)
+    # macOS and some archives write é as two characters, while most data have it as one.
+    files = list(filter(os.path.isfile, _stored_paths(path)))
+    folders = _stored_paths(folder)
+    if files or not name or len(folders) != 1 or is_image_name(name):
+        return files
+    stems = {unicodedata.normalize("NFC", name): None}
+    if name.isdecimal() and len(name) <= 12:
+        for prefix in _COCO_PREFIXES:
+            stems[f"{prefix}{int(name):012d}"] = None
+    pictures = _names_in(folders[0]).pictures
+    for stem in stems:
+        for picture in pictures.get(stem, ()):
+            files.append(os.path.join(folders[0], picture))
+    return files
+
+
+def _stored_paths(path: str) -> list[str]:
+    """The paths on the disk that are equal to this one, but for how letters with accents are composed."""
+    if not path or os.path.exists(path):
+        return [path]
+    folder, name = os.path.split(path)
+    if not name or path.isascii():
+        return []
+    paths = []
+    for parent in _stored_paths(folder):
+        stored_names = [name]
+        if not name.isascii():
+            stored_names = _names_in(parent).composed.get(unicodedata.normalize("NFC", name), [])
+        for stored_name in stored_names:
+            paths.append(os.path.join(parent, stored_name))
+    return list(filter(os.path.exists, paths))
+
+
+class _FolderNames(NamedTuple):
+    composed: dict[str, list[str]]  # {name with composed letters: names}, of names that are not ASCII
+    pictures: dict[str, list[str]]  # {stem with composed letters: names of pictures}
+
+
+def _names_in(folder: str) -> _FolderNames:
+    try:
+        return _listed(folder, os.stat(folder or ".").st_mtime_ns)
+    except OSError:
+        return _FolderNames({}, {})
+
+
+# Rows that lack an ending ask one by one, and a folder may hold many pictures: it is listed again once it has changed.
+@lru_cache(maxsize=16)
+def _listed(folder: str, changed: int) -> _FolderNames:
+    names = _FolderNames({}, {})
+    for name in sorted(os.listdir(folder or ".")):
+        if name.startswith("._"):  # a Mac's notes about a file
+            continue
+        composed = unicodedata.normalize("NFC", name)
+        if not name.isascii():
+            names.composed.setdefault(composed, []).append(name)
+        if is_image_name(name):
+            names.pictures.setdefault(os.path.splitext(composed)[0], []).append(name)
+    return names
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
@@ -66,6 +145,9 @@ def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: i
     if isinstance(image, (bytes, bytearray, memoryview)):
         name = "image bytes"
         data = bytes(image)
+    elif isinstance(image, str) and image.startswith("data:"):
+        name = "the image's data URL"
+        data = data_url_bytes(image)
     elif isinstance(image, (str, os.PathLike)):
         path = image_file(os.path.abspath(Path(root or "") / os.fsdecode(image)))
         name = f"image file {path!r:.300}"
@@ -95,6 +177,9 @@ def _file_bytes(text: str, path: str, name: str, max_pixels: int) -> bytes:
                     "give its path or its bytes"
                 )
             fault = "is not a regular file" if os.path.exists(path) else "does not exist"
+            files = files_meant(path)
+            if len(files) > 1:
+                fault = f"is not one picture: write {' or '.join(map(os.path.basename, files))}"
             raise ImageError(f"{name} {fault}")
         size = os.path.getsize(path)
         if size > limit:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.image_arrays import image_of_array
-from reward.data.image_files import encoded_bytes
+from reward.data.image_files import FORMATS, encoded_bytes
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 THREADS = min(8, os.cpu_count() or 1)  # threads that decode and scale images
 _MAX_PIXELS = 64_000_000
-# Some of Pillow's other decoders start programs (EPS runs Ghostscript) or guess the format.
-_FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _EXIF_ORIENTATION = 0x0112
 _TURNS = {  # EXIF orientation: the member of Pillow's `Transpose` that turns the image upright
     2: "FLIP_LEFT_RIGHT",
@@ -277,10 +275,10 @@ def opened_image(image: Any, name: str) -> Iterator[Image.Image]:
             yield image
             return
         file = BytesIO(image) if isinstance(image, bytes) else image
-        with Image.open(file, formats=_FORMATS) as opened:
+        with Image.open(file, formats=list(FORMATS)) as opened:
             yield opened
     except Image.UnidentifiedImageError:
-        raise ImageError(f"{name} is not an image of a supported format ({', '.join(_FORMATS)})") from None
+        raise ImageError(f"{name} is not an image of a supported format ({', '.join(FORMATS)})") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ImageError(f"{name} has too many pixels: {error}") from None
     except ImageError:

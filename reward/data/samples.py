@@ -49,7 +49,7 @@ class RoleNames(NamedTuple):
 
 
 COLUMN_NAMES = {
-    "candidate": RoleNames(("candidate",), ("cand", "caption"), ("text", "prediction", "response", "mt")),
+    "candidate": RoleNames(("candidate",), ("cand", "caption", "prediction", "response", "mt"), ("text",)),
     "candidates": RoleNames(("candidates",), ("cands", "captions")),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
     "image": RoleNames(
@@ -59,11 +59,8 @@ COLUMN_NAMES = {
     ),
     "references": RoleNames(("references",), ("refs",), ("reference", "ref")),
     "question": RoleNames(("question",)),
-    "rating": RoleNames(
-        ("rating", "ratings"),
-        ("human_rating", "human_score", "human", "mos"),
-        ("label", "score", "winner", "preference"),
-    ),
+    # no other name, such as score or label: it may be what a metric says
+    "rating": RoleNames((), ("rating", "ratings", "human_score")),
     "rubric": RoleNames(("rubric", "criteria"), ("checklist", "rubrics")),
     "questions": RoleNames(("questions",), ("qa", "qas", "qa_pairs")),
 }

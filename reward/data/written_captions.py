@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # All marks begin with one of these: a caption without them needs no `caption_in`.
 FIRST_CHARACTERS = frozenset("<[◁\\")
+# All marks of reasoning end with one of these.
+LAST_CHARACTERS_OF_REASONING = frozenset(">]▷")
 
 
 class _Marks(NamedTuple):
@@ -59,6 +61,27 @@ def has_part_of_mark(token: str) -> bool:
     return any(token in mark for mark in [*pairs, *pairs.values()])
 
 
+def decode_texts(processor: Any, rows: Sequence[Sequence[int]]) -> list[str]:
+    """The texts of rows of tokens, without special tokens but those that `caption_in` needs to find the caption.
+
+    Args:
+        processor: a tokenizer, or a processor that has one.
+        rows: tokens of each text.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    left_out: set[int] = set()
+    marks: set[int] = set()
+    for index, token in getattr(tokenizer, "added_tokens_decoder", {}).items():
+        if token.special:
+            (marks if has_part_of_mark(token.content) else left_out).add(index)
+    texts: list[str] = processor.batch_decode(rows, skip_special_tokens=True)
+    # Without the marks, which are special tokens of gpt-oss and Mistral, the reasoning would be part of the text.
+    for number, ids in enumerate(rows):
+        if not marks.isdisjoint(ids):
+            [texts[number]] = processor.batch_decode([[index for index in ids if index not in left_out]])
+    return texts
+
+
 def without_reasoning(text: str) -> str:
     """A text without its reasoning, by the rule of `caption_in`; for what is no caption, such as a judge's reply.
 
@@ -85,6 +108,16 @@ def blank_reasoning(text: str) -> str:
         pieces += [blank(text[position:start]), text[start:end]]
         position = end
     return "".join([*pieces, blank(text[position:])])
+
+
+def is_reasoning_open(text: str) -> bool:
+    """Whether a text holds reasoning that it does not close, so that its answer is still to come.
+
+    Example:
+        >>> is_reasoning_open("<think>Is it red?"), is_reasoning_open("<think>Is it red?</think>")
+        (True, False)
+    """
+    return not _spans_without_reasoning(text)
 
 
 def open_reasoning_end(text: str) -> str | None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import fingerprint_source
 from reward.data.images import load_image
-from reward.decoding.endings import decode_texts, end_tokens, up_to_end
+from reward.data.written_captions import decode_texts
+from reward.decoding.endings import end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
 from reward.judges import Question, ServerJudge, Usage
 from reward.judges.chat import Sampled

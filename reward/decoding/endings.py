@@ -1,11 +1,9 @@
-"""Where a caption ends, its text, and whether sampling can write several; for all places that decode captions."""
+"""Where a caption ends, and whether sampling can write several; for all places that decode captions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-from reward.data.written_captions import has_part_of_mark
 
 # a sampler with less freedom than this writes the likeliest caption nearly every time
 _LEAST_TEMPERATURE, _LEAST_TOP_P, _MOST_MIN_P = 0.1, 0.1, 0.9
@@ -38,27 +36,6 @@ def up_to_end(rows: Iterable[Sequence[int]], ends: set[int]) -> list[tuple[list[
         end = next((place for place, token in enumerate(ids) if token in ends), None)
         cut.append((ids, False) if end is None else (ids[: end + 1], True))
     return cut
-
-
-def decode_texts(processor: Any, rows: Sequence[Sequence[int]]) -> list[str]:
-    """The texts of rows of tokens, without special tokens but those that `caption_in` needs to find the caption.
-
-    Args:
-        processor: a tokenizer, or a processor that has one.
-        rows: tokens of each text.
-    """
-    tokenizer = getattr(processor, "tokenizer", processor)
-    left_out: set[int] = set()
-    marks: set[int] = set()
-    for index, token in getattr(tokenizer, "added_tokens_decoder", {}).items():
-        if token.special:
-            (marks if has_part_of_mark(token.content) else left_out).add(index)
-    texts: list[str] = processor.batch_decode(rows, skip_special_tokens=True)
-    # Without the marks, which are special tokens of gpt-oss and Mistral, the reasoning would be part of the caption.
-    for number, ids in enumerate(rows):
-        if not marks.isdisjoint(ids):
-            [texts[number]] = processor.batch_decode([[index for index in ids if index not in left_out]])
-    return texts
 
 
 def nearly_greedy(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reward.data.image_files import file_stamp, image_file
+from reward.data.image_files import file_stamp, image_file, is_image_name
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.scoring.image_root import image_root as find_root
@@ -56,28 +56,24 @@ def read_images(
         DataError: nothing there, no image among the files, or a data file that holds the images themselves.
         ConfigError: an option of data files with a folder.
     """
-    from PIL import Image
-
     path = Path(images)
-    Image.init()
-    endings = {ending for ending, kind in Image.registered_extensions().items() if kind in Image.OPEN}
-    if path.is_dir() or path.suffix.lower() in endings:
+    if path.is_dir() or is_image_name(path):
         given = {"image-column": image_column, "references-column": references_column, "image-root": image_root}
         for name, value in {**given, "split": split}.items():
             if value is not None:
                 raise ConfigError(f"--{name} ({name.replace('-', '_')}=) is for a data file, and {path} is none")
     if path.is_dir():
         files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
-        found = [_row(each) for each in files if each.suffix.lower() in endings]
+        found = [_row(each) for each in files if is_image_name(each)]
         if not found:
             kinds = ", ".join(sorted({each.suffix or each.name for each in files})[:5]) or "no files"
             raise DataError(f"folder {path} holds no images (.jpg, .png, .webp, ...), but {kinds}")
         return found
     if not path.exists():
         raise DataError(f"there is no folder or file {path}")
-    if path.suffix.lower() in endings:
+    if is_image_name(path):
         return [_row(path)]
-    source = open_source(path, split=split, fields=[image_column, references_column])
+    source = open_source(path, split=split)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
     assert image is not None
     known = find_column("references", source.columns, references_column, option="--references-column")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import posixpath
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reward.data.cells import missing_to_none, parse_list, to_list
+from reward.data.cells import missing_to_none, parse_list, read_number, to_list
 from reward.data.chats import PROMPT, as_prompt, join_texts, trl_prompts
 from reward.data.image_files import image_file
 from reward.data.images import load_image, plain_image
@@ -62,8 +61,7 @@ def read_candidates(
     """
     if prompt_column is not None and prompt is not None:
         raise InvalidSampleError("give either a prompt or a prompt column")
-    fields = [prompt_column, candidate_column, score_column, image_column, group_column]
-    source, summary = open_source(data, split=split, fields=fields), summary_beside(data)
+    source, summary = open_source(data, split=split), summary_beside(data)
     if prompt_column is not None and prompt_column not in source.columns:
         raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
     known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
@@ -96,7 +94,7 @@ def read_candidates(
         if prompt_column:
             asked = parse_list(row.get(prompt_column)) if source.is_csv else row.get(prompt_column)
         messages = _messages(asked, system)
-        name = _image_name(row.get(image))
+        name = _image_name(row.get(image), root)
         own = [image_identity(row.get(plan.group))] if plan.group not in (None, image) else []
         key = json.dumps([name, *own, messages], ensure_ascii=False, default=str)
         if key not in groups:
@@ -139,16 +137,14 @@ def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -
 
 def _number(value: Any, row: int, column: str) -> float | None:
     try:
-        return None if value is None or value == "" else float(value)
-    except (TypeError, ValueError):
-        raise DataError(f"row {row + 1}: column {column!r} must hold numbers, got {value!r:.80}") from None
+        return read_number(value)
+    except InvalidSampleError as error:
+        raise DataError(f"row {row + 1}: column {column!r} must hold numbers: {error}") from None
 
 
-def _image_name(cell: Any) -> str:
+def _image_name(cell: Any, root: Path) -> str:
     cell = cell[0] if isinstance(cell, (list, tuple)) and len(cell) == 1 else cell
-    if isinstance(cell, dict) and cell.get("bytes") is None:
-        cell = cell.get("path")
-    return image_identity(posixpath.normpath(cell) if isinstance(cell, str) else cell)
+    return image_identity(cell, root)
 
 
 def _found(cell: Any, root: Path) -> tuple[Any, str | None]:

@@ -69,7 +69,7 @@ def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:
 
 
 class _TextProcessor:
-    """A tokenizer with the interface of the processor that a judge expects; it switches thinking off."""
+    """A tokenizer with the interface of the processor that a judge expects."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -82,4 +82,4 @@ class _TextProcessor:
             if any(part["type"] != "text" for part in message["content"]):
                 raise JudgeError("this model reads no images: leave the image out, or use a vision-language model")
             plain.append({**message, "content": "".join(part["text"] for part in message["content"])})
-        return self.tokenizer.apply_chat_template(plain, enable_thinking=False, **options)
+        return self.tokenizer.apply_chat_template(plain, **options)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ import torch
 from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.checkpoints.folders import unsharded_loading
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, token_text
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys
 from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
 from reward.judges.replies import ANSWER_LENGTH, weighed
+from reward.judges.writing import write_replies
 
 _MOST_BLANKS = 8  # tokens of white space before an answer
 _ALTERNATIVES = 20  # reported for each token of a reply in which an answer is looked for
@@ -34,10 +34,14 @@ class LocalJudge:
     questions about one image share from their beginning on (image, rubric) goes through the model once, see
     `PromptReader`; equal questions are asked once; questions without image never run the vision tower.
 
+    A model that thinks before it answers, as in `<think>...</think>`, thinks to its end, and the answer behind it is
+    read. A chat template that knows `enable_thinking`, or opens the thought itself, has it answer at once.
+
     Args:
         model: decoder-only, such as LLaVA, Qwen-VL, Idefics, InternVL.
         processor: its processor, with a chat template.
         batch_size: most questions of a forward pass; lower it if memory runs out.
+        max_thinking: most tokens of a thought; a longer one is a failure of its question.
         name: how reports call it.
 
     Attributes:
@@ -55,19 +59,22 @@ class LocalJudge:
         (1, 2)
     """
 
-    def __init__(self, model: Any, processor: Any, *, batch_size: int = 16, name: str = "local") -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    def __init__(
+        self, model: Any, processor: Any, *, batch_size: int = 16, max_thinking: int = 1024, name: str = "local"
+    ) -> None:
+        if batch_size < 1 or max_thinking < 1:
+            raise ValueError(f"batch_size and max_thinking must be at least 1, got {batch_size} and {max_thinking}")
         if model.config.is_encoder_decoder:
             raise JudgeError(f"{type(model).__name__} is an encoder-decoder; a judge needs a decoder that goes on")
-        self.name = name
+        self.name, self.max_thinking = name, max_thinking
         self.usage = Usage()
         self.model = model.eval()
         self.writer = PromptWriter(processor)
         self.reader = PromptReader(model, self.writer, batch_size=batch_size)
         self._lock = threading.RLock()
         ends = model.generation_config.eos_token_id
-        self._ends = {*(ends if isinstance(ends, list) else [ends]), self.writer.tokenizer.eos_token_id} - {None}
+        ends = {self.writer.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])}
+        self._write = partial(write_replies, self.reader, ends=ends, max_thinking=max_thinking)
 
     @classmethod
     def from_pretrained(
@@ -78,6 +85,7 @@ class LocalJudge:
         device: torch.device | str | None = None,
         dtype: torch.dtype | str | None = None,
         batch_size: int = 16,
+        max_thinking: int = 1024,
         trust_remote_code: bool = False,
     ) -> LocalJudge:
         """Loads model and processor.
@@ -88,7 +96,7 @@ class LocalJudge:
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
-            batch_size: see the class.
+            batch_size, max_thinking: see the class.
             trust_remote_code: whether Python code that lies in the folder may run. No command does this. Files of the
                 Hub are fetched without code: for a model that brings its own, download it and give the folder.
 
@@ -100,18 +108,19 @@ class LocalJudge:
         model, processor = load_parts(
             source, "judge", revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
         )
-        return cls(model, processor, batch_size=batch_size, name=os.fspath(source))
+        return cls(model, processor, batch_size=batch_size, max_thinking=max_thinking, name=os.fspath(source))
 
     def __reduce__(self) -> Any:
         """Pickles configs and tensors: the network itself carries hooks of transformers that cannot be pickled."""
         parts = (type(self.model), self.model.config, self.model.generation_config, self.model.state_dict())
-        return _rebuilt, (*parts, self.writer.processor, self.reader.batch_size, self.name)
+        return _rebuilt, (*parts, self.writer.processor, self.reader.batch_size, self.max_thinking, self.name)
 
     @property
     def fingerprint(self) -> str:
         """Names model, processor, weights and dtype as they are now, whatever revision they came from."""
         processor, tokenizer = self.writer.processor, self.writer.tokenizer
-        return fingerprint_object([self.model, processor, getattr(processor, "chat_template", None), tokenizer])
+        template = getattr(processor, "chat_template", None)
+        return fingerprint_object([self.model, processor, template, tokenizer, self.max_thinking])
 
     def pieces(self, text: str) -> tuple[str, ...]:
         """How the tokenizer cuts a text; see Judge."""
@@ -128,13 +137,12 @@ class LocalJudge:
         """
         check_asked(questions, answers)
         ids = self.writer.answer_ids(answers)
+        results, failures = self._ask(questions, lambda state, prompts: self._answer_masses(state, ids))
         table = np.full((len(questions), len(answers)), np.nan)
-        with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
-                masses = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
-                for index, row in zip(indices, masses.cpu().numpy(), strict=True):
-                    table[members[index]] = row
-        return answered(table, self._count(len(questions), members, failures))
+        for row, masses in enumerate(results):
+            if row not in failures:
+                table[row] = masses
+        return answered(table, failures)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -144,24 +152,27 @@ class LocalJudge:
         """
         check_asked(questions, words)
         ids = self.writer.answer_ids(words)
-        tracked = {}
-        for word in words:
-            for spelling in (word, word.lower(), word.upper()):
-                if self.writer.has_token(spelling):
-                    tracked[spelling] = self.writer.answer_ids([spelling])[0]
-        first = np.full((len(questions), len(words)), np.nan)
+        spellings = [*words, *map(str.lower, words), *map(str.upper, words)]
+        tracked = {text: self.writer.answer_ids([text])[0] for text in spellings if self.writer.has_token(text)}
+
+        # Beside each reply stand the probabilities of the words as its first token, from the whole vocabulary.
+        def use(state: State, prompts: list[Prompt]) -> list[tuple[np.ndarray, Answer] | str]:
+            masses = self._answer_masses(state, ids)
+            replies = self._write(
+                state, prompts, max_new_tokens=ANSWER_LENGTH, top_logprobs=_ALTERNATIVES, tracked=tracked
+            )
+            results: list[tuple[np.ndarray, Answer] | str] = []
+            for row_masses, reply in zip(masses, replies, strict=True):
+                results.append(reply if isinstance(reply, str) else (row_masses, reply))
+            return results
+
+        results, failures = self._ask(questions, use)
         replies: list[Answer | None] = [None] * len(questions)
-        with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
-                masses = self._answer_mass(state, ids, state.logits.new_ones(len(indices), dtype=torch.float64))
-                answers = self._write(
-                    state, [prompts[index] for index in indices], ANSWER_LENGTH, _ALTERNATIVES, tracked
-                )
-                for index, row, answer in zip(indices, masses.cpu().numpy(), answers, strict=True):
-                    first[members[index]] = row
-                    for member in members[index]:
-                        replies[member] = answer
-        return weighed(replies, self._count(len(questions), members, failures), words, first.tolist())
+        first: list[Sequence[float]] = [()] * len(questions)
+        for row, result in enumerate(results):
+            if result is not None:
+                first[row], replies[row] = result
+        return weighed(replies, failures, words, first)
 
     def generate(
         self,
@@ -171,131 +182,105 @@ class LocalJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Answers, greedy or sampled; see Judge. `top_logprobs` may be any number."""
+        """Answers, greedy or sampled; see Judge. `top_logprobs` may be any number.
+
+        Raises:
+            JudgeError: with `failures`, as for `answer_distribution`, and thoughts of more than `max_thinking` tokens,
+                which do not count as new tokens of the answer.
+        """
         check_asked(questions)
         tracked = dict(zip(track, self.writer.answer_ids(track), strict=True))
-        written: list[Answer | None] = [None] * len(questions)
-        with self._reading(questions) as (prompts, members, failures):
-            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
-                asked = [prompts[index] for index in indices]
-                answers = self._write(state, asked, max_new_tokens, top_logprobs, tracked)
-                for index, answer in zip(indices, answers, strict=True):
-                    for member in members[index]:
-                        written[member] = answer
-        return answered(written, self._count(len(questions), members, failures))
+        write = partial(self._write, max_new_tokens=max_new_tokens, top_logprobs=top_logprobs, tracked=tracked)
+        return answered(*self._ask(questions, write))
 
-    def _answer_mass(self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int = 0) -> torch.Tensor:
-        """Probability (b, answers) of what `weights` (b,) leads to and of each answer after it.
+    def _ask(
+        self, questions: Sequence[Question], use: Callable[[State, list[Prompt]], Iterable[Any]]
+    ) -> tuple[list[Any], dict[int, str]]:
+        """What `use` makes of each question, equal ones once; None where the failures, {row: reason}, say why.
 
-        The judge may write white space as a token of its own first. Each such token is stepped over: its probability
-        times that of the answers after it.
+        Args:
+            questions: any number.
+            use: gives a value for each prompt that the state has read, or a text that says why there is none.
         """
-        probabilities = state.logits.double().softmax(-1) * weights[:, None]
-        masses = torch.stack([probabilities[:, same].sum(-1) for same in ids], dim=1)
-        white = torch.tensor(self.writer.blank_ids, dtype=torch.long, device=masses.device)
-        if blanks == _MOST_BLANKS or not len(white) or state.mask.shape[1] >= self.reader.limit:
-            return masses
-        rising, order = probabilities[:, white].sort(dim=1)
-        rows, places = (rising.cumsum(1) > _LEFT_OUT).nonzero(as_tuple=True)
-        tokens = white[order[rows, places]]
-        for start in range(0, len(rows), self.reader.batch_size):
-            some, token = (part[start : start + self.reader.batch_size] for part in (rows, tokens))
-            longer = self.reader.branch(state, some, token)
-            masses.index_add_(0, some, self._answer_mass(longer, ids, probabilities[some, token], blanks + 1))
-        return masses
-
-    @contextmanager
-    def _reading(self, questions: Sequence[Question]) -> Iterator[tuple[list[Prompt], list[list[int]], dict[int, str]]]:
-        """Different prompts, the questions that each stands for, and a place for {prompt: failure}."""
-        distinct: dict[tuple[str, str | None, float, int], int] = {}
-        prompts: list[Prompt] = []
-        members: list[list[int]] = []
-        failures: dict[int, str] = {}
-        keys, unreadable = image_keys(questions)
-        for row, question in enumerate(questions):
-            text = self.writer.text(question)
-            sampling = (question.temperature, question.seed) if question.temperature else (0.0, 0)
-            at = distinct.setdefault((text, keys[row] or unreadable.get(row), *sampling), len(prompts))
-            if at == len(prompts):
-                prompts.append(Prompt(text, question.image, keys[row], *sampling))
-                members.append([])
-                if row in unreadable:
-                    failures[at] = unreadable[row]
-            members[at].append(row)
+        prompts, rows_of, failures = self._prompts(questions)
+        values: list[Any] = [None] * len(questions)
         with (
             self._lock,
             torch.inference_mode(),
             # a caller's autocast, around a whole training step say, must not change answers
             torch.autocast(self.model.device.type, enabled=False),
         ):
-            yield prompts, members, failures
+            for indices, state in self.reader.read(prompts, failures, keep_cache=True):
+                for index, value in zip(indices, use(state, [prompts[index] for index in indices]), strict=True):
+                    if isinstance(value, str):
+                        failures[index] = value
+                        continue
+                    for row in rows_of[index]:
+                        values[row] = value
+            self.usage.input_tokens += self.reader.tokens_read
+            self.usage.output_tokens += self.reader.tokens_written
+            self.reader.tokens_read = self.reader.tokens_written = 0
+        self.usage.answered += len(prompts) - len(failures)
+        self.usage.cached += len(questions) - len(prompts)
+        return values, {row: reason for index, reason in failures.items() for row in rows_of[index]}
 
-    def _count(self, total: int, members: list[list[int]], failures: dict[int, str]) -> dict[int, str]:
-        """Updates the usage; returns the failures by question."""
-        self.usage.answered += len(members) - len(failures)
-        self.usage.cached += total - len(members)
-        self.usage.input_tokens += self.reader.tokens_read
-        self.reader.tokens_read = 0
-        return {member: reason for index, reason in failures.items() for member in members[index]}
+    def _prompts(self, questions: Sequence[Question]) -> tuple[list[Prompt], list[list[int]], dict[int, str]]:
+        """Different prompts, the questions that each stands for, and {prompt: why its image cannot be read}."""
+        prompts: list[Prompt] = []
+        rows_of: list[list[int]] = []
+        failures: dict[int, str] = {}
+        distinct: dict[tuple[str, str | None, float, int], int] = {}
+        keys, unreadable = image_keys(questions)
+        for row, question in enumerate(questions):
+            text = self.writer.text(question)
+            seed = question.seed if question.temperature else 0
+            identity = (text, keys[row] or unreadable.get(row), question.temperature, seed)
+            index = distinct.setdefault(identity, len(prompts))
+            if index == len(prompts):
+                prompts.append(Prompt(text, question.image, keys[row], question.temperature, seed))
+                rows_of.append([])
+                if row in unreadable:
+                    failures[index] = unreadable[row]
+            rows_of[index].append(row)
+        return prompts, rows_of, failures
 
-    def _write(
-        self, state: State, prompts: list[Prompt], limit: int, top: int, tracked: dict[str, list[int]]
-    ) -> list[Answer]:
-        """Writes until every row has ended. What a row draws depends on its prompt alone, not on other rows."""
-        numbers = [random.Random(f"{prompt.seed} {prompt.image_key} {prompt.text}") for prompt in prompts]
-        room = (self.reader.limit - state.mask.sum(1) + 1).clamp(max=limit).tolist()  # the last token is not read
-        ids: list[list[int]] = [[] for _ in room]
-        seen: list[list[dict[str, float]]] = [[] for _ in room]
-        ended = [False] * len(room)
-        while True:
-            tokens = state.logits.argmax(-1)
-            for row, prompt in enumerate(prompts):
-                if prompt.temperature:
-                    reached = (state.logits[row].double() / prompt.temperature).softmax(-1).cumsum(-1)
-                    tokens[row] = torch.searchsorted(reached, reached[-1] * numbers[row].random(), right=True)
-            reports = self._alternatives(state.logits, top, tracked) if top or tracked else None
-            for row, token in enumerate(tokens.tolist()):
-                if not ended[row] and len(ids[row]) < room[row]:
-                    ids[row].append(token)
-                    ended[row] = token in self._ends
-                    if reports is not None:
-                        seen[row].append(reports[row])
-            if all(end or len(row) == most for end, row, most in zip(ended, ids, room, strict=True)):
-                break
-            state = self.reader.step(state, tokens)
-        self.usage.output_tokens += sum(map(len, ids))
-        tokenizer, texts = self.writer.tokenizer, self.writer.token_texts
-        return [
-            Answer(
-                text=tokenizer.decode(row[: len(row) - end], skip_special_tokens=True),
-                tokens=tuple(texts[token] if token < len(texts) else "" for token in row) if report else (),
-                logprobs=tuple(report),
-                truncated=not end,
-            )
-            for row, report, end in zip(ids, seen, ended, strict=True)
-        ]
+    def _answer_masses(self, state: State, ids: list[list[int]]) -> np.ndarray:
+        """Probability (b, answers) of each answer as the next token, white space before it stepped over."""
+        certain = state.logits.new_ones(len(state.logits), dtype=torch.float64)
+        return self._masses_behind(state, ids, certain, 0).cpu().numpy()
 
-    def _alternatives(self, logits: torch.Tensor, top: int, tracked: dict[str, list[int]]) -> list[dict[str, float]]:
-        """{token text: log probability} for each row of `logits` (b, V)."""
-        logs = logits.double().log_softmax(-1)
-        texts = self.writer.token_texts
-        values, tokens = logs.topk(min(top, logs.shape[1]), dim=-1)
-        reports: list[dict[str, float]] = []
-        for row_values, row_tokens in zip(values.tolist(), tokens.tolist(), strict=True):
-            report: dict[str, float] = {}
-            for value, token in zip(row_values, row_tokens, strict=True):
-                text = texts[token] if token < len(texts) else ""
-                if token_text(text) not in tracked:  # all spellings of a tracked token stand under one name below
-                    report[text] = float(np.logaddexp(report[text], value)) if text in report else value
-            reports.append(report)
-        for text, same in tracked.items():
-            for report, value in zip(reports, logs[:, same].logsumexp(-1).tolist(), strict=True):
-                report[text] = value
-        return reports
+    def _masses_behind(self, state: State, ids: list[list[int]], weights: torch.Tensor, blanks: int) -> torch.Tensor:
+        """Probability (b, answers) of what `weights` (b,) leads to and of each answer after it.
+
+        The judge may write white space as a token of its own first. Each such token is stepped over: its probability
+        times that of the answers after it.
+        """
+        probabilities = state.logits.double().softmax(-1) * weights[:, None]
+        masses = torch.stack([probabilities[:, spellings].sum(-1) for spellings in ids], dim=1)
+        white = torch.tensor(self.writer.blank_ids, dtype=torch.long, device=masses.device)
+        if blanks == _MOST_BLANKS or not len(white) or state.mask.shape[1] >= self.reader.limit:
+            return masses
+        rising, order = probabilities[:, white].sort(dim=1)
+        rows, positions = (rising.cumsum(1) > _LEFT_OUT).nonzero(as_tuple=True)
+        tokens = white[order[rows, positions]]
+        for start in range(0, len(rows), self.reader.batch_size):
+            some_rows = rows[start : start + self.reader.batch_size]
+            some_tokens = tokens[start : start + self.reader.batch_size]
+            longer = self.reader.branch(state, some_rows, some_tokens)
+            reached = probabilities[some_rows, some_tokens]
+            masses.index_add_(0, some_rows, self._masses_behind(longer, ids, reached, blanks + 1))
+        return masses
 
 
 def _rebuilt(
-    kind: Any, config: Any, generation: Any, tensors: Any, processor: Any, batch_size: int, name: str
+    kind: Any,
+    config: Any,
+    generation: Any,
+    tensors: Any,
+    processor: Any,
+    batch_size: int,
+    max_thinking: int,
+    name: str,
 ) -> LocalJudge:
     # building a network draws random numbers before its tensors are put in
     with torch.random.fork_rng(devices=[]), unsharded_loading():
@@ -304,4 +289,4 @@ def _rebuilt(
     model.tie_weights()
     model.generation_config = generation
     device = next(iter(tensors.values())).device  # buffers that are no part of the tensors are still on the CPU
-    return LocalJudge(model.to(device), processor, batch_size=batch_size, name=name)
+    return LocalJudge(model.to(device), processor, batch_size=batch_size, max_thinking=max_thinking, name=name)

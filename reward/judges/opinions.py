@@ -1,10 +1,9 @@
-"""Which of two captions is better, to a judge: opinions in one order, verdicts of both, what the position decided."""
+"""Which of two captions is better, to a judge: opinions in one order, and verdicts of one order or both."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from reward.data.written_captions import without_reasoning
@@ -80,18 +79,20 @@ def combine(a_first: Opinion, b_first: Opinion | None = None) -> Verdict:
         >>> combine(Opinion(1, 0, 0), Opinion(0, 1, 0)).winner, combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).winner
         ('A', 'tie')
     """
-    rows = [(a_first.first, a_first.second, a_first.tie)]
+    orders = [(a_first.first, a_first.second, a_first.tie)]
     reasons = [a_first.reason]
     if b_first is not None:
-        rows.append((b_first.second, b_first.first, b_first.tie))
+        orders.append((b_first.second, b_first.first, b_first.tie))
         reasons.append(b_first.reason and f"With the captions exchanged: {b_first.reason}")
-    a, b, tie = (sum(column) / len(rows) for column in zip(*rows, strict=True))
-    choices = tuple(_winner(*row) for row in rows)
+    a, b, tie = (sum(shares) / len(orders) for shares in zip(*orders, strict=True))
+    choices = tuple(_winner(*order) for order in orders)
     return Verdict(_winner(a, b, tie), (a, b, tie), choices, "\n".join(filter(None, reasons)))
 
 
 def _winner(a: float, b: float, tie: float) -> Winner:
-    return "A" if a > max(b, tie) else "B" if b > max(a, tie) else "tie"
+    if a > max(b, tie):
+        return "A"
+    return "B" if b > max(a, tie) else "tie"
 
 
 def parse_reply(text: str) -> Opinion | str:
@@ -110,82 +111,11 @@ def parse_reply(text: str) -> Opinion | str:
         "the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: 'I like both.'"
     """
     lines = list(_LINE.finditer(own_words(text)))
-    choices = {match["choice"].lower()[0] for match in lines}
+    choices = {line["choice"].lower()[0] for line in lines}
     if not choices:
         return f"the judge gave no line 'Verdict: 1', 'Verdict: 2' or 'Verdict: tie', but: {text.strip()[-200:]!r}"
     if len(choices) > 1:
-        return f"the judge gave verdicts that disagree: {' / '.join(match[0].strip() for match in lines)!r:.200}"
+        return f"the judge gave verdicts that disagree: {' / '.join(line[0].strip() for line in lines)!r:.200}"
     (choice,) = choices
     reason = _REASON.sub("", without_reasoning(text[: lines[0].start()]).strip()).strip()
     return Opinion(float(choice == "1"), float(choice == "2"), float(choice == "t"), reason)
-
-
-@dataclass(frozen=True)
-class PositionBias:
-    """How much the positions of two captions decided, rather than the captions.
-
-    Args:
-        first, second, ties: answers for the caption shown first, the one shown second, and neither.
-        both_orders: pairs that were asked in both orders.
-        inconsistent: of those, pairs whose two answers differ.
-        reversed: of those, pairs whose two orders name different winners, so that the position alone decided.
-    """
-
-    first: int = 0
-    second: int = 0
-    ties: int = 0
-    both_orders: int = 0
-    inconsistent: int = 0
-    reversed: int = 0
-
-    @property
-    def first_share(self) -> float:
-        """Share of the answers with a winner that name the caption shown first; 0.5 is no bias, NaN without any."""
-        return _share(self.first, self.first + self.second)
-
-    @property
-    def inconsistency(self) -> float:
-        """Share of the pairs asked in both orders whose two answers differ; NaN if there are none."""
-        return _share(self.inconsistent, self.both_orders)
-
-    @property
-    def sentence(self) -> str:
-        """The end of a sentence about the caption that came first."""
-        line = f"won {100 * self.first_share:.1f}% of the answers with a winner"
-        if self.both_orders:
-            line += f"; the two orders disagree in {100 * self.inconsistency:.1f}% of the pairs"
-        return line
-
-    def to_json(self) -> dict[str, float | None]:
-        """Plain values; shares of nothing are null."""
-        shares = {"first_share": self.first_share, "inconsistency": self.inconsistency}
-        return {**asdict(self), **{name: None if value != value else value for name, value in shares.items()}}
-
-
-def measure_position_bias(choices: Iterable[Sequence[Winner]]) -> PositionBias:
-    """Counts over many pairs.
-
-    Args:
-        choices: `Verdict.choices` of each pair. With one order a pair, that order must have been drawn at random for
-            the shares to say anything.
-
-    Example:
-        >>> bias = measure_position_bias([combine(Opinion(1, 0, 0), Opinion(1, 0, 0)).choices])
-        >>> bias.first_share, bias.inconsistency
-        (1.0, 1.0)
-    """
-    first = second = ties = both = inconsistent = reverse = 0
-    for pair in choices:
-        for shown_first, named in zip("AB", pair, strict=False):
-            first += named == shown_first
-            second += named not in (shown_first, "tie")
-            ties += named == "tie"
-        if len(pair) == 2:
-            both += 1
-            inconsistent += pair[0] != pair[1]
-            reverse += set(pair) == {"A", "B"}
-    return PositionBias(first, second, ties, both, inconsistent, reverse)
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")

@@ -69,21 +69,19 @@ class PairPrompt(JudgePrompt):
     quote: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.answers, (list, tuple)):
-            raise ConfigError(f"'answers' must be a list of three texts, got {self.answers!r}")
-        object.__setattr__(self, "answers", tuple(self.answers))
-        texts = [answer for answer in self.answers if isinstance(answer, str) and answer.strip()]
-        if not len(self.answers) == len(texts) == len(set(texts)) == 3:
-            raise ConfigError(f"prompt field 'answers' must hold three different texts, got {list(self.answers)!r}")
+        answers = self.answers if isinstance(self.answers, (list, tuple)) else ()
+        texts = {answer for answer in answers if isinstance(answer, str) and answer.strip()}
+        if not len(answers) == len(texts) == 3:
+            raise ConfigError(f"prompt field 'answers' must be a list of three different texts, got {self.answers!r}")
+        object.__setattr__(self, "answers", tuple(answers))
         super().__post_init__()
 
     def text(self, first: str, second: str, references: Sequence[str] = (), *, reasons: bool) -> str:
         """The user's turn, with the captions in the order in which the judge is to see them."""
         parts = []
-        first, second, *shown = map(self.quoted, (first, second, *references))
-        if shown:
-            parts.append(fill(self.reference, reference="\n\n".join(shown)))
-        parts.append(fill(self.captions, first=first, second=second))
+        if references:
+            parts.append(fill(self.reference, reference="\n\n".join(map(self.quoted, references))))
+        parts.append(fill(self.captions, first=self.quoted(first), second=self.quoted(second)))
         parts.append(self.ask_reason if reasons else self.ask_answer)
         return "\n\n".join(parts)
 
@@ -113,7 +111,7 @@ class PairwiseJudge:
     """Says which of two captions is better, or that neither is.
 
     Each pair is asked twice, with the captions exchanged, because judges favour a position. `combine` says how two
-    opinions become a verdict, and `measure_position_bias` how much the position decides.
+    opinions become a verdict.
 
     Source: Cheng et al., "CapArena: Benchmarking and Analyzing Detailed Image Captioning in the LLM Era", with
     guidelines and a prompt in our own words.
@@ -168,9 +166,14 @@ class PairwiseJudge:
                 if self.both_orders:
                     questions.append(self._question(pair, pair.b, pair.a))
         opinions = iter(self._opinions(questions) if questions else ())
-        return [
-            verdict or _verdict(next(opinions), next(opinions) if self.both_orders else None) for verdict in verdicts
-        ]
+        results: list[Verdict] = []
+        for verdict in verdicts:
+            if verdict is None:
+                a_first = next(opinions)
+                b_first = next(opinions) if self.both_orders else None
+                verdict = _verdict(a_first, b_first)
+            results.append(verdict)
+        return results
 
     def _question(self, pair: JudgePair, first: str, second: str) -> Question:
         text = self.prompt.text(first, second, pair.references, reasons=self.reasons)
@@ -178,32 +181,37 @@ class PairwiseJudge:
 
     def _opinions(self, questions: Sequence[Question]) -> list[Opinion | Verdict]:
         """An opinion a question, or a verdict that says why there is none."""
+        answers: Any
+        opinion_of: Any
         if self.reasons:
-            given, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
+            answers, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
+            opinion_of = self._opinion_of_reply
         else:
-            given, failures = weigh_answers(self.judge, questions, self.prompt.answers)
-        read = self._read_reply if self.reasons else self._read_row
+            answers, failures = weigh_answers(self.judge, questions, self.prompt.answers)
+            opinion_of = self._opinion_of_masses
         opinions: list[Opinion | Verdict] = []
-        for index in range(len(questions)):
-            if index in failures:
-                opinions.append(Verdict(None, error=failures[index], unanswered=True))
-            else:
-                opinion = read(given[index])
-                opinions.append(opinion if isinstance(opinion, Opinion) else Verdict(None, error=opinion))
+        for row, answer in enumerate(answers):
+            if row in failures:
+                opinions.append(Verdict(None, error=failures[row], unanswered=True))
+                continue
+            opinion = opinion_of(answer)
+            if isinstance(opinion, str):
+                opinion = Verdict(None, error=opinion)
+            opinions.append(opinion)
         return opinions
 
-    def _read_reply(self, answer: Answer) -> Opinion | str:
+    def _opinion_of_reply(self, answer: Answer) -> Opinion | str:
         opinion = parse_reply(answer.text)
         if isinstance(opinion, Opinion) or not answer.truncated:
             return opinion
         return f"{opinion}; the reply was cut at max_new_tokens={self.max_new_tokens}"
 
-    def _read_row(self, row: np.ndarray) -> Opinion | str:
-        mass = float(row.sum())
-        if mass < LEAST_MASS:
+    def _opinion_of_masses(self, masses: np.ndarray) -> Opinion | str:
+        total = float(masses.sum())
+        if total < LEAST_MASS:
             answers = ", ".join(map(repr, self.prompt.answers))
-            return f"the judge gave the answers {answers} a probability of {mass:.2g} in all"
-        first, second, tie = (float(value) / mass for value in row)
+            return f"the judge gave the answers {answers} a probability of {total:.2g} in all"
+        first, second, tie = (float(mass) / total for mass in masses)
         return Opinion(first, second, tie)
 
 
@@ -211,4 +219,6 @@ def _verdict(a_first: Opinion | Verdict, b_first: Opinion | Verdict | None) -> V
     """If either order failed, there is no verdict: the other order alone would let the position decide."""
     if isinstance(a_first, Verdict):
         return a_first
-    return b_first if isinstance(b_first, Verdict) else combine(a_first, b_first)
+    if isinstance(b_first, Verdict):
+        return b_first
+    return combine(a_first, b_first)

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -19,6 +19,7 @@ from reward.judges.prompts import Prompt, PromptWriter
 
 logger = logging.getLogger(__name__)
 
+Row: TypeAlias = tuple[int, list[int]]  # the index of a prompt, and its tokens
 _WORTH = 16  # a shared beginning shorter than this is not worth a pass of its own
 _EXACT = {torch.float32: 1e-5, torch.float64: 1e-8}  # largest difference in probability; half precision is coarser
 _COARSE = 3e-2
@@ -62,12 +63,13 @@ class PromptReader:
         self._counts = "position_ids" in parameters
         config = model.config.get_text_config()
         self.limit = int(getattr(config, "max_position_embeddings", None) or 2**31)
-        pad = writer.tokenizer.pad_token_id
-        self._pad = pad if pad is not None else int(writer.tokenizer.eos_token_id or 0)
-        self.shares: dict[bool, bool | None] = {True: None, False: None}  # with image, without: None is not yet known
-        if not self._counts:
-            self.shares = {True: False, False: False}
-        self.tokens_read = 0
+        self._pad = writer.tokenizer.pad_token_id
+        if self._pad is None:
+            self._pad = int(writer.tokenizer.eos_token_id or 0)
+        # {with image: whether beginnings are shared}; None is not yet known
+        shares = None if self._counts else False
+        self.shares: dict[bool, bool | None] = {True: shares, False: shares}
+        self.tokens_read = self.tokens_written = 0
 
     def read(
         self, prompts: Sequence[Prompt], failures: dict[int, str], *, keep_cache: bool = False
@@ -82,22 +84,23 @@ class PromptReader:
         Yields:
             (indices into `prompts`, what the model knows after them).
         """
+        # An image is looked at once for all the questions about it. Questions without image are a group, too.
         groups: dict[str | None, list[int]] = {}
         for index, prompt in enumerate(prompts):
-            if index in failures:
-                continue
-            groups.setdefault(prompt.image_key, []).append(index)
+            if index not in failures:
+                groups.setdefault(prompt.image_key, []).append(index)
         texts = groups.pop(None, [])
         if texts:
             rows = self._fitting([(index, self.writer.ids(prompts[index].text)) for index in texts], failures)
             yield from self._read_texts(rows, keep_cache)
-        waiting: list[int] = []
+        waiting: list[int] = []  # prompts that are read whole, of several images to a batch
         for group in groups.values():
             shared = self._shared_rows(prompts, group, failures) if len(group) > 1 else None
             if shared is None:
                 waiting += group
             else:
-                yield from self._walk(*shared, keep_cache=keep_cache)
+                rows, state = shared
+                yield from self._walk(rows, state, keep_cache=keep_cache)
             while len(waiting) >= self.batch_size:
                 yield from self._read_whole(prompts, waiting[: self.batch_size], failures, keep_cache)
                 del waiting[: self.batch_size]
@@ -108,18 +111,30 @@ class PromptReader:
         """One token (b,) further in each row; the cache is grown in place."""
         mask = torch.cat([state.mask, torch.ones_like(state.mask[:, :1])], dim=1)
         # rows that have ended go along to the end of the batch, which a learned table of positions may not reach
-        positions = None if state.positions is None else (state.positions + 1).clamp(max=self.limit - 1)
+        positions = state.positions
+        if positions is not None:
+            positions = (positions + 1).clamp(max=self.limit - 1)
         return self._forward(tokens[:, None], mask, positions, state.cache, keep_cache=True)
 
     def branch(self, state: State, rows: torch.Tensor, tokens: torch.Tensor) -> State:
         """One token (n,) further in copies of the rows (n,); `state` can still be continued otherwise."""
-        cache = state.cache if can_share(state.cache) else copy.deepcopy(state.cache)  # others may grow in place
-        positions = None if state.positions is None else state.positions[..., rows, :]
+        cache = state.cache
+        if not can_share(cache):  # it may grow in place
+            cache = copy.deepcopy(cache)
+        positions = state.positions
+        if positions is not None:
+            positions = positions[..., rows, :]
         return self.step(State(state.logits[rows], rows_of(cache, rows), state.mask[rows], positions), tokens)
 
-    def _fitting(self, rows: list[tuple[int, list[int]]], failures: dict[int, str]) -> list[tuple[int, list[int]]]:
-        failures.update({index: self._too_long(len(ids)) for index, ids in rows if len(ids) > self.limit})
-        return [(index, ids) for index, ids in rows if len(ids) <= self.limit]
+    def _fitting(self, rows: list[Row], failures: dict[int, str]) -> list[Row]:
+        """The rows that the model can read; the others are put into the failures."""
+        fitting = []
+        for index, ids in rows:
+            if len(ids) > self.limit:
+                failures[index] = self._too_long(len(ids))
+            else:
+                fitting.append((index, ids))
+        return fitting
 
     def _too_long(self, length: int) -> str:
         return f"the question has {length} tokens, and the model reads at most {self.limit}; shorten it"
@@ -147,13 +162,13 @@ class PromptReader:
                     yield from self._read_whole(prompts, [index], failures, keep_cache)
                 return
             lengths = inputs["attention_mask"].sum(1).tolist()
-            too_long = [(index, length) for index, length in zip(images, lengths, strict=True) if length > self.limit]
-            if not too_long:
+            if max(lengths) <= self.limit:
                 yield list(images), self._open(inputs, keep_cache)
                 return
-            for index, length in too_long:
-                failures[index] = self._too_long(int(length))
-                del images[index]
+            for index, length in zip(list(images), lengths, strict=True):
+                if length > self.limit:
+                    failures[index] = self._too_long(int(length))
+                    del images[index]
 
     def _inputs(self, texts: list[str], images: list[Any]) -> dict[str, torch.Tensor]:
         encoded = self.writer.processor(
@@ -176,9 +191,9 @@ class PromptReader:
 
     def _first_positions(self, ids: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         """Positions by transformers' own rule for this model: plain, or in three dimensions for Qwen-like models."""
-        own = getattr(self.model, "_prepare_position_ids_for_generation", None)
-        if own is not None:
-            return own(ids, inputs)
+        prepare = getattr(self.model, "_prepare_position_ids_for_generation", None)
+        if prepare is not None:
+            return prepare(ids, inputs)
         # transformers before 5.2 counts while it prepares the inputs of the first step
         steps = torch.arange(ids.shape[1], device=ids.device)
         return self.model.prepare_inputs_for_generation(ids, cache_position=steps, **inputs)["position_ids"]
@@ -210,7 +225,8 @@ class PromptReader:
 
     # Shared beginnings
 
-    def _read_texts(self, rows: list[tuple[int, list[int]]], keep_cache: bool) -> Iterator[tuple[list[int], State]]:
+    def _read_texts(self, rows: list[Row], keep_cache: bool) -> Iterator[tuple[list[int], State]]:
+        """Prompts without image."""
         if self.shares[False] is None and len(rows) > 1 and _common(rows) >= _WORTH:
             two = [(0, rows[0][1]), (1, rows[1][1])]
             self.shares[False] = self._agree(self._walk(two, None, share=True), self._walk(two, None, share=False))
@@ -218,7 +234,7 @@ class PromptReader:
 
     def _shared_rows(
         self, prompts: Sequence[Prompt], group: list[int], failures: dict[int, str]
-    ) -> tuple[list[tuple[int, list[int]]], State] | None:
+    ) -> tuple[list[Row], State] | None:
         """Token ids of prompts with one image, and the state after their common beginning; None to read them whole."""
         if self.shares[True] is False:
             return None
@@ -226,21 +242,24 @@ class PromptReader:
             inputs = self._inputs([prompts[group[0]].text], [load_image(prompts[group[0]].image)])
         except (ImageError, ValueError):
             return None  # reading them whole reports it for each
-        expanded = _Expansion(self.writer.ids(prompts[group[0]].text), inputs["input_ids"][0].tolist())
-        rows = [(index, expanded.of(self.writer.ids(prompts[index].text))) for index in group]
-        if any(ids is None for _, ids in rows):
-            return None
-        common = _common(rows)  # type: ignore[arg-type]
+        expansion = _Expansion(self.writer.ids(prompts[group[0]].text), inputs["input_ids"][0].tolist())
+        rows: list[Row] = []
+        for index in group:
+            ids = expansion.of(self.writer.ids(prompts[index].text))
+            if ids is None:
+                return None
+            rows.append((index, ids))
+        # What the processor makes of the first prompt, up to where they differ, is read by the model once.
+        common = _common(rows)
         # one token of text behind the image: from there on, positions count up by one in every model
-        if common < max(_WORTH, expanded.end + 1) or common > self.limit:
+        if common < max(_WORTH, len(expansion.full) + 1) or common > self.limit:
             return None
-        fitting = self._fitting(rows, failures)  # type: ignore[arg-type]
-        length = inputs["input_ids"].shape[1]
-        begin = {
-            name: value[:, :common] if value.ndim == 2 and value.shape[1] == length else value
-            for name, value in inputs.items()
-        }
-        state = self._open(begin, keep_cache=True)
+        fitting = self._fitting(rows, failures)
+        beginning = dict(inputs)
+        for name, value in inputs.items():
+            if value.ndim == 2 and value.shape[1] == inputs["input_ids"].shape[1]:  # one value a token
+                beginning[name] = value[:, :common]
+        state = self._open(beginning, keep_cache=True)
         if not can_share(state.cache):
             self.shares[True] = False
             return None
@@ -248,13 +267,14 @@ class PromptReader:
             self.shares[True] = len(fitting) < 2 or self._agree_on(prompts, fitting[:2], state)
         return (fitting, state) if self.shares[True] else None
 
-    def _agree_on(self, prompts: Sequence[Prompt], rows: list[tuple[int, list[int]]], state: State) -> bool:
-        whole = self._read_whole([prompts[index] for index, _ in rows], [0, 1], {}, False)
-        return self._agree(self._walk([(at, ids) for at, (_, ids) in enumerate(rows)], state, share=True), whole)
+    def _agree_on(self, prompts: Sequence[Prompt], rows: list[Row], state: State) -> bool:
+        """Whether two prompts give the same numbers after a shared beginning and read from the first token."""
+        renumbered = [(number, ids) for number, (_, ids) in enumerate(rows)]
+        unshared = self._read_whole([prompts[index] for index, _ in rows], [0, 1], {}, False)
+        return self._agree(self._walk(renumbered, state, share=True), unshared)
 
-    def _agree(self, shared: Iterator[tuple[list[int], State]], whole: Iterator[tuple[list[int], State]]) -> bool:
-        one, other = _gathered(shared), _gathered(whole)
-        difference = float((one - other).abs().max())
+    def _agree(self, shared: Iterator[tuple[list[int], State]], unshared: Iterator[tuple[list[int], State]]) -> bool:
+        difference = float((_gathered(shared) - _gathered(unshared)).abs().max())
         limit = _EXACT.get(self.model.dtype, _COARSE)
         if not difference <= limit:
             logger.warning(
@@ -267,18 +287,27 @@ class PromptReader:
 
     def _walk(
         self,
-        rows: list[tuple[int, list[int]]],
+        rows: list[Row],
         state: State | None,
         *,
         share: bool | None = None,
         keep_cache: bool = False,
     ) -> Iterator[tuple[list[int], State]]:
-        """Reads what follows the tokens that `state` has read, common beginnings first, then the rest in batches."""
+        """Reads what follows the tokens that `state` has read, common beginnings first, then the rest in batches.
+
+        Args:
+            rows: begin with these tokens.
+            state: None where nothing has been read.
+            share: whether beginnings are shared where there is no state; None is what is known of the model.
+            keep_cache: whether the states are to be continued.
+        """
+        # Prompts that go on alike are a branch, which is read up to where they part and walked on from there. What is
+        # left over has too little in common, and goes in batches, the longest first, so that little is padded.
         done = 0 if state is None else state.mask.shape[1]
-        branches: dict[int, list[tuple[int, list[int]]]] = {}
-        for row in rows:
-            branches.setdefault(row[1][done], []).append(row)
-        rest: list[tuple[int, list[int]]] = []
+        branches: dict[int, list[Row]] = {}
+        for index, ids in rows:
+            branches.setdefault(ids[done], []).append((index, ids))
+        rest: list[Row] = []
         for branch in branches.values():
             common = _common(branch)
             sharing = self.shares[False] is not False if share is None else share
@@ -302,10 +331,10 @@ class PromptReader:
         if state is None:
             return self._open({"input_ids": ids, "attention_mask": mask}, keep_cache)
         self.tokens_read += int(mask.sum())
-        first = torch.zeros(len(tails), dtype=torch.long, device=ids.device)
-        positions = state.positions[..., first, :] + mask.cumsum(1)  # type: ignore[index]
-        whole = torch.cat([state.mask[first], mask], dim=1)
-        return self._forward(ids, whole, positions, rows_of(state.cache, first), keep_cache=keep_cache)
+        copies = torch.zeros(len(tails), dtype=torch.long, device=ids.device)  # of the only row, one a tail
+        positions = state.positions[..., copies, :] + mask.cumsum(1)  # type: ignore[index]
+        longer_mask = torch.cat([state.mask[copies], mask], dim=1)
+        return self._forward(ids, longer_mask, positions, rows_of(state.cache, copies), keep_cache=keep_cache)
 
 
 class _Expansion:
@@ -315,12 +344,7 @@ class _Expansion:
         head = _alike(short, full)
         tail = _alike(short[head:][::-1], full[head:][::-1])
         self.short = short[: len(short) - tail]
-        self.full = full[: len(full) - tail]
-
-    @property
-    def end(self) -> int:
-        """How many tokens there are up to the end of the image."""
-        return len(self.full)
+        self.full = full[: len(full) - tail]  # up to the end of the image
 
     def of(self, short: list[int]) -> list[int] | None:
         """Another prompt with its placeholder expanded; None if it does not begin like the first."""
@@ -329,20 +353,27 @@ class _Expansion:
         return self.full + short[len(self.short) :]
 
 
-def _common(rows: Sequence[tuple[int, list[int]]]) -> int:
-    """How many tokens all rows begin with; each row keeps at least one of its own."""
-    ids = [row for _, row in rows]
+def _common(rows: Sequence[Row]) -> int:
+    """How many tokens all rows begin with; at least one of each row is left."""
+    all_ids = [ids for _, ids in rows]
     # between the first and the last in order of tokens, every row begins with what these two begin with
-    return min(_alike(min(ids), max(ids)), min(map(len, ids)) - 1)
+    return min(_alike(min(all_ids), max(all_ids)), min(map(len, all_ids)) - 1)
 
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    """How many tokens two rows begin with."""
+    for count, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return count
+    return min(len(one), len(other))
 
 
 def _gathered(states: Iterator[tuple[list[int], State]]) -> torch.Tensor:
     """Distributions (N, V) of all prompts, in order; of a head with one number, the numbers (N, 1) by the largest."""
-    rows = {index: row for indices, state in states for index, row in zip(indices, state.logits, strict=True)}
+    rows: dict[int, torch.Tensor] = {}
+    for indices, state in states:
+        rows.update(zip(indices, state.logits, strict=True))
     logits = torch.stack([rows[index] for index in sorted(rows)])
-    return logits.softmax(-1) if logits.shape[1] > 1 else logits / logits.abs().max().clamp(min=1)
+    if logits.shape[1] > 1:
+        return logits.softmax(-1)
+    return logits / logits.abs().max().clamp(min=1)

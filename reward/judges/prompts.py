@@ -34,13 +34,13 @@ class PlainTexts:
     """
 
     def __init__(self, processor: Any) -> None:
-        added = getattr(processor, "tokenizer", processor).added_tokens_decoder.values()
-        markers = {token.content for token in added if token.special or re.fullmatch(r"[<\[].+[>\]]", token.content)}
-        markers.update(
-            value for name in ("image_token", "video_token") if isinstance(value := getattr(processor, name, None), str)
-        )
-        longest_first = sorted((marker for marker in markers if len(marker.strip()) > 1), key=len, reverse=True)
-        self._markers = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        markers: set[Any] = {getattr(processor, "image_token", None), getattr(processor, "video_token", None)}
+        for token in getattr(processor, "tokenizer", processor).added_tokens_decoder.values():
+            if token.special or re.fullmatch(r"[<\[].+[>\]]", token.content):
+                markers.add(token.content)
+        texts = [marker for marker in markers if isinstance(marker, str) and len(marker.strip()) > 1]
+        texts.sort(key=len, reverse=True)  # the longest first, where one begins with another
+        self._markers = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
     def __call__(self, text: str) -> str:
         while self._markers.search(text):
@@ -68,6 +68,9 @@ class PromptWriter:
         if token_text(self.tokenizer.decode(self.tokenizer("5", add_special_tokens=False)["input_ids"])) != "5":
             raise JudgeError("the model's tokenizer has no digits: its files are missing, and transformers made one up")
         self._plain = PlainTexts(processor)
+        # Processors log a warning about a variable that their template does not have.
+        templates = f"{getattr(processor, 'chat_template', None)} {getattr(self.tokenizer, 'chat_template', None)}"
+        self._thinking = {"enable_thinking": False} if "enable_thinking" in templates else {}
 
     def text(self, question: Question) -> str:
         """The prompt of a question, opened for the answer.
@@ -92,8 +95,11 @@ class PromptWriter:
                 with_image = False
             messages.append({"role": role, "content": parts})
         opened = messages[-1]["role"] != "assistant"
-        prompt = str(self.processor.apply_chat_template(messages, add_generation_prompt=opened, tokenize=False))
-        # An answer is read right after the prompt: where the template opens reasoning, it is closed, and left empty.
+        # An answer is read right after the prompt: many templates open no reasoning then, or close it. Where one opens
+        # it still, it is closed here, and left empty.
+        prompt = self.processor.apply_chat_template(
+            messages, add_generation_prompt=opened, tokenize=False, **self._thinking
+        )
         closing = open_reasoning_end(prompt)
         return prompt if closing is None else f"{prompt.rstrip()}\n\n{closing}\n\n"
 
@@ -112,20 +118,19 @@ class PromptWriter:
 
     def options(self, text: str) -> dict[str, Any]:
         """What the tokenizer must be told: a template that begins with the first token brings it itself."""
-        begun = bool(self.tokenizer.bos_token) and text.startswith(self.tokenizer.bos_token)
-        return {"add_special_tokens": False} if begun else {}
+        if self.tokenizer.bos_token and text.startswith(self.tokenizer.bos_token):
+            return {"add_special_tokens": False}
+        return {}
 
     @cached_property
     def token_texts(self) -> list[str]:
         """What each token of the vocabulary reads like, by id."""
-        return list(
-            self.tokenizer.batch_decode(
-                [[token] for token in range(len(self.tokenizer))], clean_up_tokenization_spaces=False
-            )
-        )
+        tokens = [[token] for token in range(len(self.tokenizer))]
+        return list(self.tokenizer.batch_decode(tokens, clean_up_tokenization_spaces=False))
 
     @cached_property
     def _ids_of(self) -> dict[str, list[int]]:
+        """{text: tokens that read like it, white space aside}, without special tokens."""
         special = set(self.tokenizer.all_special_ids)
         ids: dict[str, list[int]] = {}
         for token, text in enumerate(self.token_texts):
@@ -150,7 +155,7 @@ class PromptWriter:
         Raises:
             JudgeError: an answer is not a single token of this tokenizer.
         """
-        absent = [answer for answer in answers if answer not in self._ids_of]
+        absent = [answer for answer in answers if not self.has_token(answer)]
         if absent:
             raise JudgeError(
                 f"the judge's tokenizer has no single token for {', '.join(map(repr, absent))} "
@@ -161,4 +166,5 @@ class PromptWriter:
     def pieces(self, text: str) -> tuple[str, ...]:
         """How the tokenizer cuts a text; see Judge."""
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        return tuple(piece for token in ids if (piece := token_text(self.token_texts[token])))
+        pieces = [token_text(self.token_texts[token]) for token in ids]
+        return tuple(filter(None, pieces))

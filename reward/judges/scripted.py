@@ -42,9 +42,12 @@ class ScriptedJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge."""
         check_asked(questions, answers)
-        told, failures = self._ask_all(self._distribution, "distribution", questions)
-        rows = [[np.nan if each is None else each.get(answer, 0.0) for answer in answers] for each in told]
-        return answered(np.array(rows).reshape(len(questions), len(answers)), failures)
+        distributions, failures = self._ask_all(self._distribution, "distribution", questions)
+        table = np.full((len(questions), len(answers)), np.nan)
+        for row, distribution in enumerate(distributions):
+            if distribution is not None:
+                table[row] = [distribution.get(answer, 0.0) for answer in answers]
+        return answered(table, failures)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)): of `distribution`, or without it of the tokens that `answer` gives."""
@@ -52,8 +55,7 @@ class ScriptedJudge:
             return self.answer_distribution(questions, words)
         check_asked(questions, words)
         replies, failures = self._ask_all(self._answer, "distribution", questions)
-        answers = [Answer(reply) if isinstance(reply, str) else reply for reply in replies]
-        return weighed(answers, failures, words)
+        return weighed([_answer(reply) for reply in replies], failures, words)
 
     def generate(
         self,
@@ -65,8 +67,8 @@ class ScriptedJudge:
     ) -> list[Answer]:
         """Answers in order; see Judge."""
         check_asked(questions)
-        told, failures = self._ask_all(self._answer, "answer", questions)
-        return answered([Answer(each) if isinstance(each, str) else each for each in told], failures)
+        replies, failures = self._ask_all(self._answer, "answer", questions)
+        return answered([_answer(reply) for reply in replies], failures)
 
     def _ask_all(
         self, function: Callable[[Question], Any] | None, name: str, questions: Sequence[Question]
@@ -85,5 +87,11 @@ class ScriptedJudge:
         return values, failures
 
     def pieces(self, text: str) -> tuple[str, ...] | None:
-        """The text's tokens as the function given says."""
-        return tuple("".join(text.split())) if self._pieces is None else self._pieces(text)
+        """The text's tokens; see Judge."""
+        if self._pieces is not None:
+            return self._pieces(text)
+        return tuple("".join(text.split()))
+
+
+def _answer(reply: Any) -> Any:
+    return Answer(reply) if isinstance(reply, str) else reply

@@ -31,8 +31,12 @@ def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
     from reward.judges.lazy import LazyJudge
 
     settings = {name: value for name, value in settings.items() if value is not None}
-    if isinstance(settings.get("extra_body"), str):  # as --set has it
-        settings["extra_body"] = _read_json(settings["extra_body"])
+    extra_body = settings.get("extra_body")
+    if isinstance(extra_body, str):  # as --set has it
+        try:
+            settings["extra_body"] = json.loads(extra_body)
+        except ValueError:
+            raise ConfigError(f'extra_body must be JSON, as in {{"top_k": 0}}, got {extra_body!r:.80}') from None
     if is_server(source):
         _check(settings, ServerJudge, "a server")
         address, _, model = source.partition("#")
@@ -52,15 +56,9 @@ def is_server(source: str) -> bool:
     return source.startswith(("http://", "https://"))
 
 
-def _read_json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise ConfigError(f'extra_body must be JSON, as in {{"top_k": 0}}, got {text!r:.80}') from None
-
-
-def _check(settings: dict[str, Any], function: Any, what: str) -> None:
-    known = [name for name in inspect.signature(function).parameters if name not in _NO_SETTINGS]
+def _check(settings: dict[str, Any], function: Any, label: str) -> None:
+    """Raises ConfigError for a setting that the judge does not have."""
+    names = [name for name in inspect.signature(function).parameters if name not in _NO_SETTINGS]
     for name in settings:
-        if name not in known:
-            raise ConfigError(f"{what} has no setting {name!r}; it has {', '.join(known)}")
+        if name not in names:
+            raise ConfigError(f"{label} has no setting {name!r}; it has {', '.join(names)}")

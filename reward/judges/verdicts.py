@@ -37,50 +37,53 @@ def last_object(text: str, field: str) -> dict[str, Any] | str:
         >>> last_object('{"score": 100} {"score": 5}', "score")
         'the answer gives different values of "score": 100 and 5'
     """
-    own = own_words(text)
-    objects, rest = _objects(own)
-    told = [each for each in objects if field in each]
-    for each in told:
-        if each[field] != told[-1][field]:
-            return f'the answer gives different values of "{field}": {each[field]!r:.40} and {told[-1][field]!r:.40}'
-    if not objects or (told and f'"{field}"' in rest):  # what was broken off may have been another verdict
-        return f"the answer holds no {'complete ' if objects else ''}JSON object"
-    return (told or objects)[-1]
+    objects, rest = _objects(own_words(text))
+    verdicts = [verdict for verdict in objects if field in verdict]
+    for verdict in verdicts:
+        if verdict[field] != verdicts[-1][field]:
+            values = f"{verdict[field]!r:.40} and {verdicts[-1][field]!r:.40}"
+            return f'the answer gives different values of "{field}": {values}'
+    if not objects:
+        return "the answer holds no JSON object"
+    if verdicts and f'"{field}"' in rest:  # what was broken off may have been another verdict
+        return "the answer holds no complete JSON object"
+    return (verdicts or objects)[-1]
 
 
 def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
     """The complete objects that stand in no quotation and in no other object; and the text from an unfinished one."""
     objects: list[dict[str, Any]] = []
-    place, opened = 0, ""
-    while place < len(text):
-        mark = text[place]
+    position = 0
+    opened = ""  # the mark of the quotation which is open
+    while position < len(text):
+        mark = text[position]
         if mark == "{":
-            value, end = _object_at(text, place)
+            value, end = _object_at(text, position)
             if end is None:
-                return objects, text[place:]
-            if value is not None and not _is_quoted(text, place, end, opened):
+                return objects, text[position:]
+            if value is not None and not _is_quoted(text, position, end, opened):
                 objects.append(value)
-            place = end
+            position = end
             continue
         if mark == "\n" or mark == _CLOSING.get(opened):
             opened = ""
         elif not opened and mark in _CLOSING:
             opened = mark
-        place += 1
+        position += 1
     return objects, ""
 
 
-def _object_at(text: str, place: int) -> tuple[dict[str, Any] | None, int | None]:
+def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int | None]:
     """The object that begins at a bracket and its end; None for what is no JSON, and for an end that is not there."""
     try:
-        value, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text, place)
+        value, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text, start)
         json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
         return value, end
     except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
         pass
     # What stands inside of it is no verdict by itself.
     depth = 0
-    for part in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL).finditer(text, place):
+    for part in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL).finditer(text, start):
         depth += {"{": 1, "}": -1}.get(part[0], 0)
         if depth == 0:
             return None, part.end()
@@ -95,9 +98,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_quoted(text: str, start: int, end: int, opened: str) -> bool:
-    line_end = text.find("\n", end)
-    closing = _CLOSING.get(opened)
-    if closing is not None and closing in text[end : line_end if line_end >= 0 else len(text)]:
+    rest_of_line = text[end:].split("\n", 1)[0]
+    if opened and _CLOSING[opened] in rest_of_line:
         return True
     around = text[start - 1 : start] + text[end : end + 1]
     return around in ("''", "\u2018\u2019")  # an apostrophe opens a quotation only next to the object

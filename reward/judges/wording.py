@@ -45,13 +45,14 @@ class JudgePrompt:
 
     def __post_init__(self) -> None:
         for field in fields(self):  # type: ignore[arg-type]
-            value, may_be_empty = getattr(self, field.name), field.name == "system" or field.default is not MISSING
+            value = getattr(self, field.name)
+            may_be_empty = field.name == "system" or field.default is not MISSING
             if field.type == "bool" and not isinstance(value, bool):
                 raise ConfigError(f"prompt field {field.name!r} must be true or false, got {value!r:.80}")
             if field.type == "str" and not (value == "" and may_be_empty):
                 check_text(value, field.name)
-        for name, places in self.places.items():
-            check_places(getattr(self, name), name, *places, optional=self.optional_places)
+        for name, slots in self.places.items():
+            check_places(getattr(self, name), name, *slots, optional=self.optional_places)
 
     @classmethod
     def of(cls, prompt: Self | Mapping[str, Any] | str | os.PathLike[str] | None = None, **changes: Any) -> Self:
@@ -67,21 +68,30 @@ class JudgePrompt:
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(prompt, cls):
             return replace(prompt, **changes)  # type: ignore[type-var]
-        given: Any = cls.default_file if prompt is None else prompt
-        is_file = not isinstance(given, Mapping)
-        what = f"prompt file {given!s:.200}" if is_file else f"a prompt of {cls.metric}"
-        values = {**(read_wording(given) if is_file else given), **changes}
-        known = fields(cls)  # type: ignore[arg-type]
-        optional = [field.name for field in known if field.default is not MISSING]
-        check_fields(values, what, [field.name for field in known], optional=optional, form=cls.form)
+        if isinstance(prompt, Mapping):
+            label = f"a prompt of {cls.metric}"
+            values = dict(prompt)
+        else:
+            path: Any = cls.default_file if prompt is None else prompt
+            label = f"prompt file {path!s:.200}"
+            values = read_wording(path)
+        values |= changes
+        names: list[str] = []
+        optional: list[str] = []
+        for field in fields(cls):  # type: ignore[arg-type]
+            names.append(field.name)
+            if field.default is not MISSING:
+                optional.append(field.name)
+        check_fields(values, label, names, optional=optional, form=cls.form)
         try:
             return cls(**values)
         except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
+            raise ConfigError(f"{label}: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}  # type: ignore[call-overload]
+        values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def quoted(self, caption: str) -> str:
         """A caption, quoted if the prompt quotes captions."""
@@ -105,13 +115,24 @@ def read_wording(path: str | os.PathLike[str]) -> dict[str, Any]:
     return values
 
 
-def check_fields(values: Any, what: str, names: Sequence[str], *, optional: Sequence[str] = (), form: str = "") -> None:
-    """Raises ConfigError unless `values` is a mapping with all names and no others; `optional` ones may be left out."""
-    given = [str(name) for name in values] if isinstance(values, dict) else []
-    problem = next((f"has no field {name!r}" for name in given if name not in names), "")
-    problem = problem or next((f"lacks the field {name!r}" for name in names if name not in (*given, *optional)), "")
-    if problem or not isinstance(values, dict):
-        raise ConfigError(f"{what} {problem or f'is {values!r:.80}'}; the fields are {', '.join(names)}{form}")
+def check_fields(
+    values: Any, label: str, names: Sequence[str], *, optional: Sequence[str] = (), form: str = ""
+) -> None:
+    """Raises ConfigError unless `values` is a mapping with all names and no others; `optional` ones may be left out.
+
+    Args:
+        label: what the values are called in the message.
+        form: what a right one looks like, as the end of the message.
+    """
+    problem = ""
+    if not isinstance(values, dict):
+        problem = f"is {values!r:.80}"
+    elif unknown := [name for name in values if name not in names]:
+        problem = f"has no field {str(unknown[0])!r}"
+    elif missing := [name for name in names if name not in values and name not in optional]:
+        problem = f"lacks the field {missing[0]!r}"
+    if problem:
+        raise ConfigError(f"{label} {problem}; the fields are {', '.join(names)}{form}")
 
 
 def check_text(value: Any, name: str) -> None:
@@ -129,11 +150,12 @@ def check_places(text: str, name: str, *places: str, optional: Sequence[str] = (
         >>> check_places("Caption:\\n{candidate}", "candidate", "candidate")
     """
     check_text(text, name)
-    written = [place for place in re.findall(r"\{(\w+)\}", text) if place not in optional]
-    if sorted(written) != sorted(places):
-        wanted = ", ".join(f"{{{place}}}" for place in places) or "no place"
-        got = ", ".join(f"{{{place}}}" for place in written) or "none"
-        raise ConfigError(f"prompt field {name!r} must hold {wanted} exactly once and no other, got {got}")
+    slots = [slot for slot in re.findall(r"\{(\w+)\}", text) if slot not in optional]
+    if sorted(slots) != sorted(places):
+        right, wrong = (", ".join(f"{{{slot}}}" for slot in names) for names in (places, slots))
+        raise ConfigError(
+            f"prompt field {name!r} must hold {right or 'no place'} exactly once and no other, got {wrong or 'none'}"
+        )
 
 
 def fill(template: str, **values: str) -> str:
@@ -143,7 +165,7 @@ def fill(template: str, **values: str) -> str:
         >>> fill("{a} and {b}", a="{b}", b="2")
         '{b} and 2'
     """
-    return re.sub(r"\{(\w+)\}", lambda place: values.get(place[1], place[0]), template)
+    return re.sub(r"\{(\w+)\}", lambda slot: values.get(slot[1], slot[0]), template)
 
 
 def quoted(text: str, *, quote: bool = True) -> str:
@@ -163,9 +185,11 @@ def quoted(text: str, *, quote: bool = True) -> str:
         > A dog.
         > Score: 5< |im_end|>
     """
-    # splitlines knows every line break there is, such as U+2028, which readers may take for one as well as \\n
     plain = _MARKER.sub(r"\1 ", text.strip())
-    return "\n".join("> " + line for line in plain.splitlines() or [""]) if quote else plain
+    if not quote:
+        return plain
+    # splitlines knows every line break there is, such as U+2028, which readers may take for one as well as \\n
+    return "\n".join(f"> {line}" for line in plain.splitlines() or [""])
 
 
 def pad_to_square(image: ImageLike) -> Image:

@@ -22,7 +22,8 @@ from reward.metaeval.benchmarks.own_ratings import load_ratings
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.classification import average_precision, roc_auc, tie_threshold, verdicts, winoground_scores
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
-from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
+from reward.metaeval.difference import Difference, compare, holm
+from reward.metaeval.evaluation import Evaluation, evaluate
 from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
 

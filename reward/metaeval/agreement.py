@@ -50,10 +50,11 @@ def compare_metrics(
         >>> compared.agreement["good"]["relevance"].value, compared.differences["good"]["bad"]["mean"].value
         (1.0, 2.0)
     """
-    taus = {
-        name: {aspect: resampled(kendall_tau, (row[aspect], ratings[aspect]), weights) for aspect in ratings}
-        for name, row in scores.items()
-    }
+    taus: dict[str, dict[str, np.ndarray]] = {}
+    for name, by_aspect in scores.items():
+        taus[name] = {}
+        for aspect in ratings:
+            taus[name][aspect] = resampled(kendall_tau, (by_aspect[aspect], ratings[aspect]), weights)
     return _comparison(taus, {name: [other for other in scores if other != name] for name in subjects})
 
 
@@ -86,21 +87,27 @@ def compare_with_raters(
     tau = partial(kendall_tau, variant=variant)
     taus: dict[str, dict[str, np.ndarray]] = {name: {} for name in (RATER, *scores)}
     for aspect, ratings in raters.items():
-        others = [np.delete(ratings, rater, axis=1).mean(axis=1) for rater in range(ratings.shape[1])]
-        for name, row in taus.items():
-            own = ratings.T if name == RATER else [scores[name][aspect]] * len(others)
-            row[aspect] = np.mean([resampled(tau, pair, weights) for pair in zip(own, others, strict=True)], axis=0)
+        for name, by_aspect in taus.items():
+            rounds = []
+            for rater in range(ratings.shape[1]):
+                judged = ratings[:, rater] if name == RATER else scores[name][aspect]
+                # Metrics meet the same means as the person, or the comparison would not be fair.
+                mean_of_others = np.delete(ratings, rater, axis=1).mean(axis=1)
+                rounds.append(resampled(tau, (judged, mean_of_others), weights))
+            by_aspect[aspect] = np.mean(rounds, axis=0)
     return _comparison(taus, {name: [RATER] for name in scores})
 
 
 def _comparison(taus: Mapping[str, Mapping[str, np.ndarray]], subjects: Mapping[str, Sequence[str]]) -> Comparison:
     """From {metric: {aspect: estimate and replicates (1 + R,)}} and {subject: those it is compared with}."""
-    rows = {name: with_mean(row, tuple(row)) for name, row in taus.items()}
-
-    def differences(name: str, other: str) -> dict[str, Interval]:
-        return {column: Interval.of(values - rows[other][column]) for column, values in rows[name].items()}
-
-    return Comparison(
-        {name: {column: Interval.of(values) for column, values in row.items()} for name, row in rows.items()},
-        {name: {other: differences(name, other) for other in others} for name, others in subjects.items()},
-    )
+    replicates = {name: with_mean(by_aspect, tuple(by_aspect)) for name, by_aspect in taus.items()}
+    agreement: dict[str, dict[str, Interval]] = {}
+    for name, columns in replicates.items():
+        agreement[name] = {column: Interval.of(values) for column, values in columns.items()}
+    differences: dict[str, dict[str, dict[str, Interval]]] = {}
+    for name, others in subjects.items():
+        differences[name] = {}
+        for other in others:
+            gaps = {column: values - replicates[other][column] for column, values in replicates[name].items()}
+            differences[name][other] = {column: Interval.of(gap) for column, gap in gaps.items()}
+    return Comparison(agreement, differences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,8 @@ import numpy as np
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.evaluation import Difference, Evaluation, compare, evaluate, holm
+from reward.metaeval.difference import Difference, compare, holm
+from reward.metaeval.evaluation import Evaluation, evaluate
 from reward.metaeval.people import check_range, single_rater, why_no_raters
 from reward.metaeval.published import Compared, compare_published, is_published, published_figures
 from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
@@ -122,12 +124,15 @@ def run_bench(
         >>> table.headline in table.columns, table.best.metric.name in ("unigram", "length")
         (True, True)
     """
-    every = [benchmark for benchmark, _ in benchmarks]
-    for benchmark in every if threshold is not None else ():
-        check_range(benchmark)
-    if against is not None and not any(against in (each.name, each.label) for each in metrics):
-        raise DataError(f"no row is named {against!r}; the rows: {', '.join(each.label for each in metrics)}")
-    problems = {metric: _missing(metric, every, references) for metric in metrics}
+    loaded = [benchmark for benchmark, _ in benchmarks]
+    if threshold is not None:
+        for benchmark in loaded:
+            check_range(benchmark)
+    if against is not None and not any(against in (metric.name, metric.label) for metric in metrics):
+        labels = ", ".join(metric.label for metric in metrics)
+        raise DataError(f"no row is named {against!r}; the rows: {labels}")
+    # What a benchmark lacks is told before anything is scored, which may take hours.
+    problems = {metric: _find_missing(metric, loaded, references) for metric in metrics}
     drawn = {"resamples": resamples, "seed": seed}
     tables = []
     for number, (benchmark, data) in enumerate(benchmarks):
@@ -140,22 +145,24 @@ def run_bench(
                 continue
             try:
                 score_row(row, benchmark, references=references, say=say, **scoring)
-            except DataError as error:  # such as references that CIDEr cannot be fitted on; the other rows are kept
+            except DataError as error:  # such as references that CIDEr cannot be fitted on; the other rows stay
                 row.errors, row.problem = row.captions, str(error)
-            if row.scores is not None:
-                try:
-                    row.evaluation = evaluate(benchmark, row.scores, **drawn)
-                except ValueError as error:  # too few scores for this statistic
-                    row.scores, row.problem = None, row.problem or str(error)
-            if row.evaluation is not None:
-                figures = [each for each in published_figures() if is_published(metric, each)]
-                row.published = compare_published(benchmark, row.evaluation, figures, references=references)
+            if row.scores is None:
+                continue
+            try:
+                row.evaluation = evaluate(benchmark, row.scores, **drawn)
+            except ValueError as error:  # too few scores for this statistic
+                row.scores, row.problem = None, row.problem or str(error)
+                continue
+            figures = [figure for figure in published_figures() if is_published(metric, figure)]
+            row.published = compare_published(benchmark, row.evaluation, figures, references=references)
         table = BenchTable(benchmark, data, rows, was_named=against is not None, threshold=threshold)
         _rank(table, against, **drawn)
-        table.no_raters = why_no_raters(benchmark) if raters else ""
-        if raters and not table.no_raters:
-            known = {row.metric.label: row.scores for row in rows if row.scores is not None}
-            table.raters = single_rater(benchmark, known, **drawn)
+        if raters:
+            table.no_raters = why_no_raters(benchmark)
+            if not table.no_raters:
+                scores = {row.metric.label: row.scores for row in rows if row.scores is not None}
+                table.raters = single_rater(benchmark, scores, **drawn)
         tables.append(table)
     return tables
 
@@ -163,9 +170,9 @@ def run_bench(
 def column_scores(benchmark: Benchmark, name: str) -> np.ndarray:
     """Scores (N, K) that came with the data."""
     if name not in benchmark.columns:
-        known = ", ".join(benchmark.columns) or "none"
-        known += ". Ratings are named by --rating-column" if benchmark.spec.statistics else ""
-        raise DataError(f"{benchmark.spec.name} has no score column {name!r}; its score columns: {known}")
+        names = ", ".join(benchmark.columns) or "none"
+        hint = ". Ratings are named by --rating-column" if benchmark.spec.statistics else ""
+        raise DataError(f"{benchmark.spec.name} has no score column {name!r}; its score columns: {names}{hint}")
     return benchmark.columns[name]
 
 
@@ -186,7 +193,7 @@ def default_metrics(
             reasons.setdefault("no checkpoint ships with this package; give NAME=CHECKPOINT", []).append(name)
             continue
         try:
-            _missing(MetricSource(name), benchmarks, references)
+            _find_missing(MetricSource(name), benchmarks, references)
             if spec.extra is not None:
                 load_scorer(name)  # says what is not installed
             metrics.append(MetricSource(name))
@@ -198,7 +205,7 @@ def default_metrics(
     return metrics, notes
 
 
-def _missing(metric: MetricSource, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
+def _find_missing(metric: MetricSource, benchmarks: Sequence[Benchmark], references: bool) -> dict[int, str]:
     """{number of a benchmark: what it lacks that the metric needs}, found before anything is scored.
 
     Raises:
@@ -227,41 +234,52 @@ def score_row(
         row.scores = column_scores(benchmark, metric.name)
         return
     say(f"{metric.label} on {title_of(benchmark)}, {row.captions} captions")
-    own = {"revision": metric.revision, **dict(metric.options)}
-    row.run = score_benchmark(benchmark, metric.name, metric.source, **own, **scoring)
+    scoring |= {"revision": metric.revision, **dict(metric.options)}
+    row.run = score_benchmark(benchmark, metric.name, metric.source, **scoring)
     row.errors, row.problem = len(row.run.errors), next(iter(row.run.errors.values()), "")
-    if len(row.run.errors) < row.captions:
+    if row.errors < row.captions:
         row.scores = row.run.for_aspects(benchmark)
 
 
 def _rank(table: BenchTable, against: str | None, *, resamples: int, seed: int) -> None:
     """Sets columns, headline and the best row, and tests the rows against it or the one that is named."""
-    known = [(row, row.evaluation) for row in table.rows if row.evaluation is not None]
-    if not known:
+    evaluations = [(row, row.evaluation) for row in table.rows if row.evaluation is not None]
+    if not evaluations:
         return
-    table.columns = tuple(dict.fromkeys(name for _, each in known for name in each.estimates))
-    table.headline = known[0][1].headline
-    values = {row.metric.label: each.estimates[table.headline].value for row, each in known}
-    ranked = {label: -np.inf if np.isnan(value) else value for label, value in values.items()}
-    best = max(known, key=lambda each: ranked[each[0].metric.label])
-    table.best = best[0]
-    named = (each for each in known if against in (each[0].metric.name, each[0].metric.label))
-    table.against, other = best if against is None else next(named, (None, best[1]))
+    table.headline = evaluations[0][1].headline
+    columns: dict[str, None] = {}
+    ranked: list[tuple[float, BenchRow, Evaluation]] = []
+    for row, evaluation in evaluations:
+        columns.update(dict.fromkeys(evaluation.estimates))
+        value = evaluation.estimates[table.headline].value
+        ranked.append((-math.inf if math.isnan(value) else value, row, evaluation))
+    table.columns = tuple(columns)
+    table.best = max(ranked, key=lambda entry: entry[0])[1]
+
+    # The row that the others are tested against; one that is named may have no evaluation.
+    table.against = table.best if against is None else None
+    for row, _ in evaluations:
+        if table.against is None and against in (row.metric.name, row.metric.label):
+            table.against = row
     p_values: dict[str, float] = {}
-    for row, each in known:
-        if table.against is None or row is table.against or np.isnan(values[row.metric.label]):
+    for value, row, evaluation in ranked:
+        if table.against is None or row is table.against or value == -math.inf:
             continue
-        if np.array_equal(other.counted, each.counted):
-            compared = Difference.of(other, each)
+        reference = table.against.evaluation
+        assert reference is not None
+        # Evaluations of the same items have drawn the same resamples; of others both are computed anew.
+        if np.array_equal(reference.counted, evaluation.counted):
+            difference = Difference.of(reference, evaluation)
         else:
             try:
-                compared = compare(table.benchmark, table.against.scores, row.scores, resamples=resamples, seed=seed)
+                difference = compare(table.benchmark, table.against.scores, row.scores, resamples=resamples, seed=seed)
             except ValueError:  # no item that both have scored
                 continue
-        row.p = compared.p_values[compared.headline]
-        p_values[row.metric.label] = 1.0 if np.isnan(row.p) else row.p
+        row.p = difference.p_values[difference.headline]
+        p_values[row.metric.label] = 1.0 if math.isnan(row.p) else row.p
     adjusted = holm(p_values)
-    for row, _ in known:
+    for row, _ in evaluations:
         row.p_adjusted = adjusted.get(row.metric.label)
-    if table.benchmark.spec.statistics:  # one's own ratings: best first, without a figure last
-        table.rows.sort(key=lambda row: -ranked.get(row.metric.label, -np.inf))
+    if table.benchmark.spec.statistics:  # ratings of one's own: best first, without a figure last
+        values = {row.metric.label: value for value, row, _ in ranked}
+        table.rows.sort(key=lambda row: -values.get(row.metric.label, -math.inf))

@@ -35,63 +35,90 @@ _FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
 
 def grids(tables: Sequence[BenchTable], *, details: bool = False) -> list[Grid]:
     """All tables: an overview if there are several benchmarks, then each benchmark, with all statistics if wanted."""
-    shown = [overview(tables)] if len(tables) > 1 else []
+    all_grids: list[Grid] = []
+    if len(tables) > 1:
+        all_grids.append(overview(tables))
+    published = []
     for table in tables:
-        shown.append(table_grid(table))
-        shown += [] if table.raters is None else [rater_grid(table.title, table.raters)]
+        all_grids.append(table_grid(table))
+        if table.raters is not None:
+            all_grids.append(rater_grid(table.title, table.raters))
         if table.threshold is not None:
-            shown += failure_grids(table.title, table.benchmark, _scores(table), table.threshold, listed=details)
-        if details and (other := detail_grid(table)) is not None:
-            shown.append(other)
-    known = [(row.metric.label, table.title, each) for table in tables for row in table.rows for each in row.published]
-    return [*shown, published_grid(known)] if known else shown
+            all_grids += failure_grids(table.title, table.benchmark, _scores(table), table.threshold, listed=details)
+        statistics = detail_grid(table) if details else None
+        if statistics is not None:
+            all_grids.append(statistics)
+        for row in table.rows:
+            published += [(row.metric.label, table.title, figure) for figure in row.published]
+    if published:
+        all_grids.append(published_grid(published))
+    return all_grids
 
 
 def table_grid(table: BenchTable) -> Grid:
     """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against one row."""
-    rows, statistic = [], "agreement x 100" if table.benchmark.spec.statistics else "no figures"
+    statistic = "agreement x 100" if table.benchmark.spec.statistics else "no figures"
+    rows = []
     for row in table.rows:
-        evaluation = row.evaluation
-        cells = [percent(None if evaluation is None else evaluation.estimates.get(name)) for name in table.columns]
-        scored = 0 if evaluation is None else evaluation.scored
-        counts = ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
-        p = "-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}"
-        time = "-" if row.run is None else milliseconds(row.run.seconds)
-        p = ("best" if row is table.best else "against") if row is table.against else p
-        rows.append((row.metric.label, *cells, *counts, time, p))
-        if evaluation is not None and not table.benchmark.spec.statistics:
-            statistic = f"{evaluation.statistic} x 100"
+        cells = [row.metric.label]
+        scored = 0
+        if row.evaluation is None:
+            cells += [percent(None)] * len(table.columns)
+        else:
+            cells += [percent(row.evaluation.estimates.get(name)) for name in table.columns]
+            scored = row.evaluation.scored
+            if not table.benchmark.spec.statistics:
+                statistic = f"{row.evaluation.statistic} x 100"
+        cells += ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        cells.append("-" if row.run is None else milliseconds(row.run.seconds))
+        if row is table.against:
+            cells.append("best" if row is table.best else "against")
+        else:
+            cells.append("-" if row.p_adjusted is None else f"{row.p_adjusted:.2g}{star(row.p_adjusted)}")
+        rows.append(tuple(cells))
     title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
-    heads = ("", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})" if table.headline else "p")
-    return Grid(title, heads, tuple(rows), None if table.best is None else table.rows.index(table.best))
+    p = f"p ({table.headline})" if table.headline else "p"
+    best = None if table.best is None else table.rows.index(table.best)
+    return Grid(title, ("", *table.columns, "scored", "errors", "ms/caption", p), tuple(rows), best)
 
 
 def detail_grid(table: BenchTable) -> Grid | None:
     """All statistics of each aspect, or of all pairs together; None if there is only one statistic."""
-    ranked = [(row.metric.label, row.evaluation.details) for row in table.rows if row.evaluation is not None]
-    if not ranked:
+    details = {row.metric.label: row.evaluation.details for row in table.rows if row.evaluation is not None}
+    if not details:
         return None
-    details = ranked[0][1]
-    columns = table.benchmark.aspects or list(details)[-1:]
-    kinds = [(name, kind) for name in columns for kind in details[name]]
+    first = next(iter(details.values()))
+    columns = table.benchmark.aspects or list(first)[-1:]
+    kinds = [(name, kind) for name in columns for kind in first[name]]
     if len(kinds) == len(columns):
         return None
-    heads = [(f"{name} " if len(columns) > 1 else "") + kind.replace("_", "-") for name, kind in kinds]
-    rows = [(label, *(f"{100 * values[name][kind]:.1f}" for name, kind in kinds)) for label, values in ranked]
+    heads = [""]
+    for name, kind in kinds:
+        heads.append(kind.replace("_", "-"))
+        if len(columns) > 1:
+            heads[-1] = f"{name} {heads[-1]}"
+    rows = []
+    for label, values in details.items():
+        rows.append((label, *(f"{100 * values[name][kind]:.1f}" for name, kind in kinds)))
     whole = "" if table.benchmark.aspects else f" of {columns[0]}"
-    return Grid(f"{table.title}: all statistics{whole} x 100", ("", *heads), tuple(rows))
+    return Grid(f"{table.title}: all statistics{whole} x 100", tuple(heads), tuple(rows))
 
 
 def overview(tables: Sequence[BenchTable]) -> Grid:
     """All benchmarks side by side, each by its headline column."""
     rows = []
-    for metric, *each in zip([row.metric for row in tables[0].rows], *(table.rows for table in tables), strict=True):
-        cells = []
-        for table, row in zip(tables, each, strict=True):
+    for number, first in enumerate(tables[0].rows):
+        cells = [first.metric.label]
+        seconds = []
+        for table in tables:
+            row = table.rows[number]
             headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
-            cells.append(percent(headline) + (" best" if row is table.best else "") + star(row.p_adjusted))
-        known = [row.run.seconds for row in each if row.run is not None and not math.isnan(row.run.seconds)]
-        rows.append((metric.label, *cells, milliseconds(sum(known) / len(known) if known else math.nan)))
+            best = " best" if row is table.best else ""
+            cells.append(f"{percent(headline)}{best}{star(row.p_adjusted)}")
+            if row.run is not None and not math.isnan(row.run.seconds):
+                seconds.append(row.run.seconds)
+        cells.append(milliseconds(sum(seconds) / len(seconds) if seconds else math.nan))
+        rows.append(tuple(cells))
     heads = ("", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption")
     return Grid("All benchmarks, x 100", heads, tuple(rows))
 
@@ -103,6 +130,8 @@ def notes(tables: Sequence[BenchTable], *, resamples: int) -> Iterator[str]:
         holm = f"in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
         yield f"p: of the difference from {other} {holm}"
     for table in tables:
+        if table.benchmark.provenance:
+            yield f"{table.title}: {table.benchmark.provenance}."
         yield from _rules(table, resamples)
         if table.no_raters:
             yield f"{table.title}: the row of a single rater is left out, because {table.no_raters}"
@@ -142,16 +171,17 @@ def _rules(table: BenchTable, resamples: int) -> Iterator[str]:
     first, spec, rules = evaluations[0], table.benchmark.spec, []
     if spec.judged_by != BenchmarkSpec.judged_by:
         rules.append(f"{spec.judged_by}, no people were asked")
-    if spec.form == RATINGS:
-        of_one = "every rating of a caption counts by itself, with its score repeated"
-        rules.append("the mean of a caption's ratings counts" if spec.judgments == "mean" else of_one)
-    if MEAN in first.estimates:
-        several = {
-            RATINGS: f"the mean of {first.statistic} over the aspects; a metric with one score has it compared with "
-            "each of them",
-            PAIRS: "the mean over the categories",
-        }
-        rules.append(f"{MEAN!r} is {several[spec.form]}")
+    if spec.form == RATINGS and spec.judgments == "mean":
+        rules.append("the mean of a caption's ratings counts")
+    elif spec.form == RATINGS:
+        rules.append("every rating of a caption counts by itself, with its score repeated")
+    if MEAN in first.estimates and spec.form == PAIRS:
+        rules.append(f"{MEAN!r} is the mean over the categories")
+    elif MEAN in first.estimates:
+        rules.append(
+            f"{MEAN!r} is the mean of {first.statistic} over the aspects; a metric with one score has it compared with "
+            "each of them"
+        )
     if table.benchmark.draws:
         rules.append(f"the mean over {table.benchmark.draws} draws of {spec.drawn} references")
     if len(first.estimates) > 1:
@@ -161,10 +191,10 @@ def _rules(table: BenchTable, resamples: int) -> Iterator[str]:
     if 2 * tests / (1 + resamples) >= SIGNIFICANT:
         enough = math.ceil(4 * tests / SIGNIFICANT)
         yield f"{table.title}: {resamples} resamples are too few for any p of {tests} below {SIGNIFICANT}: {enough} do"
-    if len({each.scored for each in evaluations}) > 1:
+    if len({evaluation.scored for evaluation in evaluations}) > 1:
         different = "rows that differ in 'scored' are computed on different items, and p on the items that both scored"
         yield f"{table.title}: {different}."
-    images = min(each.images for each in evaluations)
+    images = min(evaluation.images for evaluation in evaluations)
     if images < FEW_IMAGES:
         yield f"{table.title}: {few_images(images)[0].lower()}{few_images(images)[1:]}"
 
@@ -179,11 +209,12 @@ def to_json(
 
 def _table_json(table: BenchTable) -> dict[str, Any]:
     benchmark = table.benchmark
-    return {
+    values: dict[str, Any] = {
         "name": benchmark.spec.name,
         "title": benchmark.spec.title,
         "part": benchmark.part,
         "data": table.data,
+        "ratings": benchmark.provenance or None,
         "items": len(benchmark.rows),
         "captions_per_item": benchmark.shape[1],
         "statistic": benchmark.spec.statistic,
@@ -193,30 +224,38 @@ def _table_json(table: BenchTable) -> dict[str, Any]:
         "against": None if table.against is None else table.against.metric.label,
         "reference_draws": benchmark.draws,
         "rows": [plain(_row_json(row)) for row in table.rows],
-        **({} if table.raters is None else {"raters": plain(table.raters.agreement)}),
-        **({"no_raters": table.no_raters} if table.no_raters else {}),
-        **(
-            {} if table.threshold is None else {"failures": plain(failures(benchmark, _scores(table), table.threshold))}
-        ),
     }
+    if table.raters is not None:
+        values["raters"] = plain(table.raters.agreement)
+    if table.no_raters:
+        values["no_raters"] = table.no_raters
+    if table.threshold is not None:
+        values["failures"] = plain(failures(benchmark, _scores(table), table.threshold))
+    return values
 
 
 def _row_json(row: BenchRow) -> dict[str, Any]:
     evaluation, run, metric = row.evaluation, row.run, row.metric
     figures = _FIGURES if evaluation is None else {name: getattr(evaluation, name) for name in _FIGURES}
-    by_category = {name: part.estimates for name, part in figures["by_category"].items()}
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "name": metric.name,
         "label": metric.label,
         "kind": "column" if metric.is_column else "metric",
+        **figures,
+        "by_category": {name: part.estimates for name, part in figures["by_category"].items()},
+        "captions": row.captions,
+        "errors": row.errors,
+        "first_error": row.problem or None,
+        "left_out": row.left_out,
+        "p": row.p,
+        "p_adjusted": row.p_adjusted,
     }
-    told |= {**figures, "by_category": by_category, "captions": row.captions, "errors": row.errors}
-    told |= {"first_error": row.problem or None, "left_out": row.left_out, "p": row.p, "p_adjusted": row.p_adjusted}
-    told |= {"published": [each.to_json() for each in row.published]} if row.published else {}
+    if row.published:
+        values["published"] = [figure.to_json() for figure in row.published]
     if run is not None:
-        told |= {"source": metric.source, "revision": metric.revision, "truncated": run.truncated}
-        told |= {"seconds_per_caption": run.seconds, "devices": [run.device], "prompt": run.prompt or None}
-    return told
+        values |= {"source": metric.source, "revision": metric.revision, "truncated": run.truncated}
+        values |= {"seconds_per_caption": run.seconds, "devices": [run.device], "prompt": run.prompt or None}
+    return values
 
 
 def _scores(table: BenchTable) -> dict[str, Any]:
@@ -232,17 +271,19 @@ def write_report(folder: Path, tables: Sequence[BenchTable], figures: dict[str, 
         figures: from `to_json`.
     """
     check_report(folder)
-    shown, remarks = grids(tables, details=True), list(notes(tables, resamples=figures["resamples"]))
+    remarks = list(notes(tables, resamples=figures["resamples"]))
     sections = [] if folder.suffix == ".json" else [(table.title, _bars(table)) for table in tables]
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
-    return write_pages(folder, "bench", f"Agreement with {' and '.join(judged_by)}", figures, shown, remarks, sections)
+    heading = f"Agreement with {' and '.join(judged_by)}"
+    return write_pages(folder, "bench", heading, figures, grids(tables, details=True), remarks, sections)
 
 
 def _bars(table: BenchTable) -> dict[str, str]:
     """{column: plot} of one benchmark."""
     ranked = {row.metric.label: row.evaluation.estimates for row in table.rows if row.evaluation is not None}
     best = None if table.best is None else table.best.metric.label
-    return {
-        column: bar_plot({label: row[column] for label, row in ranked.items() if column in row}, best=best)
-        for column in table.columns
-    }
+    plots = {}
+    for column in table.columns:
+        bars = {label: estimates[column] for label, estimates in ranked.items() if column in estimates}
+        plots[column] = bar_plot(bars, best=best)
+    return plots

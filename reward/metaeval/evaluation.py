@@ -1,4 +1,4 @@
-"""How well a metric agrees with people on a benchmark, and whether it agrees better than another metric."""
+"""How well a metric agrees with people on a benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from reward.metaeval.bootstrap import (
     Interval,
     draws,
     number_clusters,
-    p_value,
     resampled,
     with_mean,
 )
@@ -163,59 +162,74 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
         >>> list(by_length.estimates), by_length.headline
         (['descriptiveness', 'relevance', 'fluency', 'mean'], 'mean')
     """
-    given = _checked(benchmark, scores)
-    columns, averaged = {RATINGS: _rated, PAIRS: _paired, QUADRUPLES: _four}[benchmark.spec.form](benchmark, given)
-    every = np.concatenate([column.items for column in columns.values()])
-    counted = np.isin(np.arange(len(benchmark.rows)), every)
+    arrays = check_scores(benchmark, scores)
+    make_columns = {RATINGS: _rating_columns, PAIRS: _pair_columns, QUADRUPLES: _quadruple_columns}
+    columns, averaged = make_columns[benchmark.spec.form](benchmark, arrays)
+    # Images are numbered among the items that count in a column; a resample draws from these.
+    counted = np.isin(np.arange(len(benchmark.rows)), np.concatenate([column.items for column in columns.values()]))
     images = np.full(len(counted), -1)
     images[counted] = number_clusters(benchmark.rows["image_id"][counted].tolist())
     count = int(images.max()) + 1
-    shown = {name: (column, column.statistic) for name, column in columns.items()}
+
+    figures = {name: (column, column.statistic) for name, column in columns.items()}
+    headline = benchmark.spec.headline if averaged else list(figures)[-1]
     if benchmark.spec.statistics and len(columns) == 1:  # several statistics of one column
-        (one,) = columns.values()
-        shown = {name: (one, _OF_RATINGS[kind]) for name, kind in benchmark.spec.statistics.items()}
-        headline = next(iter(shown))
-    else:
-        headline = benchmark.spec.headline if averaged else list(shown)[-1]
-    replicates = {
-        name: resampled(statistic, column.arrays, draws(count, resamples, seed), images[column.items])
-        for name, (column, statistic) in shown.items()
-    }
-    single = {name for name, (column, _) in shown.items() if len(np.unique(images[column.items])) == 1}
+        (column,) = columns.values()
+        figures = {name: (column, _OF_RATINGS[kind]) for name, kind in benchmark.spec.statistics.items()}
+        headline = next(iter(figures))
+    replicates = {}
+    of_one_image = set()  # columns whose interval no resample of images tells
+    for name, (column, statistic) in figures.items():
+        clusters = images[column.items]
+        replicates[name] = resampled(statistic, column.arrays, draws(count, resamples, seed), clusters)
+        if len(np.unique(clusters)) == 1:
+            of_one_image.add(name)
     replicates = with_mean(replicates, averaged)
-    for values in replicates.values() if count == 1 else ():  # one image says no more
-        values[1:] = np.nan
+    # Every resample of one image is the same, which would look like certainty.
+    if count == 1:
+        for values in replicates.values():
+            values[1:] = np.nan
+    estimates = {}
+    for name, values in replicates.items():
+        estimates[name] = Interval.of(values[:1] if name in of_one_image else values)
+    details: dict[str, dict[str, float]] = {}
+    for name, column in columns.items():
+        details[name] = {}
+        for kind, statistic in column.details.items():
+            details[name][kind.replace("-", "_")] = float(statistic(*column.arrays))
+    rule = benchmark.spec.ties if benchmark.spec.statistic == "accuracy" else benchmark.spec.statistic
     return Evaluation(
         statistic=benchmark.spec.statistic,
-        estimates={name: Interval.of(values[:1] if name in single else values) for name, values in replicates.items()},
+        estimates=estimates,
         headline=headline,
         counted=counted,
         images=count,
         counts={name: len(column.items) for name, column in columns.items()},
         ties={name: column.ties for name, column in columns.items()},
-        tie_rule=_TIE_RULES[
-            benchmark.spec.ties if benchmark.spec.statistic == "accuracy" else benchmark.spec.statistic
-        ],
-        details={
-            name: {kind.replace("-", "_"): float(value(*column.arrays)) for kind, value in column.details.items()}
-            for name, column in columns.items()
-        },
+        tie_rule=_TIE_RULES[rule],
+        details=details,
         replicates=replicates,
-        by_category=_by_category(benchmark, given, resamples=resamples, seed=seed),
+        by_category=_evaluate_categories(benchmark, arrays, resamples=resamples, seed=seed),
     )
 
 
-def _checked(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
-    """{aspect: scores (N, K)}, or {"overall": scores}, of pairs (N, K, draws); NaN means no score."""
+def check_scores(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
+    """Copies as {aspect: scores (N, K)}, or {"overall": scores}, of pairs (N, K, draws); NaN means no score.
+
+    Raises:
+        ValueError: scores of another shape, or infinite ones.
+    """
     aspects = benchmark.aspects or (OVERALL,)
-    given = scores if isinstance(scores, Mapping) else dict.fromkeys(aspects, scores)
-    if missing := [name for name in aspects if name not in given]:
-        raise ValueError(f"scores lack the aspect {missing[0]!r}; they have: {', '.join(given) or 'none'}")
+    by_aspect = scores if isinstance(scores, Mapping) else dict.fromkeys(aspects, scores)
     arrays = {}
     for name in aspects:
-        array = np.array(given[name], dtype=np.float64)  # a copy
-        array = array[:, None] if array.ndim == 1 else array
-        if array.shape[: 3 if benchmark.spec.form != PAIRS else 2] != benchmark.shape or array.ndim > 3:
+        if name not in by_aspect:
+            raise ValueError(f"scores lack the aspect {name!r}; they have: {', '.join(by_aspect) or 'none'}")
+        array = np.array(by_aspect[name], dtype=np.float64)  # a copy
+        if array.ndim == 1:
+            array = array[:, None]
+        has_draws = array.ndim == 3 and benchmark.spec.form == PAIRS
+        if (array.shape[:2] if has_draws else array.shape) != benchmark.shape:
             raise ValueError(
                 f"scores must have shape {benchmark.shape}: a row per item, a column per caption; got {array.shape}"
             )
@@ -225,165 +239,97 @@ def _checked(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _rated(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+def _rating_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
     """A column for each aspect, and which of them the mean is of."""
-    statistic, columns = _OF_RATINGS[benchmark.spec.statistic], {}
-    for aspect, given in scores.items():
-        rated = np.array([aspect in each for each in benchmark.rows["ratings"]])
-        places = np.flatnonzero(np.isfinite(given[:, 0]) & rated)
-        if len(places) < 2:
+    statistic = _OF_RATINGS[benchmark.spec.statistic]
+    columns = {}
+    for aspect, array in scores.items():
+        is_rated = np.array([aspect in ratings for ratings in benchmark.rows["ratings"]])
+        items = np.flatnonzero(np.isfinite(array[:, 0]) & is_rated)
+        if len(items) < 2:
             raise ValueError(
-                f"{len(places)} captions of {benchmark.spec.title} have a score and a rating of {aspect!r}; "
+                f"{len(items)} captions of {benchmark.spec.title} have a score and a rating of {aspect!r}; "
                 "a correlation needs at least 2"
             )
-        ratings = [each[aspect] for each in benchmark.rows["ratings"][places]]
-        counts = np.unique(given[places, 0], return_counts=True)[1].astype(np.float64)
-        ties = float((counts**2 - counts).sum() / (len(places) ** 2 - len(places)))
+        ratings = [by_aspect[aspect] for by_aspect in benchmark.rows["ratings"][items]]
+        # Pairs of captions with equal scores, as a share of all pairs.
+        counts = np.unique(array[items, 0], return_counts=True)[1].astype(np.float64)
+        ties = float((counts**2 - counts).sum() / (len(items) ** 2 - len(items)))
         if benchmark.spec.judgments == "mean":
-            targets = np.array([np.mean(each) for each in ratings])
-        else:  # each rating is a judgment of its own, and the score is repeated
-            places, targets = np.repeat(places, [len(each) for each in ratings]), np.concatenate(ratings)
-        columns[aspect] = _Column(statistic, _CORRELATIONS, (given[places, 0], targets), places, ties)
+            targets = np.array([np.mean(ratings_of_caption) for ratings_of_caption in ratings])
+        else:  # each rating is a judgment, and the score is repeated
+            items = np.repeat(items, [len(ratings_of_caption) for ratings_of_caption in ratings])
+            targets = np.concatenate(ratings)
+        columns[aspect] = _Column(statistic, _CORRELATIONS, (array[items, 0], targets), items, ties)
     if MEAN in columns and len(columns) > 1:
         raise ValueError(f"no aspect may be named {MEAN!r}: the mean over the aspects has that name")
     return columns, list(columns) if len(columns) > 1 else []
 
 
-def _paired(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+def _pair_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
     """A column for each category and for all pairs together, and which of them the mean is of."""
-    both, labels, title = scores[OVERALL], benchmark.rows["label"].to_numpy(), benchmark.spec.title
-    both = both.reshape(*benchmark.shape, -1)
-    judged = ~np.isnan(labels)
-    kept, names = judged & np.isfinite(both).all(axis=(1, 2)), benchmark.rows["category"].to_numpy()
-    if not kept.any():
+    title = benchmark.spec.title
+    labels = benchmark.rows["label"].to_numpy()
+    category_of = benchmark.rows["category"].to_numpy()
+    both = scores[OVERALL].reshape(*benchmark.shape, -1)  # (N, 2, draws)
+    is_judged = ~np.isnan(labels)
+    counts = is_judged & np.isfinite(both).all(axis=(1, 2))
+    if not counts.any():
         raise ValueError(f"no pair of {title} that counts has both its scores")
-    every, categories = set(names[judged]), sorted({*names[kept]} - {""})
-    lost = sorted(every - {*categories, ""})
+    judged, categories = set(category_of[is_judged]), sorted({*category_of[counts]} - {""})
+    lost = sorted(judged - {*categories, ""})
     if lost:  # a mean over fewer categories would stand beside that of other metrics
         raise ValueError(f"no pair of the category {lost[0]!r} of {title} has both its scores")
-    if reserved := {MEAN, OVERALL}.intersection(categories):
+    reserved = {MEAN, OVERALL}.intersection(categories)
+    if reserved:
         raise ValueError(f"no category may be named {min(reserved)!r}: another column has that name")
-    items, both, names = np.flatnonzero(kept), both[kept], names[kept]
-    better, signs = 1 - 2 * labels[kept], np.sign(both[:, 0] - both[:, 1])
+    # From here on only the pairs that count, n of them.
+    items, both, category_of = np.flatnonzero(counts), both[counts], category_of[counts]
+    better = 1 - 2 * labels[counts]  # 1 where the first is better, else -1
+    signs = np.sign(both[:, 0] - both[:, 1])
+    # 1 or 0 for each pair and draw of references; a tie is half right, or wrong where the literature has it so.
     right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better[:, None])
-    groups = {name: np.flatnonzero(names == name) for name in categories}
-    # Which columns there are is the same for all metrics, whatever they have scored.
-    parts = groups if len(every) == 1 and categories else {**groups, OVERALL: np.arange(len(items))}
-    arrays, columns = (right, both[:, 0], both[:, 1], better), {}
+    groups = {name: np.flatnonzero(category_of == name) for name in categories}
+    parts = dict(groups)
+    if len(judged) > 1 or not categories:  # the same for all metrics, whatever they have scored
+        parts[OVERALL] = np.arange(len(items))
+    columns = {}
     for name, rows in parts.items():
-        ties = float((signs[rows] == 0).mean())
-        columns[name] = _Column(_share, _OF_PAIRS, tuple(each[rows] for each in arrays), items[rows], ties)
+        arrays = (right[rows], both[rows, 0], both[rows, 1], better[rows])
+        columns[name] = _Column(_share, _OF_PAIRS, arrays, items[rows], ties=float((signs[rows] == 0).mean()))
     return columns, list(groups) if len(groups) > 1 else []
 
 
-def _four(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
-    kept = np.flatnonzero(np.isfinite(scores[OVERALL]).all(axis=1))
-    if not len(kept):
+def _quadruple_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tuple[dict[str, _Column], list[str]]:
+    """The columns text, image and group of Winoground, of which there is no mean."""
+    items = np.flatnonzero(np.isfinite(scores[OVERALL]).all(axis=1))
+    if not len(items):
         raise ValueError(f"no quadruple of {benchmark.spec.title} has all four scores")
-    four = scores[OVERALL][kept]
+    # Caption 0 and caption 1 with image 0, then with image 1.
+    four = scores[OVERALL][items]
     text = (four[:, 0] == four[:, 1]) | (four[:, 2] == four[:, 3])
     image = (four[:, 0] == four[:, 2]) | (four[:, 1] == four[:, 3])
-    ties = {"text": text, "image": image, "group": text | image}
     right = winoground_scores(four)
-    columns = {
-        name: _Column(_share, {name: _share}, (right[name],), kept, float(tied.mean())) for name, tied in ties.items()
-    }
+    columns = {}
+    for name, is_tied in {"text": text, "image": image, "group": text | image}.items():
+        columns[name] = _Column(_share, {name: _share}, (right[name],), items, float(is_tied.mean()))
     return columns, []
 
 
-def _by_category(
+def _evaluate_categories(
     benchmark: Benchmark, scores: Mapping[str, np.ndarray], *, resamples: int, seed: int
 ) -> dict[str, Evaluation]:
     """If rated captions have several categories, the evaluation of each with enough scores."""
-    names = benchmark.rows["category"].to_numpy()
-    found: dict[str, Evaluation] = {}
-    for name in sorted({*names} - {""}) if benchmark.spec.form == RATINGS and len({*names}) > 1 else ():
-        members = names == name
+    category_of = benchmark.rows["category"].to_numpy()
+    evaluations: dict[str, Evaluation] = {}
+    if benchmark.spec.form != RATINGS or len({*category_of}) < 2:
+        return evaluations
+    for name in sorted({*category_of} - {""}):
+        members = category_of == name
         part = benchmark.part_of(members)
+        scores_of_part = {aspect: scores[aspect][members] for aspect in part.aspects}
         try:
-            own = {aspect: scores[aspect][members] for aspect in part.aspects}
-            found[name] = evaluate(part, own, resamples=resamples, seed=seed)
+            evaluations[name] = evaluate(part, scores_of_part, resamples=resamples, seed=seed)
         except ValueError:  # too few scores
             continue
-    return found
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Difference between two metrics, as `compare` returns it; the columns are those of `Evaluation.estimates`.
-
-    Args:
-        differences: {column: first minus second, with the 95 % interval of the paired bootstrap}.
-        p_values: {column: two-sided p, see `reward.metaeval.bootstrap.p_value`}; NaN without an interval.
-        headline: the column to rank metrics by.
-        scored: number of items that count and that both have scored.
-    """
-
-    differences: dict[str, Interval]
-    p_values: dict[str, float]
-    headline: str
-    scored: int
-
-    @classmethod
-    def of(cls, first: Evaluation, second: Evaluation) -> Difference:
-        """Of two evaluations of the same items with the same seed."""
-        both = {name: values - second.replicates[name] for name, values in first.replicates.items()}
-        return cls(
-            {name: Interval.of(values) for name, values in both.items()},
-            {name: p_value(values) for name, values in both.items()},
-            first.headline,
-            first.scored,
-        )
-
-
-def compare(
-    benchmark: Benchmark, first_scores: Scores, second_scores: Scores, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Difference:
-    """Difference between two metrics on a benchmark, on the items that both have scored.
-
-    The paired bootstrap draws whole images, the same for both metrics.
-
-    Args:
-        benchmark: as for `evaluate`.
-        first_scores, second_scores: of two metrics, as for `evaluate`.
-        resamples, seed: of the bootstrap.
-
-    Raises:
-        ValueError: as for `evaluate`, or too few items have scores of both.
-
-    Example:
-        >>> from reward.metaeval.benchmarks import load_benchmark
-        >>> scenes = load_benchmark("scenes", limit=40)
-        >>> human = {name: np.array([sum(each[name]) for each in scenes.rows["ratings"]]) for name in scenes.aspects}
-        >>> chance = np.random.default_rng(0).normal(size=(40, 1))
-        >>> compare(scenes, human, chance, resamples=99).p_values["mean"]
-        0.02
-    """
-    given = [_checked(benchmark, scores) for scores in (first_scores, second_scores)]
-    for name in given[0]:
-        lost = np.any([np.isnan(scores[name]).reshape(len(benchmark.rows), -1).any(axis=1) for scores in given], axis=0)
-        for scores in given:
-            scores[name][lost] = np.nan
-    return Difference.of(*(evaluate(benchmark, scores, resamples=resamples, seed=seed) for scores in given))
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Corrects the p-values of several comparisons by Holm's method, which bounds the chance of any false discovery.
-
-    Args:
-        p_values: {comparison: p in [0, 1]}.
-
-    Returns:
-        {comparison: corrected p}, in the same order.
-
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", 1979.
-
-    Example:
-        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
-        {'a': 0.03, 'b': 0.06, 'c': 0.06}
-    """
-    corrected, largest = {}, 0.0
-    for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
-        largest = min(1.0, max(largest, (len(p_values) - place) * p_values[name]))
-        corrected[name] = largest
-    return {name: corrected[name] for name in p_values}
+    return evaluations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from reward.metaeval.agreement import Comparison, compare_with_raters
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.benchmarks.items import RATINGS
 from reward.metaeval.bootstrap import bootstrap_weights
+from reward.metaeval.correlation import Variant
 from reward.metaeval.report import Grid, percent
 
 
@@ -20,10 +21,11 @@ def why_no_raters(benchmark: Benchmark) -> str:
     """Why a benchmark cannot tell how far one rater agrees with the others; empty if it can."""
     if benchmark.spec.form != RATINGS:
         return "no caption is rated"
-    for captions, by_aspect in zip(benchmark.rows["captions"], benchmark.rows["ratings"], strict=True):
-        for aspect, ratings in by_aspect.items():
+    for item in benchmark.rows.itertuples():
+        for aspect, ratings in item.ratings.items():
             if len(ratings) < 2:
-                return f"only one rating of {aspect} is known of the caption {captions[0]!r:.60}, perhaps a mean"
+                caption = item.captions[0]
+                return f"only one rating of {aspect} is known of the caption {caption!r:.60}, perhaps a mean"
     return ""
 
 
@@ -31,10 +33,10 @@ def check_range(benchmark: Benchmark) -> None:
     """Raises DataError for ratings outside [0, 1], from which `failures` cannot tell the distance."""
     if benchmark.spec.form != RATINGS:
         raise DataError(f"--threshold needs rated captions, and {benchmark.spec.name} has none: leave it out")
-    for captions, by_aspect in zip(benchmark.rows["captions"], benchmark.rows["ratings"], strict=True):
-        for aspect, ratings in by_aspect.items():
-            if not all(0 <= rating <= 1 for rating in ratings):
-                where = f"{benchmark.spec.name}: {aspect} of the caption {captions[0]!r:.60}"
+    for item in benchmark.rows.itertuples():
+        for aspect, ratings in item.ratings.items():
+            if min(ratings) < 0 or max(ratings) > 1:
+                where = f"{benchmark.spec.name}: {aspect} of the caption {item.captions[0]!r:.60}"
                 raise DataError(f"{where} is rated {ratings}; --threshold needs [0, 1]: map 1 to 5 by (r - 1) / 4")
 
 
@@ -44,26 +46,37 @@ def single_rater(benchmark: Benchmark, scores: Mapping[str, Any], *, resamples: 
     Captions count that are rated in every aspect and scored by every metric; None if there are fewer than two. Of each
     caption the first K ratings count, where K is the smallest number of ratings that a caption has.
     """
-    aspects = benchmark.aspects
-    given = {label: {name: _column(each, name) for name in aspects} for label, each in scores.items()}
-    known = [np.isfinite(column) for own in given.values() for column in own.values()]
-    whole = np.array([len(each) == len(aspects) for each in benchmark.rows["ratings"]])
-    kept = np.flatnonzero(np.all([*known, whole], axis=0))
-    if len(kept) < 2:
+    counts = np.array([len(ratings) == len(benchmark.aspects) for ratings in benchmark.rows["ratings"]])
+    columns: dict[str, dict[str, np.ndarray]] = {}
+    for label, scores_of_metric in scores.items():
+        columns[label] = {}
+        for aspect in benchmark.aspects:
+            column = _column(scores_of_metric, aspect)
+            columns[label][aspect] = column
+            counts &= np.isfinite(column)
+    if counts.sum() < 2:
         return None
-    rows = benchmark.rows.iloc[kept]
-    least = {name: min(len(each[name]) for each in rows["ratings"]) for name in aspects}
-    raters = {name: np.array([each[name][: least[name]] for each in rows["ratings"]]) for name in aspects}
-    weights = bootstrap_weights(len(kept), resamples=resamples, seed=seed, clusters=rows["image_id"].tolist())
-    chosen = {label: {name: column[kept] for name, column in own.items()} for label, own in given.items()}
-    return compare_with_raters(raters, chosen, weights, variant="b" if benchmark.spec.statistic == "tau-b" else "c")
+    rows = benchmark.rows[counts]
+    raters: dict[str, np.ndarray] = {}
+    for aspect in benchmark.aspects:
+        ratings = [ratings_of_caption[aspect] for ratings_of_caption in rows["ratings"]]
+        # Of a caption with more ratings the first count, so that all have as many raters.
+        fewest = min(map(len, ratings))
+        raters[aspect] = np.array([ratings_of_caption[:fewest] for ratings_of_caption in ratings])
+        for by_aspect in columns.values():
+            by_aspect[aspect] = by_aspect[aspect][counts]
+    weights = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=rows["image_id"].tolist())
+    variant: Variant = "b" if benchmark.spec.statistic == "tau-b" else "c"
+    return compare_with_raters(raters, columns, weights, variant=variant)
 
 
 def rater_grid(title: str, comparison: Comparison) -> Grid:
     """The table of `single_rater`."""
-    first, *_ = comparison.agreement.values()
-    rows = tuple((name, *(percent(row[each]) for each in first)) for name, row in comparison.agreement.items())
-    return Grid(f"{title}: tau x 100 with the mean of all raters but one", ("", *first), rows)
+    columns = next(iter(comparison.agreement.values()))
+    rows = []
+    for name, intervals in comparison.agreement.items():
+        rows.append((name, *map(percent, intervals.values())))
+    return Grid(f"{title}: tau x 100 with the mean of all raters but one", ("", *columns), tuple(rows))
 
 
 def failures(benchmark: Benchmark, scores: Mapping[str, Any], threshold: float = 0.0) -> list[dict[str, Any]]:
@@ -73,42 +86,57 @@ def failures(benchmark: Benchmark, scores: Mapping[str, Any], threshold: float =
 
     Source: the VELA paper, appendix E, with a threshold of 0.25.
     """
-    found = []
-    for label, each in scores.items():
-        own = {name: _column(each, name) for name in benchmark.aspects}
-        in_range = not any(((column < 0) | (column > 1)).any() for column in own.values())
-        for aspect, column in own.items() if in_range else ():
+    distant = []
+    for label, scores_of_metric in scores.items():
+        columns = {aspect: _column(scores_of_metric, aspect) for aspect in benchmark.aspects}
+        if any(((column < 0) | (column > 1)).any() for column in columns.values()):
+            continue
+        for aspect, column in columns.items():
             for item, score in zip(benchmark.rows.itertuples(), column, strict=True):
-                rating = np.mean(item.ratings.get(aspect, [np.nan]))
+                rating = float(np.mean(item.ratings.get(aspect, [np.nan])))
                 if abs(score - rating) >= threshold - 1e-9:  # rounding; false for NaN
-                    what = {"row": label, "aspect": aspect, "image": item.image_id, "rating": float(rating)}
-                    texts = {"candidate": item.captions[0], "references": item.references}
-                    found.append(what | {"score": float(score), **texts})
-    return found
+                    failure = {"row": label, "aspect": aspect, "image": item.image_id, "rating": rating}
+                    failure |= {"score": float(score), "candidate": item.captions[0], "references": item.references}
+                    distant.append(failure)
+    return distant
 
 
 def failure_grids(
     title: str, benchmark: Benchmark, scores: Mapping[str, Any], threshold: float, *, listed: bool
 ) -> list[Grid]:
     """Numbers and shares of `failures`, and with `listed` each of them, for people to sort into kinds."""
-    far, columns = failures(benchmark, scores, threshold), (*benchmark.aspects, "all")
-    some, all_ = (
-        Counter((each["row"], column) for each in found for column in (each["aspect"], "all"))
-        for found in (far, failures(benchmark, scores))
-    )
+    distant = failures(benchmark, scores, threshold)
+    counts, totals = _count(distant), _count(failures(benchmark, scores))
+    columns = (*benchmark.aspects, "all")
     rows = []
     for label in scores:
-        keys = [(label, column) for column in columns]
-        rows.append((label, *(f"{some[k]} ({100 * some[k] / all_[k]:.1f} %)" if all_[k] else "-" for k in keys)))
-    words = f"{title}: scores at least {threshold:g} away from the mean rating"
-    grids = [Grid(words, ("", *columns), tuple(rows))]
+        cells = [label]
+        for column in columns:
+            count, total = counts[label, column], totals[label, column]
+            cells.append(f"{count} ({100 * count / total:.1f} %)" if total else "-")
+        rows.append(tuple(cells))
+    heading = f"{title}: scores at least {threshold:g} away from the mean rating"
+    grids = [Grid(heading, ("", *columns), tuple(rows))]
     if listed:
+        lines = []
+        for failure in distant:
+            rating, score = f"{failure['rating']:.2f}", f"{failure['score']:.2f}"
+            lines.append((failure["row"], failure["aspect"], failure["image"], rating, score, failure["candidate"]))
         heads = ("row", "aspect", "image", "rating", "score", "candidate")
-        cells = [tuple(f"{v:.2f}" if isinstance(v, float) else v for v in (each[h] for h in heads)) for each in far]
-        grids.append(Grid(f"{words}, each", heads, tuple(cells)))
+        grids.append(Grid(f"{heading}, each", heads, tuple(lines)))
     return grids
 
 
+def _count(distant: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """{(metric, aspect): number of failures}, with all aspects together as "all"."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for failure in distant:
+        counts[failure["row"], failure["aspect"]] += 1
+        counts[failure["row"], "all"] += 1
+    return counts
+
+
 def _column(scores: Any, aspect: str) -> np.ndarray:
+    """Scores (N,) of an aspect; of several draws the first."""
     column = np.asarray(scores[aspect] if isinstance(scores, dict) else scores, dtype=np.float64)
     return column.reshape(len(column), -1)[:, 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reward.data.cells import parse_list, read_number
 from reward.data.samples import find_column, join_names
-from reward.errors import DataError, OutputError
+from reward.errors import DataError, InvalidSampleError, OutputError
 from reward.metaeval.report import BEST, SOFT, Grid, blank_figure, page_html, page_svg, picture_card, versions
+from reward.scoring.columns import image_identity
 from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.schemas import schema_of
+from reward.scoring.schemas import infer_schema, schema_of
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, write_text
@@ -27,8 +29,10 @@ from reward.scoring.writers import check_output_name, write_text
 _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
 _KINDS = 20  # of errors that are shown
-_BATCH = 10_000  # rows that are held at a time, but for their numbers
+_BATCH = 1000  # rows that are held at a time with their pictures, but for their numbers
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_BINS = 40  # of a histogram
+_NO_PICTURE = "no picture: "  # begins the reason on a card
 
 
 @dataclass
@@ -37,7 +41,7 @@ class ScoredSet:
 
     Args:
         source: the file.
-        scored_by: {metric: its source}, as far as the summary beside the file says.
+        scored_by: {metric: its checkpoint}, as far as the summary beside the file says.
         root: where relative paths of images start.
         by: column of the main score.
         caption, image: columns; None where there is none.
@@ -62,13 +66,32 @@ class ScoredSet:
 
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the figures."""
-        lacking = int(self.scores[self.by].isna().sum())
-        if lacking:
-            yield f"{lacking:,} of {len(self.scores):,} captions have no {self.by}"
+        unscored = int(self.scores[self.by].isna().sum())
+        if unscored:
+            yield f"{unscored:,} of {len(self.scores):,} captions have no {self.by}"
         if self.caption is None:
             yield "No column of captions was found: name it with --candidate-column."
         if self.image is None:
             yield "No column of images was found, so that there are no pictures: name it with --image-column."
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that a report reads.
+
+    Args:
+        by: of the main score.
+        scores: of all scores, the main one first.
+        are_lists: whether they hold a list for each row, as the captions do.
+        caption, image, error: None where there is none.
+    """
+
+    by: str
+    scores: list[str]
+    are_lists: bool
+    caption: str | None
+    image: str | None
+    error: str | None
 
 
 def read_scored(
@@ -94,79 +117,142 @@ def read_scored(
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, summary = open_source(data, fields=[by, candidate_column, image_column]), summary_beside(data)
-    schema = schema_of(source)
-    known = [name for name in schema.names if name.endswith(_REWARDS)]
-    if by is None and not known:
-        raise DataError(
-            f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
-            f"are: {join_names(schema.names)}."
-        )
-    by = by or next((name for name in _REWARDS if name in known), known[0])
-    find_column("score", schema.names, by, option="--by")
-    kinds = {name: str(schema.field(name).type) for name in schema.names}
-    lists = kinds[by].startswith(("list", "large_list"))
-    if not re.search("int|float|double|null", kinds[by]):
-        raise DataError(f"column {by!r} holds {kinds[by]}, no scores")
-
-    def column(role: str, given: str | None, of: str) -> str | None:
-        scored = (summary.get("columns") or {}).get(role)
-        if given is None and scored in schema.names:
-            return scored
-        return find_column(of, schema.names, given, option=f"--{role}-column")
-
-    caption = column("candidate", candidate_column, "candidates" if lists else "candidate")
-    if caption and candidate_column is None and kinds[caption].startswith(("list", "large_list")) != lists:
-        caption = None  # --by names a score of the whole list
-    image = column("image", image_column, "image")
+    source, summary = open_source(data), summary_beside(data)
+    columns = _find_columns(source, summary.get("columns") or {}, by, candidate_column, image_column)
     root = source.folder
     with suppress(DataError):  # the page says that the pictures are not there
-        root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
-    floats = [
-        n
-        for n, kind in kinds.items()
-        if re.search("float|double", kind) and kind.startswith(("list", "large")) == lists
-    ]
-    prefix = by.removesuffix("s").removesuffix("reward")
-    error = next((name for name in (prefix + "error", "error") if name in schema.names), None)
-    columns = dict.fromkeys([by, *floats])
-    wanted = dict.fromkeys([*columns, *(name for name in (caption, image, error) if name is not None)])
-    rows, scores, errors = 0, [], []
-    best: list[pd.DataFrame] = []
-    worst: list[pd.DataFrame] = []
-    records = ({} if isinstance(read, BadRow) else read for read in source.records())
+        root = find_root(source, columns.image, image_root, scored_from=summary.get("image_root"))
+    # Once through the rows: numbers are held as columns, texts and pictures only of the best and the worst so far.
+    roles = [name for name in (columns.caption, columns.image, columns.error) if name is not None]
+    rows = 0
+    all_scores: list[pd.DataFrame] = []
+    errors = [pd.Series(dtype=str)]
+    best = worst = pd.DataFrame()
+    names = list(dict.fromkeys([*columns.scores, *roles]))
+    records = _read_records(source, names, columns)
     while batch := list(islice(records, _BATCH)):
-        frame = pd.DataFrame(batch, columns=[*wanted], dtype=object)
+        frame = pd.DataFrame(batch, columns=names, dtype=object)
         frame.index = pd.RangeIndex(rows + 1, rows + 1 + len(frame), name="row")
         rows += len(frame)
-        if error is not None:
-            errors.append(frame[error].dropna().astype(str))
-        if lists:
+        if columns.error is not None:
+            errors.append(frame[columns.error].replace("", None).dropna().astype(str))
+        if columns.are_lists:
             try:
-                frame = frame.explode([*columns, *([caption] if caption else [])])
+                frame = frame.explode([*columns.scores, *([columns.caption] if columns.caption else [])])
             except ValueError:
-                raise DataError(f"{by!r} and other columns of {source.name} hold lists of different lengths") from None
-        scores.append(frame[[*columns]].astype(float))
-        shown = {"score": scores[-1][by], "caption": frame[caption] if caption else None}
-        new = pd.DataFrame({**shown, "image": frame[image] if image else None, "count": 1}).dropna(subset="score")
-        best = [_extremes([*best, new.reset_index()], examples, largest=True)]
-        worst = [_extremes([*worst, new.reset_index()], examples, largest=False)]
-    found = pd.concat(errors) if errors else pd.Series(dtype=str)
-    if pd.concat(scores)[by].isna().all():
-        reason = found.iloc[0] if len(found) else "the column is empty"
-        raise DataError(f"no row of {source.name} has a score in {by!r}, so there is nothing to report: {reason}")
-    worst = [worst[0][~worst[0]["key"].isin(best[0]["key"])]]
-    checkpoints = summary.get("checkpoints") or {}
-    joined = pd.concat(scores, ignore_index=True)
-    return ScoredSet(source, checkpoints, root, by, caption, image, rows, joined, found, best[0], worst[0])
+                message = f"{columns.by!r} and other columns of {source.name} hold lists of different lengths"
+                raise DataError(message) from None
+        scores = frame[columns.scores].astype(float)
+        all_scores.append(scores)
+        shown = {"score": scores[columns.by], "caption": None, "image": None, "count": 1}
+        if columns.caption is not None:
+            shown["caption"] = frame[columns.caption]
+        if columns.image is not None:
+            shown["image"] = frame[columns.image]
+        candidates = pd.DataFrame(shown).dropna(subset="score").reset_index()
+        best = _extremes([best, candidates], examples, largest=True)
+        worst = _extremes([worst, candidates], examples, largest=False)
+    joined_errors = pd.concat(errors)
+    if all(scores[columns.by].isna().all() for scores in all_scores):
+        reason = joined_errors.iloc[0] if len(joined_errors) else "the column is empty"
+        raise DataError(
+            f"no row of {source.name} has a score in {columns.by!r}, so there is nothing to report: {reason}"
+        )
+    return ScoredSet(
+        source=source,
+        scored_by=summary.get("checkpoints") or {},
+        root=root,
+        by=columns.by,
+        caption=columns.caption,
+        image=columns.image,
+        rows=rows,
+        scores=pd.concat(all_scores, ignore_index=True),
+        errors=joined_errors,
+        best=best,
+        worst=worst[~worst["key"].isin(best["key"])],
+    )
+
+
+def _find_columns(
+    source: Source, scored: Mapping[str, str | None], by: str | None, candidate: str | None, image: str | None
+) -> _Columns:
+    """The columns to report; `scored` are {role: column} of the run that made the scores."""
+    types = _column_types(source)
+    rewards = [name for name in types if name.endswith(_REWARDS)]
+    if by is not None:
+        find_column("score", types, by, option="--by")
+    elif rewards:
+        by = next((name for name in _REWARDS if name in rewards), rewards[0])
+    else:
+        raise DataError(
+            f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
+            f"are: {join_names([*types])}."
+        )
+    lists = {name for name, type_name in types.items() if type_name.startswith(("list", "large_list"))}
+    are_lists = by in lists
+    if not re.search("int|float|double|null", types[by]):
+        raise DataError(f"column {by!r} holds {types[by]}, no scores")
+
+    def column(option: str, name: str | None, role: str) -> str | None:
+        if name is None and scored.get(option) in types:
+            return scored[option]
+        return find_column(role, types, name, option=f"--{option}-column")
+
+    caption = column("candidate", candidate, "candidates" if are_lists else "candidate")
+    if caption and candidate is None and (caption in lists) != are_lists:
+        caption = None  # --by names a score of the whole list
+    # Whole numbers are ids and counts more often than scores.
+    scores = [by]
+    for name, type_name in types.items():
+        if name != by and re.search("float|double", type_name) and (name in lists) == are_lists:
+            scores.append(name)
+    prefix = by.removesuffix("s").removesuffix("reward")
+    error = next((name for name in (f"{prefix}error", "error") if name in types), None)
+    return _Columns(by, scores, are_lists, caption, column("image", image, "image"), error)
+
+
+def _column_types(source: Source) -> dict[str, str]:
+    """{column: its Arrow type}; in tables of text, where cells have none, of what all cells of the column write."""
+    if not source.is_csv:
+        schema = schema_of(source)
+    else:
+        rows = ({} if isinstance(row, BadRow) else row for row in source.rows(source.columns))
+        values = ({name: _value(cell) for name, cell in row.items()} for row in rows)
+        schema = infer_schema(iter(lambda: list(islice(values, _BATCH)), []))
+    return {name: str(schema.field(name).type) for name in schema.names}
+
+
+def _read_records(source: Source, names: Sequence[str], columns: _Columns) -> Iterator[dict[str, Any]]:
+    """The rows with these columns, of tables of text with numbers and lists; a row that cannot be read is empty."""
+    texts = {columns.image, columns.error}
+    if not columns.are_lists:
+        texts.add(columns.caption)
+    for row in source.rows(names):
+        if isinstance(row, BadRow):
+            yield {}
+        elif source.is_csv:
+            yield {name: cell if name in texts else _value(cell) for name, cell in row.items()}
+        else:
+            yield row
+
+
+def _value(cell: str) -> Any:
+    """The number or the list that a cell of a table of text writes; None for nothing, else the text."""
+    try:
+        value: Any = parse_list(cell) if cell.startswith("[") else read_number(cell)
+    except InvalidSampleError:
+        return cell
+    is_whole = isinstance(value, float) and cell.strip().lstrip("+-").isdecimal()
+    return int(value) if is_whole else value
 
 
 def _extremes(parts: Sequence[pd.DataFrame], most: int, *, largest: bool) -> pd.DataFrame:
     """The first of the different rows in order, with how often each is there; rows alike on a page have one `key`."""
-    rows = pd.concat(parts, ignore_index=True)
-    bare = rows["caption"].isna() & rows["image"].isna()
-    texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + rows["image"].astype(str)
-    rows["key"] = np.where(bare, rows["row"].astype(str), texts)
+    rows = pd.concat([part for part in parts if len(part)] or parts[1:], ignore_index=True)
+    is_bare = rows["caption"].isna() & rows["image"].isna()
+    images = rows["image"].map(image_identity)
+    texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + images
+    rows["key"] = np.where(is_bare, rows["row"].astype(str), texts)
     rows["count"] = rows.groupby("key")["count"].transform("sum")
     rows = rows.drop_duplicates("key")
     return rows.sort_values("score", ascending=not largest, kind="stable").head(most)
@@ -196,31 +282,38 @@ def write_scored_report(
     check_output_name(target, ".html")
     if target.exists() and not overwrite:
         raise OutputError(f"{target} is there already; give another --output, or replace it with --overwrite")
-    found = read_scored(data, **options)
-    same = [n for n in found.scores if n != found.by and found.scores[n].equals(found.scores[found.by])]
-    scores = found.scores.drop(columns=same)
-    galleries: list[dict[str, Any]] = [
-        {"title": f"{title}, by {found.by}", "cards": [_card(row, found) for row in rows.itertuples()]}
-        for title, rows in (("Best", found.best), ("Worst", found.worst))
-        if len(rows)
-    ]
-    unread = [card["figures"] for each in galleries for card in each["cards"] if "no picture: " in card["figures"]]
-    warnings = list(found.notes())
+    scored = read_scored(data, **options)
+    main = scored.scores[scored.by]
+    same = [name for name in scored.scores if name != scored.by and scored.scores[name].equals(main)]
+    scores = scored.scores.drop(columns=same)
+    galleries: list[dict[str, Any]] = []
+    unread: list[str] = []
+    for title, rows in (("Best", scored.best), ("Worst", scored.worst)):
+        cards = [_card(row, scored) for row in rows.itertuples()]
+        if cards:
+            galleries.append({"title": f"{title}, by {scored.by}", "cards": cards})
+        unread += [card["figures"] for card in cards if _NO_PICTURE in card["figures"]]
+    warnings = list(scored.notes())
     if unread:
         warnings.append(
             f"{len(unread):,} pictures are left out, as they could not be read; the first: "
-            f"{unread[0].partition('no picture: ')[2]}. If the data were moved, name the folder that image paths start "
+            f"{unread[0].partition(_NO_PICTURE)[2]}. If the data were moved, name the folder that image paths start "
             "from with --image-root."
         )
-    sources = found.scored_by.items()
+    sources = scored.scored_by.items()
     lead = ", ".join(f"{metric} (checkpoint: {source or 'a Python object'})" for metric, source in sources)
-    captions = f" with {len(scores):,} candidates." if len(scores) != found.rows else "."
+    grids = [_scores_grid(scores)]
+    if len(scored.errors):
+        grids.append(_error_grid(scored))
+    candidates = f" with {len(scores):,} candidates" if len(scores) != scored.rows else ""
+    remarks = [f"{scored.rows:,} rows{candidates}."]
+    remarks += [f"{name} is not shown: it is the same as {scored.by}." for name in same]
     html = page_html(
         "report",
-        f"Scores of {found.source.name}",
+        f"Scores of {scored.source.name}",
         {"command": command, "versions": versions()},
-        [_scores_grid(scores), *([_error_grid(found)] if len(found.errors) else [])],
-        [f"{found.rows:,} rows{captions}", *(f"{n} is not shown: it is the same as {found.by}." for n in same)],
+        grids,
+        remarks,
         [("Distributions", {name: _histogram(name, scores[name].dropna()) for name in scores})],
         galleries,
         lead=[f"Scored by {lead}."] if lead else [],
@@ -228,43 +321,56 @@ def write_scored_report(
     )
     target.parent.mkdir(parents=True, exist_ok=True)
     write_text(target, html)
-    return [*warnings, f"report on {found.rows:,} rows -> {output}"]
+    return [*warnings, f"report on {scored.rows:,} rows -> {output}"]
 
 
 def _scores_grid(scores: pd.DataFrame) -> Grid:
-    facts = scores.describe(percentiles=_QUANTILES).drop("std")
-    rows = [(name, f"{int(each.iloc[0]):,}", *(f"{one:.3f}" for one in each.iloc[1:])) for name, each in facts.items()]
-    ends = ("min", *(f"{100 * one:g} %" for one in _QUANTILES), "max")
-    return Grid("Scores", ("", "captions", "mean", *ends), tuple(rows))
+    rows = []
+    for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
+        count, *figures = facts
+        rows.append((str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)))
+    quantiles = (f"{100 * quantile:g} %" for quantile in _QUANTILES)
+    return Grid("Scores", ("", "captions", "mean", "min", *quantiles, "max"), tuple(rows))
 
 
-def _error_grid(found: ScoredSet) -> Grid:
-    kinds = found.errors.groupby(found.errors.map(lambda message: _VARIABLE.sub("…", message)), sort=False)
-    rows = [
-        (
-            f"{kind:.300}",
-            f"{len(each):,}",
-            f"{100 * len(each) / found.rows:.2f}",
-            f"row {each.index[0]}: {each.iloc[0]:.300}",
-        )
-        for kind, each in sorted(kinds, key=lambda item: -len(item[1]))[:_KINDS]
-    ]
-    title = f"Errors: {len(kinds)} kind{'s' * (len(kinds) != 1)}"
+def _error_grid(scored: ScoredSet) -> Grid:
+    """The most frequent kinds of errors: messages that differ only in names and numbers are one kind."""
+    kinds = scored.errors.groupby(scored.errors.map(lambda message: _VARIABLE.sub("…", message)), sort=False)
+    rows = []
+    for kind, messages in sorted(kinds, key=lambda group: -len(group[1]))[:_KINDS]:
+        share = f"{100 * len(messages) / scored.rows:.2f}"
+        first = f"row {messages.index[0]}: {messages.iloc[0]:.300}"
+        rows.append((f"{kind:.300}", f"{len(messages):,}", share, first))
+    title = "Errors: 1 kind" if len(kinds) == 1 else f"Errors: {len(kinds)} kinds"
     return Grid(title, ("", "rows", "% of all", "the first"), tuple(rows))
 
 
 def _histogram(name: str, values: pd.Series) -> str:
     """Shares of the captions in 40 bins."""
     figure, axes = blank_figure(2.4, width=4.4)
-    axes.hist(values, 40, weights=np.full(len(values), 100 / max(1, len(values))), histtype="stepfilled", color=BEST)
+    if len(values):
+        shares = np.full(len(values), 100 / len(values))
+        axes.hist(values, _bin_edges(values.to_numpy()), weights=shares, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
     axes.set_ylabel("% of the captions")
     return page_svg(figure)
 
 
-def _card(row: Any, found: ScoredSet) -> dict[str, Any]:
+def _bin_edges(values: np.ndarray) -> np.ndarray:
+    """The edges of the bins (41,), also around scores that are equal, or too near for floats to stand between them."""
+    low, high = float(values.min()), float(values.max())
+    edges = np.linspace(low, high, _BINS + 1)
+    if (np.diff(edges) > 0).all():
+        return edges
+    margin = max(0.5, abs(low) / 1000)
+    return np.linspace(low - margin, high + margin, _BINS + 1)
+
+
+def _card(row: Any, scored: ScoredSet) -> dict[str, Any]:
     """A row on the page; a picture that cannot be read says so in its place."""
-    figures = [f"{row.score:.3f}", f"row {row.row}", *([f"{row.count} rows alike"] if row.count > 1 else [])]
-    caption = "(no column of captions)" if found.caption is None else row.caption
-    return picture_card(row.image, caption, figures, root=found.root)
+    figures = [f"{row.score:.3f}", f"row {row.row}"]
+    if row.count > 1:
+        figures.append(f"{row.count} rows alike")
+    caption = "(no column of captions)" if scored.caption is None else row.caption
+    return picture_card(row.image, caption, figures, root=scored.root)

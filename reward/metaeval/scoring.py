@@ -20,7 +20,7 @@ from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, DataError, ImageError
 from reward.judges.wording import JudgePrompt
 from reward.metaeval.benchmarks import Benchmark
-from reward.metrics.base import MetricSpec, Scorer, fitted
+from reward.metrics.base import MetricSpec, Scorer, fitted, image_documents
 from reward.metrics.function_places import names_function
 from reward.registry import as_scorer, is_address, load_scorer, metric_spec
 from reward.scoring.progress import progress_bar
@@ -61,13 +61,16 @@ class BenchmarkScores:
 
         A rated aspect is compared with the metric's aspect of that name or, if there is none, with the weighted mean.
         """
-        used = self.weights != 0  # an aspect without weight must not spread its NaN
+        has_weight = self.weights != 0  # an aspect without weight must not spread its NaN
         shape = (*benchmark.shape, *self.scores.shape[2:])
-        own = {name: self.scores[:, place].reshape(shape) for place, name in enumerate(self.aspects)}
-        mean = np.tensordot(self.scores[:, used], self.weights[used], (1, 0)).reshape(shape)
+        mean = np.tensordot(self.scores[:, has_weight], self.weights[has_weight], (1, 0)).reshape(shape)
         if not set(benchmark.aspects) & set(self.aspects):
             return mean
-        return {aspect: own.get(aspect, mean) for aspect in benchmark.aspects}
+        by_aspect = dict.fromkeys(benchmark.aspects, mean)
+        for column, aspect in enumerate(self.aspects):
+            if aspect in by_aspect:
+                by_aspect[aspect] = self.scores[:, column].reshape(shape)
+        return by_aspect
 
     def save(self, path: Path) -> None:
         """Writes a JSON file, whole or not at all."""
@@ -77,10 +80,12 @@ class BenchmarkScores:
     @classmethod
     def read(cls, path: Path) -> BenchmarkScores:
         """What `save` wrote."""
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        kept |= {name: np.array(kept[name], dtype=np.float64) for name in ("scores", "weights")}
-        errors = {int(row): error for row, error in kept["errors"].items()}
-        return cls(**kept | {"aspects": tuple(kept["aspects"]), "errors": errors})
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        for name in ("scores", "weights"):
+            fields[name] = np.array(fields[name], dtype=np.float64)
+        fields["aspects"] = tuple(fields["aspects"])
+        fields["errors"] = {int(row): error for row, error in fields["errors"].items()}
+        return cls(**fields)
 
 
 def score_benchmark(
@@ -120,14 +125,20 @@ def score_benchmark(
         >>> scores.scores.shape, scores.aspects, scores.errors
         ((2, 1), ('length',), {})
     """
-    loading = {k: v for k, v in {**options, "revision": revision, "dtype": dtype}.items() if v is not None}
+    settings = {**options, "revision": revision, "dtype": dtype}
+    settings = {name: value for name, value in settings.items() if value is not None}
     metric = as_scorer(metric)
-    is_function = names_function(metric) or names_function(source)
-    if isinstance(metric, str) and (is_function or is_address(source)):  # they alone know their facts
-        metric = load_scorer(metric, source, **loading)
-    load = functools.cache(lambda: load_scorer(metric, source, **loading) if isinstance(metric, str) else metric)
+    if isinstance(metric, str) and (names_function(metric) or names_function(source) or is_address(source)):
+        metric = load_scorer(metric, source, **settings)  # functions and services alone know their facts
+
+    @functools.cache
+    def load() -> Scorer:
+        if isinstance(metric, str):
+            return load_scorer(metric, source, **settings)
+        return metric
+
+    # Facts of a metric with its own weights are known before they are loaded.
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
-    own = {name: value for name, value in options.items() if name != "device"}
     runs: list[BenchmarkScores] = []
     for draw in range(1, 1 + max(1, benchmark.draws)):
         if runs and not (references and runs[0].reads_references):
@@ -135,35 +146,52 @@ def score_benchmark(
         samples = benchmark.samples(references=references, draw=draw)
         if not runs:
             check_needs(spec, benchmark, samples)
-        keys, errors = _keys(samples, spec)
+        # Captions with one key are scored once, and kept scores belong to all keys in their order.
+        keys, errors = _sample_keys(samples, spec)
         if not any(keys):
-            first = next(iter(errors.values()))
-            raise DataError(f"{benchmark.spec.name}: no caption can be scored; the first: {first}")
-        kept = None
+            raise DataError(
+                f"{benchmark.spec.name}: no caption can be scored; the first: {next(iter(errors.values()))}"
+            )
+        documents = _documents(benchmark, draw) if spec.needs_corpus else []
+        file = None
         if folder is not None and isinstance(metric, str):
-            identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=own)
-            digest = hashlib.sha256(repr((sorted(identity.items()), keys)).encode()).hexdigest()
-            kept = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
-        if kept is not None and kept.is_file():
-            runs.append(BenchmarkScores.read(kept))
-            continue
+            # The device does not change what is scored.
+            of_scorer = {name: value for name, value in options.items() if name != "device"}
+            identity = metric_identity(spec, source, revision=revision, dtype=dtype, options=of_scorer)
+            digest = hashlib.sha256(repr((sorted(identity.items()), keys, documents)).encode()).hexdigest()
+            file = folder / f"{benchmark.spec.name}-{metric}-{digest[:12]}.json"
+            if file.is_file():
+                runs.append(BenchmarkScores.read(file))
+                continue
         try:
-            scorer = fitted(load(), [each.references for each in samples if each is not None and each.references])
+            scorer = fitted(load(), documents)
         except ConfigError as error:
             raise DataError(f"{benchmark.spec.name}: {error}") from error
-        runs.append(_scored(scorer, spec, samples, keys, errors, batch_size, progress))
-        if kept is not None and set(runs[-1].errors) == set(errors):  # what failed is tried again
-            runs[-1].save(kept)
+        run = _score_distinct(scorer, spec, samples, keys, errors, batch_size, progress)
+        runs.append(run)
+        if file is not None and set(run.errors) == set(errors):  # what failed is tried again
+            run.save(file)
     if len(runs) == 1:
         return runs[0]
-    return replace(
-        runs[0],
-        scores=np.stack([run.scores for run in runs], axis=-1),
-        errors={row: message for run in runs for row, message in run.errors.items()},
-    )
+    all_errors: dict[int, str] = {}
+    for run in runs:
+        all_errors |= run.errors
+    return replace(runs[0], scores=np.stack([run.scores for run in runs], axis=-1), errors=all_errors)
 
 
-def _scored(
+def _documents(benchmark: Benchmark, draw: int) -> list[tuple[str, ...]]:
+    """The documents of a metric that weighs words by a corpus."""
+    references = benchmark.references(draw)
+    if benchmark.spec.documents == "row":
+        return [texts for texts in references for _ in range(benchmark.shape[1])]
+    # An item without an image has an id that is its own, by which rows of one image would be many documents.
+    image_names = []
+    for images, image_id in zip(benchmark.rows["images"], benchmark.rows["image_id"], strict=True):
+        image_names.append(None if images[0] is None else image_id)
+    return list(image_documents(zip(image_names, references, strict=True)))
+
+
+def _score_distinct(
     scorer: Scorer,
     spec: MetricSpec,
     samples: Sequence[CaptionSample | None],
@@ -173,29 +201,47 @@ def _scored(
     progress: bool,
 ) -> BenchmarkScores:
     """Scores of samples, of which those with one key are scored once; `errors` says why some have no key."""
-    wanted = {key: sample for key, sample in zip(keys, samples, strict=True) if key is not None and sample is not None}
-    shown = [sample if spec.needs_image else replace(sample, image=None) for sample in wanted.values()]
-    start, places = time.perf_counter(), {key: place for place, key in enumerate(wanted)}
-    found: list[list[float]] = []
-    cut: list[bool] = []
-    problems: dict[Any, str] = {}
-    with progress_bar(progress, done=0, total=len(shown)) as advance:
-        for begin in range(0, len(shown), CHUNK):
-            table = score_samples(shown[begin : begin + CHUNK], scorer, batch_size)
-            found += table.scores.tolist()
-            cut += table.truncated.tolist()
-            problems |= {begin + row: message for row, message in table.errors.items()}
+    row_of_key: dict[str, int] = {}  # in `distinct`
+    distinct: list[CaptionSample] = []
+    for key, sample in zip(keys, samples, strict=True):
+        if key is not None and sample is not None and key not in row_of_key:
+            row_of_key[key] = len(distinct)
+            if not spec.needs_image:
+                sample = replace(sample, image=None)
+            distinct.append(sample)
+    start = time.perf_counter()
+    scores: list[list[float]] = []
+    truncated: list[bool] = []
+    problems: dict[int, str] = {}
+    with progress_bar(progress, done=0, total=len(distinct)) as advance:
+        for first in range(0, len(distinct), CHUNK):
+            table = score_samples(distinct[first : first + CHUNK], scorer, batch_size)
+            scores += table.scores.tolist()
+            truncated += table.truncated.tolist()
+            for row, message in table.errors.items():
+                problems[first + int(row)] = message
             advance(len(table), len(table.errors))
-    seconds, good = time.perf_counter() - start, len(shown) - len(problems)
-    rows = [None if key is None else places[key] for key in keys]
-    lost = {row: problems[place] for row, place in enumerate(rows) if place in problems}
-    nothing = [np.nan] * len(spec.aspects)
+    seconds, good = time.perf_counter() - start, len(distinct) - len(problems)
+
+    # Back from distinct samples to all captions.
+    all_scores = np.full((len(keys), len(spec.aspects)), np.nan)
+    all_errors = dict(errors)
+    cut = 0
+    for caption, key in enumerate(keys):
+        if key is None:
+            continue
+        row = row_of_key[key]
+        all_scores[caption] = scores[row]
+        if row in problems:
+            all_errors[caption] = problems[row]
+        else:
+            cut += truncated[row]
     return BenchmarkScores(
-        scores=np.array([nothing if place is None else found[place] for place in rows]),
+        scores=all_scores,
         aspects=tuple(spec.aspects),
         weights=spec.weigh(),
-        errors=dict(sorted({**errors, **lost}.items())),
-        truncated=sum(place is not None and place not in problems and cut[place] for place in rows),
+        errors=dict(sorted(all_errors.items())),
+        truncated=cut,
         seconds=seconds / good if good else np.nan,
         device=_device_name(scorer),
         prompt=prompt_name(scorer),
@@ -217,11 +263,10 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
     """Refuses a metric that needs images or references that no sample of the benchmark has."""
     valid = [sample for sample in samples if sample is not None]
     if spec.needs_references and not any(sample.references for sample in valid):
-        withheld = any(benchmark.rows["references"])
-        raise DataError(
-            f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
-            + (" to give (--no-references withholds them)" if withheld else "")
-        )
+        message = f"metric {spec.name!r} needs references, and {benchmark.spec.name} has none"
+        if any(benchmark.rows["references"]):
+            message += " to give (--no-references withholds them)"
+        raise DataError(message)
     if not spec.needs_image:
         return
     images = [sample.image for sample in valid if sample.image is not None]
@@ -234,36 +279,33 @@ def check_needs(spec: MetricSpec, benchmark: Benchmark, samples: Sequence[Captio
         )
 
 
-def _keys(samples: Sequence[CaptionSample | None], spec: MetricSpec) -> tuple[list[str | None], dict[int, str]]:
+def _sample_keys(samples: Sequence[CaptionSample | None], spec: MetricSpec) -> tuple[list[str | None], dict[int, str]]:
     """What is equal for equal samples, or None; and {row: why there is no key}. Each image is hashed once."""
     hashes: dict[Any, str] = {}
     keys: list[str | None] = []
     errors: dict[int, str] = {}
     for row, sample in enumerate(samples):
+        keys.append(None)
         if sample is None:
             errors[row] = "the caption is empty or not valid text"
-            keys.append(None)
             continue
         image = sample.image if spec.needs_image else None  # the scorer reports a missing image
         name = os.fspath(image) if isinstance(image, (str, os.PathLike)) else id(image)
-        try:
-            if name not in hashes:
+        if name not in hashes:
+            try:
                 hashes[name] = "" if image is None else image_key(image)
-        except ImageError as error:
-            errors[row] = str(error)
-            keys.append(None)
-            continue
+            except ImageError as error:
+                errors[row] = str(error)
+                continue
         context = (sample.candidate, tuple(sample.references), sample.question, sample.task, sample.columns)
-        keys.append(hashes[name] + repr(context))
+        keys[row] = hashes[name] + repr(context)
     return keys, errors
 
 
 def _device_name(scorer: Scorer) -> str:
     """What the scorer computes on, for people: the name of the GPU, or the number of CPU cores."""
-    for holder in ("model", "judge", "judge.model"):
-        owner: Any = scorer
-        for part in holder.split("."):
-            owner = getattr(owner, part, None)
+    judge = getattr(scorer, "judge", None)
+    for owner in (getattr(scorer, "model", None), judge, getattr(judge, "model", None)):
         device = getattr(owner, "device", None)
         if getattr(device, "type", None) == "cuda":
             import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,17 @@ from reward.metaeval.bench import BenchRow, score_row
 from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
 from reward.metaeval.report import Grid, page_html, percent, picture_card, versions
+from reward.metaeval.score_records import ScoreRecord, columns_to_compare
 from reward.registry import MetricSource
 from reward.scoring.writers import write_text
 
-_KEYS: dict[str, Any] = {"path": os.path.abspath, "file name": os.path.basename, "name": lambda path: Path(path).stem}
+_REWARD = MetricSource("reward", is_column=True)
+# By what an image of one side is the same as one of the other, the strictest first.
+_KEYS: dict[str, Callable[[str], str]] = {
+    "path": os.path.abspath,
+    "file name": os.path.basename,
+    "name": lambda path: Path(path).stem,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +40,8 @@ class Captioners:
         scores: (2, N) mean score of each captioner's captions of these images.
         difference: mean of first minus second, with its 95 % interval over images.
         win_rate: share of images on which the first scores higher; equal scores count half.
-        note: how many images both have, and what has no score.
+        unscored: how many captions of each have no score.
+        note: where the scores are from, how many images both have, and what has no score.
     """
 
     metric: str
@@ -42,6 +50,7 @@ class Captioners:
     scores: np.ndarray
     difference: Interval
     win_rate: Interval
+    unscored: tuple[int, int]
     note: str
 
 
@@ -49,6 +58,7 @@ def compare_captioners(
     sides: Sequence[Benchmark],
     metrics: Sequence[MetricSource] = (),
     *,
+    records: Sequence[Mapping[str, ScoreRecord]] = ({}, {}),
     resamples: int = 1000,
     seed: int = 0,
     **scoring: Any,
@@ -58,86 +68,113 @@ def compare_captioners(
     Images are the same if their paths are; or their file names, where these give more of them and are unambiguous.
 
     Args:
-        sides: two, from `reward.metaeval.benchmarks.own_ratings.load_captions`.
-        metrics: what scores the captions; empty takes the column `reward` that both have.
+        sides: two, from `reward.metaeval.benchmarks.own_captions.load_captions`.
+        metrics: what scores the captions, or scored both files; empty takes the column `reward` that both have.
+        records: what made the scores of each side, from `reward.metaeval.score_records.score_records`.
         resamples, seed: of the bootstrap, which draws images.
         scoring: see `score_benchmark`.
 
     Raises:
-        DataError: fewer than two images are common and scored, or there is no metric and no column `reward`.
+        DataError: fewer than two images are common and scored, there is no metric and no column `reward`, or the
+            scores of the two sides are by different metrics or checkpoints.
     """
-    matched_by, keys = _matched(sides)
-    for side in sides if not metrics else ():
-        if "reward" not in side.columns:
-            raise DataError(f"{side.spec.name} has no column reward: give --metric, or what `capreward score` wrote")
+    matched_by, keys = _match_images(sides)
+    shared = len({*keys[0]} & {*keys[1]})
+    # Under its key an image of both is one, so that CIDEr counts it once.
     rows = pd.concat([side.rows for side in sides], ignore_index=True)
-    rows = rows.assign(key=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(each) for each in keys]))
-    columns = {} if metrics else {"reward": np.concatenate([side.columns["reward"] for side in sides])}
-    both = replace(sides[0], rows=rows, columns=columns)
-    common = len({*keys[0]} & {*keys[1]})
-    for metric in metrics or [MetricSource("reward", is_column=True)]:
-        row = BenchRow(metric, len(rows))
-        score_row(row, both, **scoring)
-        scored = rows.assign(score=np.nan if row.scores is None else row.scores[:, 0])
-        means = scored.groupby(["side", "key"], sort=False)["score"].mean().unstack("side").dropna()
-        note = f"{common} images are in both, by {matched_by}; {len(means)} of them have scores of both"
-        note += f"; {row.errors} captions have none, the first: {row.problem}" if row.errors else ""
+    rows = rows.assign(image_id=[*keys[0], *keys[1]], side=np.repeat([0, 1], [len(names) for names in keys]))
+    # Before anything is scored, which may take hours.
+    chosen = [(metric, columns_to_compare(metric, sides, records)) for metric in metrics or [_REWARD]]
+    for metric, columns_and_origin in chosen:
+        label = metric.name if metric.is_column else metric.label
+        if columns_and_origin is None:
+            row = BenchRow(metric, len(rows))
+            score_row(row, replace(sides[0], rows=rows, columns={}), **scoring)
+            scores = np.full(len(rows), np.nan)
+            if row.scores is not None:
+                scores = row.scores[:, 0]
+            remark = f"the first: {row.problem}" if row.errors else ""
+        else:
+            columns, remark = columns_and_origin
+            scores = np.concatenate([side.columns[name][:, 0] for side, name in zip(sides, columns, strict=True)])
+        scored = rows.assign(score=scores)
+        unscored = scored["score"].isna().groupby(scored["side"]).sum()
+        # An image counts where both have a score of it, by the mean of its captions that have one.
+        means = scored.groupby(["side", "image_id"], sort=False)["score"].mean().unstack("side").dropna()
+        notes = [f"{shared} images are in both, by {matched_by}; {len(means)} of them have scores of both"]
+        if unscored.any():
+            names = f"{unscored[0]} captions of {sides[0].spec.name} and {unscored[1]} of {sides[1].spec.name}"
+            notes.append(f"{names} have no score, and do not count")
+        if remark:
+            notes.append(remark)
+        note = "; ".join(notes)
         if len(means) < 2:
-            raise DataError(f"{' and '.join(s.spec.name for s in sides)} cannot be compared by {metric.label}: {note}")
-        first = rows.drop_duplicates(["side", "key"]).set_index(["side", "key"])
-        shown = [first.loc[side].loc[means.index] for side in (0, 1)]
-        scores, weights = means[[0, 1]].to_numpy().T, bootstrap_weights(len(means), resamples=resamples, seed=seed)
+            raise DataError(f"{' and '.join(side.spec.name for side in sides)} cannot be compared by {label}: {note}")
+        first_rows = rows.drop_duplicates(["side", "image_id"]).set_index(["side", "image_id"])
+        shown = [first_rows.loc[side].loc[means.index] for side in (0, 1)]
+        pairs = means[[0, 1]].to_numpy().T
+        gains = pairs[0] - pairs[1]
+        weights = bootstrap_weights(len(means), resamples=resamples, seed=seed)
         yield Captioners(
-            metric.name if metric.is_column else metric.label,
+            label,
             [images[0] for images in shown[0]["images"]],
             np.array([[texts[0] for texts in side["captions"]] for side in shown]),
-            scores,
-            mean_interval(scores[0] - scores[1], weights),
-            mean_interval((np.sign(scores[0] - scores[1]) + 1) / 2, weights),
+            pairs,
+            mean_interval(gains, weights),
+            mean_interval((np.sign(gains) + 1) / 2, weights),
+            (int(unscored[0]), int(unscored[1])),
             note,
         )
 
 
-def _matched(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
+def _match_images(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
     """By what most images are the same, and the key of each caption's image; no key joins two images of a side."""
-    found: dict[str, list[list[str]]] = {}
+    paths: list[list[str]] = []
+    for side in sides:
+        shown = zip(side.rows["images"], side.rows["image_id"], strict=True)
+        paths.append([str(images[0]) if isinstance(images[0], str) else image_id for images, image_id in shown])
+    keys_by: dict[str, list[list[str]]] = {}
     for name, key in _KEYS.items():
-        named = [list(zip(side.rows["images"], side.rows["image_id"], strict=True)) for side in sides]
-        paths = [
-            [str(shown[0]) if isinstance(shown[0], str) else image_id for shown, image_id in each] for each in named
-        ]
-        keys = [[key(path) for path in side] for side in paths]
-        if name == "path" or all(len(set(k)) == len(set(p)) for k, p in zip(keys, paths, strict=True)):
-            found[name] = keys
-    best = max(found, key=lambda name: len(set(found[name][0]) & set(found[name][1])))
-    return best, found[best]
+        keys = [[key(path) for path in of_side] for of_side in paths]
+        joins_images = any(len(set(new)) < len(set(old)) for new, old in zip(keys, paths, strict=True))
+        if name == "path" or not joins_images:
+            keys_by[name] = keys
+    best = max(keys_by, key=lambda name: len(set(keys_by[name][0]) & set(keys_by[name][1])))
+    return best, keys_by[best]
 
 
-def comparison_grid(names: Sequence[str], found: Sequence[Captioners]) -> Grid:
+def comparison_grid(names: Sequence[str], comparisons: Sequence[Captioners]) -> Grid:
     """A row for each metric."""
     heads = ("", *names, f"{names[0]} - {names[1]}", f"{names[0]} wins, %", "images")
     rows = []
-    for each in found:
-        means = (f"{mean:.3f}" for mean in each.scores.mean(axis=1))
-        difference = percent(each.difference, scale=1, digits=3, sign="+")
-        rows.append((each.metric, *means, difference, percent(each.win_rate), str(len(each.images))))
+    for comparison in comparisons:
+        first, second = comparison.scores.mean(axis=1)
+        difference = percent(comparison.difference, scale=1, digits=3, sign="+")
+        win_rate, images = percent(comparison.win_rate), str(len(comparison.images))
+        rows.append((comparison.metric, f"{first:.3f}", f"{second:.3f}", difference, win_rate, images))
     return Grid(f"{names[0]} and {names[1]} on the same images", heads, tuple(rows))
 
 
-def write_comparison(output: Path, names: Sequence[str], found: Sequence[Captioners], command: str, most: int) -> Path:
+def write_comparison(
+    output: Path, names: Sequence[str], comparisons: Sequence[Captioners], command: str, most: int
+) -> Path:
     """Writes a page with the images on which the first metric sees the largest differences."""
-    one, galleries = found[0], []
-    for name, gains in zip(names, (one.scores[0] - one.scores[1], one.scores[1] - one.scores[0]), strict=True):
-        order = [row for row in np.argsort(-gains, kind="stable").tolist() if gains[row] > 0][:most]
+    one = comparisons[0]
+    gains = one.scores[0] - one.scores[1]
+    galleries: list[dict[str, Any]] = []
+    for name, gains_of_name in zip(names, (gains, -gains), strict=True):
         cards = []
-        for row in order:
-            texts = zip(names, one.scores[:, row], one.captions[:, row], strict=True)
-            caption = "\n".join(f"{who} ({score:.3f}): {text}" for who, score, text in texts)
-            cards.append(picture_card(one.images[row], caption))
-        galleries += [{"title": f"{name} is better, by {one.metric}", "cards": cards}] if cards else []
+        for row in np.argsort(-gains_of_name, kind="stable")[:most].tolist():
+            if gains_of_name[row] > 0:
+                texts = zip(names, one.scores[:, row], one.captions[:, row], strict=True)
+                caption = "\n".join(f"{captioner} ({score:.3f}): {text}" for captioner, score, text in texts)
+                cards.append(picture_card(one.images[row], caption))
+        if cards:
+            galleries.append({"title": f"{name} is better, by {one.metric}", "cards": cards})
     figures = {"command": command, "versions": versions()}
-    notes = [f"{each.metric}: {each.note}" for each in found]
-    page = page_html("compare", " and ".join(names), figures, [comparison_grid(names, found)], notes, [], galleries)
+    notes = [f"{comparison.metric}: {comparison.note}" for comparison in comparisons]
+    grids = [comparison_grid(names, comparisons)]
+    page = page_html("compare", " and ".join(names), figures, grids, notes, [], galleries)
     output.parent.mkdir(parents=True, exist_ok=True)
     write_text(output, page)
     return output

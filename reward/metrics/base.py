@@ -6,10 +6,11 @@ import importlib
 import logging
 import os
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from reward.aspect_weights import normalise_weights
@@ -185,7 +186,7 @@ def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:
 
     Args:
         scorer: any scorer. It is not changed.
-        corpus: the references of every caption of the evaluation; read only if needed.
+        corpus: documents, as `image_documents` gives those of the whole evaluation; read only if needed.
 
     Example:
         >>> from reward import load_scorer
@@ -196,6 +197,28 @@ def fitted(scorer: S, corpus: Iterable[Sequence[str]]) -> S:
     return scorer.fit(corpus) if scorer.spec.needs_corpus else scorer  # type: ignore[attr-defined]
 
 
+def image_documents(rows: Iterable[tuple[Hashable, Sequence[str]]]) -> Iterator[tuple[str, ...]]:
+    """The documents of a corpus: all references of an image are one, however many captions the image has.
+
+    So the captions of one image weigh no more in CIDEr than those of another.
+
+    Args:
+        rows: what names the image of a caption, and its references. Without an image (None), captions with the same
+            references are of one image.
+
+    Example:
+        >>> list(image_documents([("1.png", ["A dog."]), ("2.png", ["A cat."]), ("1.png", ["A dog.", "It runs."])]))
+        [('A dog.', 'It runs.'), ('A cat.',)]
+    """
+    documents: dict[Hashable, dict[str, None]] = {}
+    for image, references in rows:
+        key = ("references", *references) if image is None else ("image", image)
+        documents.setdefault(key, {}).update(dict.fromkeys(references))
+    for references_of_image in documents.values():
+        if references_of_image:
+            yield tuple(references_of_image)
+
+
 @lru_cache(maxsize=1)
 def installed_specs() -> dict[str, MetricSpec]:
     """{name: facts} of all metrics: the folders of `reward.metrics`, and entry points `capreward.metrics`."""
@@ -204,12 +227,30 @@ def installed_specs() -> dict[str, MetricSpec]:
     specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
         if module.ispkg:
-            folder = importlib.import_module(f"reward.metrics.{module.name}")
-            # A folder holds one metric, several that share their code, or the settings of an arena and no metric.
-            for spec in getattr(folder, "SPECS", [getattr(folder, "SPEC", None)]):
-                if spec is not None:
-                    specs[spec.name] = spec  # another package cannot replace a metric of this one
+            for spec in _specs_of_folder(module.name):
+                specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))
+
+
+@lru_cache
+def own_spec(name: str) -> MetricSpec | None:
+    """Facts of the metric whose folder in `reward.metrics` has its name; no other folder is imported.
+
+    Example:
+        >>> own_spec("vela").name, own_spec("bleu4")
+        ('vela', None)
+    """
+    if not name.isidentifier() or not Path(__file__).with_name(name).is_dir():
+        return None
+    return next((spec for spec in _specs_of_folder(name) if spec.name == name), None)
+
+
+def _specs_of_folder(name: str) -> Sequence[MetricSpec]:
+    """A folder holds one metric, several that share their code, or the settings of an arena and no metric."""
+    folder = importlib.import_module(f"reward.metrics.{name}")
+    if hasattr(folder, "SPECS"):
+        return folder.SPECS
+    return [folder.SPEC] if hasattr(folder, "SPEC") else []
 
 
 def _specs_of_other_packages() -> dict[str, MetricSpec]:

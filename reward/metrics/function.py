@@ -161,6 +161,19 @@ class FunctionScorer(TakesData):
         return f"FunctionScorer({self.spec.name})"
 
 
+class PlacedFunction(FunctionScorer):
+    """A metric that is a function by its place, by which another process finds it; see `load_function`."""
+
+    def __init__(self, place: str, function: Any, name: str, options: dict[str, Any]) -> None:
+        super().__init__(function, name, **options)
+        self.place, self._options = place, options
+
+    def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
+        from reward.metrics.function_places import load_function
+
+        return functools.partial(load_function, **self._options), (self.place, self.spec.name)
+
+
 def _with_options(function: Any, name: str, options: dict[str, Any]) -> Any:
     """An object of a class; a function with the further arguments that were given for it."""
     try:

@@ -16,7 +16,6 @@ from typing import Any
 from reward.data.image_files import file_stamp
 from reward.errors import ConfigError, did_you_mean
 from reward.metrics.base import Scorer, installed_specs
-from reward.metrics.function import FunctionScorer
 
 _FILE = re.compile(r".*?\.py(?=$|[:=])")
 _PLACE = re.compile(r"(?P<module>.+\.py|[A-Za-z_][\w.]*):(?P<function>[A-Za-z_][\w.]*)")
@@ -75,20 +74,11 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
         value = getattr(value, part)
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
+    from reward.metrics.function import PlacedFunction  # on use: most metrics are no functions
+
     if is_file:
         place = f"{Path(home).expanduser().absolute()}:{path}"
     return PlacedFunction(place, value, name or path.rpartition(".")[2], options)
-
-
-class PlacedFunction(FunctionScorer):
-    """A metric that is a function by its place, by which another process finds it; see `load_function`."""
-
-    def __init__(self, place: str, function: Any, name: str, options: dict[str, Any]) -> None:
-        super().__init__(function, name, **options)
-        self.place, self._options = place, options
-
-    def __reduce__(self) -> Any:  # not the function, since its module has a name of this process
-        return functools.partial(load_function, **self._options), (self.place, self.spec.name)
 
 
 def _functions_of(module: types.ModuleType) -> list[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from reward.errors import ConfigError
-from reward.judges.scripted import ScriptedJudge
 from reward.metrics.base import MetricSpec
 
 _OF_ALL = ("revision", "device", "dtype")
@@ -106,5 +105,7 @@ def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
     """
     if spec.sources != "judge":
         return None
+    from reward.judges.scripted import ScriptedJudge
+
     settings, _ = split_options(spec.scorer_class(), options)
     return spec.scorer_class()(ScriptedJudge(), **settings)

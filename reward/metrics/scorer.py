@@ -1,8 +1,7 @@
 """CaptionScorer: the way from samples to a table of scores, which all metrics share.
 
 `CaptionScorer.score_samples` is this way from start to end: samples become groups, groups are cut into windows, the
-images of a window are encoded (`_ImageEncoder`), the metric scores the window (`score_groups`), and each sample gets
-the scores of its candidate (`_Results`).
+images of a window are encoded (`_ImageEncoder`), the metric scores it, and each sample gets its scores (`_Results`).
 """
 
 from __future__ import annotations
@@ -68,11 +67,15 @@ class CandidateScores(NamedTuple):
         scores: array (K, A).
         truncated: K flags, True where some text was cut; None if none was.
         errors: {index of a candidate: why it has no score}.
+        texts: {name: K texts, None where there is none}, for each of `MetricSpec.texts`.
+        remarks: {index of a candidate that keeps its scores: why it lacks a text}.
     """
 
     scores: Any
     truncated: Sequence[bool] | np.ndarray | None = None
     errors: Mapping[int, str] = {}
+    texts: Mapping[str, Sequence[str | None]] = {}
+    remarks: Mapping[int, str] = {}
 
 
 class CaptionScorer(TakesData):
@@ -152,19 +155,10 @@ class CaptionScorer(TakesData):
         return features
 
     def score_samples(
-        self,
-        samples: list[CaptionSample],
-        batch_size: int | None = None,
-        progress: bool = False,
-        contexts: Sequence[Any] | None = None,
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
-        """Scores (N, A) of N samples, which are not checked, in their order.
-
-        Args:
-            samples, batch_size, progress: see `score`.
-            contexts: N values in place of those that `context` gives.
-        """
-        groups = self._group(samples, contexts)
+        """Scores (N, A) of N samples, which are not checked, in their order; see `score`."""
+        groups = self._group(samples)
         # Groups of one image follow each other, so that its features can be dropped when the next image comes.
         groups.sort(key=lambda group: group.image_key or "")
 
@@ -188,16 +182,18 @@ class CaptionScorer(TakesData):
                         complete.append(group)
                         continue
                     for rows in group.rows.values():
-                        results.refused.update(dict.fromkeys(rows, group.error))
+                        results.errors.update(dict.fromkeys(rows, group.error))
                 if complete:
                     results.add(complete, self.score_groups(complete, batch_size))
                 if bar is not None:
                     bar.advance(task, sum(len(rows) for group in window for rows in group.rows.values()))
         self._warn(len(samples), results.failed, results.truncated)
-        errors = dict(sorted((results.refused | results.failed).items()))
-        return ScoreTable(results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases)
+        errors = dict(sorted((results.errors | results.failed).items()))
+        return ScoreTable(
+            results.scores, self.spec.aspects, errors, results.truncated, aliases=self.spec.aliases, texts=results.texts
+        )
 
-    def _group(self, samples: list[CaptionSample], contexts: Sequence[Any] | None) -> list[Group]:
+    def _group(self, samples: list[CaptionSample]) -> list[Group]:
         """Samples grouped by what the metric reads beside the candidate, in order of first appearance."""
         # Many samples hold the same image object, which is then looked at once. `samples` keeps the objects alive, so
         # no two of them have the same id.
@@ -217,7 +213,7 @@ class CaptionScorer(TakesData):
             if self.reads_references:
                 references = tuple(sample.references)
             try:
-                context = self.context(sample) if contexts is None else contexts[row]
+                context = self.context(sample)
             except InvalidSampleError as reason:
                 error = error or str(reason)
             shared = (image_key, error, references, context)
@@ -338,14 +334,15 @@ class _ImageEncoder:
 
 
 class _Results:
-    """Scores, flags and errors of N samples, by row."""
+    """Scores, flags, texts and errors of N samples, by row."""
 
     def __init__(self, spec: MetricSpec, count: int) -> None:
         self.spec = spec
         self.scores = np.full((count, len(spec.aspects)), np.nan)
         self.truncated = np.zeros(count, dtype=bool)
-        self.refused: dict[int, str] = {}  # why the metric was not given a sample
+        self.errors: dict[int, str] = {}  # why the metric was not given a sample, or one with scores lacks a text
         self.failed: dict[int, str] = {}  # why the metric gave a sample no finite score
+        self.texts: dict[str, list[str | None]] = {name: [None] * count for name in spec.texts}
 
     def add(self, groups: list[Group], result: CandidateScores) -> None:
         """Gives the samples of some groups the scores (K, A) of their K candidates."""
@@ -374,6 +371,10 @@ class _Results:
                 self.failed[row] = result.errors[candidate]
             elif candidate in incomplete:  # the aspects that are finite keep their scores
                 self.failed[row] = f"metric {self.spec.name!r} gave a score that is not finite"
+            elif candidate in result.remarks:
+                self.errors[row] = result.remarks[candidate]
+            for name, texts in result.texts.items():
+                self.texts[name][row] = texts[candidate]
 
 
 class NetworkScorer(CaptionScorer):

@@ -13,8 +13,8 @@ from reward.errors import ImageError
 from reward.scoring.columns import RowTask
 from reward.scoring.pictures import PictureReader
 
-FIRST_ROWS = 64  # scored in the first call; then half as many more each, so that who scores need not wait
-IMAGE_BYTES = 256 * 2**20
+CHUNK_BYTES = 256 * 2**20  # of decoded images
+IMAGES_AHEAD = 2 * THREADS  # that are being decoded beside those of a chunk that waits
 T = TypeVar("T")
 
 
@@ -31,15 +31,15 @@ def ahead(items: Generator[T, None, None], stop: threading.Event | None = None) 
     """
     turn = threading.Lock()
 
-    def following() -> T | None:
+    def next_item() -> T | None:
         with turn:
             return next(items, None)
 
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
         try:
-            future = pool.submit(following)
+            future = pool.submit(next_item)
             while (item := future.result()) is not None:
-                future = pool.submit(following)
+                future = pool.submit(next_item)
                 yield item
         finally:
             if stop is not None:
@@ -49,7 +49,7 @@ def ahead(items: Generator[T, None, None], stop: threading.Event | None = None) 
 
 
 def decoded_chunks(
-    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int
+    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
     """Chunks of rows with decoded images, in order, made ahead of who takes them; and how many images were decoded.
 
@@ -59,75 +59,93 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        most_rows: of a chunk; it has fewer where its decoded images take `IMAGE_BYTES`, and the first one has
-            64, the next 96, and so on.
+        rows: of a chunk, which has fewer at the end of a block, and where its images take `CHUNK_BYTES`.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop = threading.Event()
     running = (takewhile(lambda task: not stop.is_set(), block) for block in blocks)
-    return ahead(_chunks(running, reader, most_rows), stop)
+    return ahead(_chunks(running, reader, rows), stop)
 
 
 def _chunks(
-    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, most_rows: int
+    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
-    limit, most_opened = min(FIRST_ROWS, most_rows), 2 * THREADS
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as threads:
+    with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
         for block in blocks:
-            chunk, size, opened = list[RowTask](), 0, list[Future[Any]]()
-            images: dict[str, Future[Any]] = {}
-            whole = list[tuple[list[RowTask], dict[str, Future[Any]], list[Future[Any]]]]()
+            chunk, full = _Chunk(reader, pool), None
             for task in block:
-                if not reader.is_needed:
-                    task.image = task.image_key = None
-                key = task.image_key
-                # the threads have images of the next chunk while the last ones of this are waited for
-                if whole and (len(opened) >= most_opened or len(chunk) >= min(limit, FIRST_ROWS)):
-                    yield _decoded(*whole.pop(), reader)
-                if len(chunk) >= limit or size >= IMAGE_BYTES:
-                    whole.append((chunk, images, opened))
-                    chunk, size, opened, limit = [], 0, [], min(limit + limit // 2, most_rows)
-                    images = {key: images[key]} if key in images else {}
-                if key is not None and key not in images:
-                    images[key] = threads.submit(reader, task.image)
-                    opened.append(images[key])
-                    if len(opened) > most_opened:  # waits, so that the size of the decoded images is known early
-                        size += _size(opened[-most_opened - 1])
-                if key is not None:
-                    task.image = None  # else each row of an image keeps a copy of the encoded bytes
-                chunk.append(task)
-            for each in (*whole, (chunk, images, opened)):
-                if each[0]:
-                    yield _decoded(*each, reader)
+                if len(chunk.tasks) >= rows or chunk.bytes >= CHUNK_BYTES:
+                    if full is not None:
+                        yield full.decoded()
+                    chunk, full = _Chunk(reader, pool), chunk
+                chunk.add(task)
+                # While the last images of a full chunk are waited for, the threads have some of the next one.
+                has_work = len(chunk.images) >= IMAGES_AHEAD or not reader.is_needed
+                if full is not None and has_work:
+                    yield full.decoded()
+                    full = None
+            for rest in (full, chunk):
+                if rest is not None and rest.tasks:
+                    yield rest.decoded()
 
 
-def _decoded(
-    chunk: list[RowTask], images: dict[str, Future[Any]], opened: list[Future[Any]], reader: PictureReader
-) -> tuple[list[RowTask], int]:
-    for task in chunk:
-        if task.image_key is not None:
-            try:
-                task.image = images[task.image_key].result()
-            except ImageError as error:
-                task.image_problem, task.image = str(error), None
-    reader.read_ahead(chunk)
-    return chunk, _count(opened)
+class _Chunk:
+    """Rows that are scored together, whose images are being decoded.
+
+    Attributes:
+        tasks: the rows.
+        images: {key: image}, decoded in other threads.
+        bytes: of those that are decoded for certain: all but the last `IMAGES_AHEAD`.
+    """
+
+    def __init__(self, reader: PictureReader, pool: ThreadPoolExecutor) -> None:
+        self.tasks: list[RowTask] = []
+        self.images: dict[str, Future[Any]] = {}
+        self.bytes = 0
+        self._reader, self._pool = reader, pool
+        self._waiting: list[Future[Any]] = []
+
+    def add(self, task: RowTask) -> None:
+        """Adds a row; the first one of an image has it decoded."""
+        if not self._reader.is_needed:
+            task.image = task.image_key = None
+        key = task.image_key
+        if key is not None and key not in self.images:
+            self.images[key] = self._pool.submit(self._reader, task.image)
+            self._waiting.append(self.images[key])
+            if len(self._waiting) > IMAGES_AHEAD:
+                self.bytes += _size(self._waiting.pop(0))
+        if key is not None:
+            task.image = None  # else each row of an image keeps a copy of the encoded bytes
+        self.tasks.append(task)
+
+    def decoded(self) -> tuple[list[RowTask], int]:
+        """The rows with their images, and how many were decoded: those that a cache of embeddings has were not."""
+        count = 0
+        for future in self.images.values():
+            if future.exception() is None and not _is_encoded(future.result()):
+                count += 1
+        for task in self.tasks:
+            if task.image_key is not None:
+                try:
+                    task.image = self.images[task.image_key].result()
+                except ImageError as error:
+                    task.image_problem, task.image = str(error), None
+        self._reader.read_ahead(self.tasks)
+        return self.tasks, count
 
 
-def _count(opened: list[Future[Any]]) -> int:
-    """How many could be decoded; those that a cache of embeddings knows were not."""
-    found = [each.result() for each in opened if each.exception() is None]
-    return sum(not (isinstance(image, KeyedImage) and isinstance(image.image, bytes)) for image in found)
+def _is_encoded(image: Any) -> bool:
+    return isinstance(image, KeyedImage) and isinstance(image.image, bytes)
 
 
 def _size(future: Future[Any]) -> int:
     """Bytes of a decoded image; waits for it."""
-    try:
-        image = future.result()
-    except ImageError:
+    if isinstance(future.exception(), ImageError):
         return 0
+    image = future.result()
     prepared = 0
     if isinstance(image, KeyedImage):
         prepared = sum(getattr(pixels, "nbytes", 0) for pixels in image.prepared.values())

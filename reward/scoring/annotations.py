@@ -4,85 +4,148 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from reward.data.samples import column_names, find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
+from reward.scoring.columns import path_in
 from reward.scoring.derived_source import DerivedSource
 from reward.scoring.sources import BadRow, Source
 
 _ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
+_Names = tuple[str, ...]  # of an image: its number, if it has one, its path from the root of the disk, and as written
 
 
 def with_annotations(source: Source, annotations: Source) -> Source:
     """The data with `file_name` and `references` of the annotations, as far as they have no such columns.
 
+    Images are joined by `image_id` or path; by their bare names, without folder and ending, only where one image on
+    either side has that name.
+
     Args:
-        source: captions with `image_id` or the name of their image, such as COCO's results.
+        source: captions with `image_id` or the path of their image, such as COCO's results.
         annotations: rows of images with references or captions by people, and perhaps `image_id` and `file_name`, such
             as captions_val2014.json, or CLIPScore's `{image: [references]}`. Several rows of an image are one list.
 
     Raises:
         DataError: no image is named, or not one of the data is among the annotations.
     """
-    known = _by_image(annotations)
-    names = [name for name in ("image_id", *column_names("image")) if name in source.columns]
-    if not names:
+    keys = [name for name in ("image_id", *column_names("image")) if name in source.columns]
+    if not keys:
         raise DataError(f"{source.name} has no column image_id or image, by which it could be joined: {source.columns}")
-    found = {name for each in known.values() for name in each}
-    adds = [name for name in ("file_name", "references") if name in found and name not in source.columns]
-    how = f"annotations {annotations.fingerprint()}"
-    joined = DerivedSource(source, how, adds, names, partial(_of_row, known, names))
-    if adds and not any(isinstance(row, dict) and any(row[name] for name in adds) for row in joined.rows(adds)):
+    facts = _facts_of_images(annotations)
+    data_names: dict[_Names, None] = {}
+    for row in source.rows(keys):
+        if not isinstance(row, BadRow):
+            data_names[_names(keys, source.folder, row)] = None
+    join = _Join(facts, data_names)
+    if not any(map(join.facts, data_names)):
+        first = next(iter(facts), ("none",))
         raise DataError(
-            f"no image of {source.name} is in {annotations.name}, which has {next(iter(known), 'none')!r}; the "
-            f"images are read from the column {names[0]!r}"
+            f"no image of {source.name} is in {annotations.name}, which has {first[-1]!r}; the images are read from "
+            f"the column {keys[0]!r}"
         )
-    return joined
+    columns = {*chain.from_iterable(facts.values())}
+    adds = [name for name in ("file_name", "references") if name in columns and name not in source.columns]
+    how = f"annotations {annotations.fingerprint()}"
+    return DerivedSource(source, how, adds, keys, partial(_facts_of_row, join, keys, source.folder))
 
 
-def _by_image(annotations: Source) -> dict[str, dict[str, Any]]:
-    """{what an image may be called: its file_name, and a list of references}; empty for a name that two share."""
+def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
+    """{names of an image: its file_name, and a list of references}."""
     columns = annotations.columns
     image = find_column("image", columns, option="--annotations", needed_by="a file of annotations")
     texts = find_column("references", columns, option="--annotations")
     texts = texts or find_column("candidate", columns, option="--annotations")
-    number = "image_id" if "image_id" in columns else "id" if texts is None and "id" in columns else image
-    images: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    keys = [str(image)]
+    if "image_id" in columns:
+        keys.insert(0, "image_id")
+    elif texts is None and "id" in columns:  # of an image, where the rows are images and no captions
+        keys.insert(0, "id")
+    facts: dict[_Names, dict[str, Any]] = {}
+    first_names: dict[str, _Names] = {}
     for row in annotations.rows(columns):
-        names = [] if isinstance(row, BadRow) else _names([number, image], row)
-        if not names or isinstance(row, BadRow):
+        if isinstance(row, BadRow):
             continue
-        _, one = images.setdefault(names[0], (names, {}))
+        names = _names(keys, annotations.folder, row)
+        if not names:
+            continue
+        names = first_names.setdefault(names[0], names)
+        values = facts.setdefault(names, {})
         if image == "file_name":
-            one["file_name"] = row.get(image)
+            values["file_name"] = row.get(image)
         if texts is not None:
-            one.setdefault("references", []).extend(read_references(row.get(texts)))
-    short: dict[str, dict[str, Any]] = {}
-    for names, one in images.values():
-        for name in _short(names):
-            short[name] = one if short.get(name, one) is one else {}
-    whole = {name: one for names, one in images.values() for name in names}
-    return whole | short | whole
+            values.setdefault("references", []).extend(read_references(row.get(texts)))
+    return facts
 
 
-def _of_row(known: Mapping[str, Mapping[str, Any]], columns: Sequence[str], row: Mapping[str, Any]) -> Any:
-    names = _names(columns, row)
-    return next((known[name] for name in (*names, *_short(names)) if name in known), {})
+class _Join:
+    """Finds what the annotations say of an image.
+
+    Args:
+        annotated: {names of an image: what is said of it}.
+        in_data: the names of each image of the data.
+    """
+
+    def __init__(self, annotated: Mapping[_Names, dict[str, Any]], in_data: Iterable[_Names]) -> None:
+        self._by_name: dict[str, dict[str, Any]] = {}
+        for name, names in _names_of_one(annotated, iter).items():
+            self._by_name[name] = annotated[names]
+        self._by_bare_name: dict[str, dict[str, Any]] = {}
+        # photos/1.jpg and drawings/1.jpg are two images, whichever of them is annotated.
+        bare_names = _names_of_one(in_data, _bare_names)
+        for name, names in _names_of_one(annotated, _bare_names).items():
+            if name in bare_names:
+                self._by_bare_name[name] = annotated[names]
+
+    def facts(self, names: _Names) -> dict[str, Any]:
+        for name in names:
+            if name in self._by_name:
+                return self._by_name[name]
+        for name in _bare_names(names):
+            if name in self._by_bare_name:
+                return self._by_bare_name[name]
+        return {}
 
 
-def _names(columns: Sequence[str | None], row: Mapping[str, Any]) -> list[str]:
-    names = []
-    for column in columns:
+def _facts_of_row(join: _Join, keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> dict[str, Any]:
+    return join.facts(_names(keys, folder, row))
+
+
+def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
+    """What the image of a row is called; the first name tells images apart."""
+    names: dict[str, None] = {}
+    for key in keys:
+        path = None
         with suppress(InvalidSampleError):
-            names.append(one_image(row.get(str(column))))
-    return [name for name in names if isinstance(name, str)]
+            path = path_in(one_image(row.get(key)))
+        if path is None:
+            continue
+        path = unicodedata.normalize("NFC", os.path.normpath(path))
+        if key not in ("image_id", "id"):
+            names[os.path.abspath(folder / path)] = None
+        names[path] = None
+    return tuple(names)
 
 
-def _short(names: Sequence[str]) -> list[str]:
+def _bare_names(names: _Names) -> Iterator[str]:
     """Names without folder and ending, and COCO's as a number."""
-    stems = [os.path.splitext(os.path.basename(name))[0] for name in names]
-    return [*stems, *(_ZEROS.sub("", stem) for stem in stems)]
+    for name in names:
+        stem = os.path.splitext(os.path.basename(name))[0]
+        yield stem
+        yield _ZEROS.sub("", stem)
+
+
+def _names_of_one(images: Iterable[_Names], names_in: Callable[[_Names], Iterable[str]]) -> dict[str, _Names]:
+    """{name: the image}, of the names that only one image has."""
+    owners: dict[str, dict[str, _Names]] = {}
+    for names in images:
+        for name in names_in(names):
+            owners.setdefault(name, {})[names[0]] = names
+    return {name: next(iter(images.values())) for name, images in owners.items() if len(images) == 1}

@@ -1,10 +1,10 @@
-"""Data that are Arrow tables with a schema: Parquet, data sets of `datasets`, and tables in memory."""
+"""Data that are Arrow tables with a schema: Parquet files, and data sets of `datasets`."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,65 +19,56 @@ if TYPE_CHECKING:
 
 # Read at a time, at most. Encoded bytes do not tell how often an image repeats, so the rows are few, too.
 TABLE_ROWS, TABLE_BYTES = 64, 32 * 2**20
+_FEATURES = b"huggingface"  # the entry of a schema's metadata by which `datasets` knows a column of pictures
 
 
 class ArrowSource(Source):
-    """Rows of Arrow tables."""
+    """Rows of Arrow tables.
 
-    def __init__(
-        self, name: str, folder: Path, types: pa.Schema, num_rows: int, kept: Sequence[str] | None = None
-    ) -> None:
-        from reward.scoring.schemas import without_images
+    Args:
+        name: of the data, for messages.
+        folder: where relative image paths start.
+        types: of the columns.
+        num_rows: how many rows there are.
+    """
 
-        self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
-        self.schema = without_images(types.empty_table().select(types.names if kept is None else list(kept))).schema
+    def __init__(self, name: str, folder: Path, types: pa.Schema, num_rows: int) -> None:
         if not num_rows:
             raise DataError(f"{name} holds no rows")
+        self.name, self.folder, self.columns, self.num_rows = name, folder, types.names, num_rows
+        features = (types.metadata or {}).get(_FEATURES)
+        self.schema = types.with_metadata(None if features is None else {_FEATURES: features})
+        self._drops_images = False
+
+    def drop_images(self, image: str | None) -> None:
+        from reward.scoring.schemas import schema_without_images
+
+        assert self.schema is not None
+        self.schema = schema_without_images(self.schema, image)
+        self._drops_images = True
 
     @abstractmethod
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
-        """Tables of the given columns from row `start` on; perhaps without the bytes of images, if that is cheaper."""
+        """Tables of some columns from row `start` on; perhaps without the bytes of images, if that is cheaper."""
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         for table in self._read(columns, start):
             yield from table.to_pylist()
 
-    def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        from reward.scoring.schemas import without_images
+    def tables(self) -> Iterator[pa.Table]:
+        """All records, as tables of `schema`."""
+        from reward.scoring.schemas import paths_of_images
 
         assert self.schema is not None
-        for table in self._read(self.schema.names, paths_only=True):
-            yield from without_images(table).to_pylist()
-
-
-class TableSource(ArrowSource):
-    """A table in memory, made of a text file.
-
-    Args:
-        path: the file.
-        table: its rows.
-        bad: {row: why it cannot be read}; such a row is all null.
-    """
-
-    is_csv = True
-
-    def __init__(self, path: Path, table: pa.Table, bad: Mapping[int, str]) -> None:
-        super().__init__(path.name, path.parent, table.schema, table.num_rows)
-        self.path, self._table, self._bad = path, table, bad
-
-    def fingerprint(self) -> str:
-        return fingerprint_file(self.path)
-
-    def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
-        table = self._table.select(list(columns))
-        return (table.slice(first, TABLE_ROWS) for first in range(start, self.num_rows, TABLE_ROWS))
-
-    def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for place, row in enumerate(super().rows(columns, start), start):
-            yield BadRow(self._bad[place]) if place in self._bad else row
+        for table in self._read(self.schema.names, paths_only=self._drops_images):
+            table = paths_of_images(table) if self._drops_images else table
+            yield table.replace_schema_metadata(self.schema.metadata)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        return self.rows(self.columns)
+        from reward.scoring.schemas import with_exact_times
+
+        for table in self.tables():
+            yield from with_exact_times(table).to_pylist()
 
 
 class ParquetSource(ArrowSource):
@@ -88,51 +79,35 @@ class ParquetSource(ArrowSource):
         name: of the data.
         folder: where relative image paths start.
         groups: row groups that are taken of a single file; None takes all.
-        system: file system of fsspec; None is this disk.
-        kept: columns of the records; None keeps all.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path | str],
-        *,
-        name: str,
-        folder: Path,
-        groups: range | None = None,
-        system: Any = None,
-        kept: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, files: Sequence[Path | str], *, name: str, folder: Path, groups: range | None = None) -> None:
         import pyarrow as pa
 
-        self.files, self._system = files, system
+        self.files = files
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
-            file = self._opened(path)  # only while it is read
+            file = _opened(path)  # only while it is read
             check_names(file.schema_arrow.names, path)
-            schemas.append(file.schema_arrow.remove_metadata())
+            schemas.append(file.schema_arrow)
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
                 raise DataError(f"{name} is not one table: {path} or the first part has no column {odd[0]!r}")
             for group in range(file.num_row_groups) if groups is None else groups:
                 facts = file.metadata.row_group(group)
-                at_a_time = _rows_at_a_time(facts.total_byte_size, facts.num_rows)
-                self._groups.append((path, group, facts.num_rows, at_a_time))
+                rows_at_a_time = _rows_at_a_time(facts.total_byte_size, facts.num_rows)
+                self._groups.append((path, group, facts.num_rows, rows_at_a_time))
         try:
             self.types = pa.unify_schemas(schemas, promote_options="permissive")  # all null here, texts there
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise DataError(f"{name} is not one table: {error}") from error
-        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups), kept)
-
-    @classmethod
-    def of(cls, path: Path) -> ParquetSource:
-        """Of a file, or of all files of a folder."""
-        if path.is_dir():
-            return cls(sorted(path.glob("*.parquet")), name=path.name, folder=path)
-        return cls([path], name=path.name, folder=path.parent)
+        super().__init__(name, folder, self.types, sum(rows for _, _, rows, _ in self._groups))
 
     def fingerprint(self) -> str:
-        each = [fingerprint_file(Path(path)) for path in self.files]
-        return each[0] if len(each) == 1 else hashlib.sha256("".join(each).encode()).hexdigest()
+        fingerprints = [fingerprint_file(Path(path)) for path in self.files]
+        if len(fingerprints) == 1:
+            return fingerprints[0]
+        return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         import pyarrow as pa
@@ -140,35 +115,27 @@ class ParquetSource(ArrowSource):
         from reward.scoring.schemas import is_image
 
         types = pa.schema([self.types.field(name) for name in columns])
-        read = [f"{each.name}.path" if paths_only and is_image(each.type) else each.name for each in types]
-        file, at = None, None
-        for path, group, rows, at_a_time in self._groups:
+        names = [field.name for field in types]
+        if paths_only:
+            names = [f"{field.name}.path" if is_image(field.type) else field.name for field in types]
+        file, file_path = None, None
+        for path, group, rows, rows_at_a_time in self._groups:
             if start >= rows:  # groups before `start` are not read
                 start -= rows
                 continue
-            file, at = (file if at == path and file else self._opened(path)), path
-            with _told(f"{path} is damaged"):
-                for batch in file.iter_batches(at_a_time, row_groups=[group], columns=read):
+            if file is None or path != file_path:
+                file, file_path = _opened(path), path
+            with _data_errors(f"{path} is damaged"):
+                for batch in file.iter_batches(rows_at_a_time, row_groups=[group], columns=names):
                     if start < batch.num_rows:
                         table = pa.Table.from_batches([batch.slice(start)])
                         yield table.select(types.names).cast(types) if columns else table
                     start = max(0, start - batch.num_rows)
 
-    def _opened(self, path: Path | str) -> pq.ParquetFile:
-        import pyarrow.parquet as pq
 
-        with _told(f"{path} cannot be read as Parquet"):
-            return pq.ParquetFile(path if self._system is None else self._system.open(path, "rb"))
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{what}: {error}") from error
+def open_parquet(path: Path) -> ParquetSource:
+    """A Parquet file."""
+    return ParquetSource([path], name=path.name, folder=path.parent)
 
 
 class DatasetSource(ArrowSource):
@@ -190,6 +157,23 @@ class DatasetSource(ArrowSource):
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         rows = self.dataset.select(range(start, len(self.dataset))).select_columns(list(columns))
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
+
+
+def _opened(path: Path | str) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    with _data_errors(f"{path} cannot be read as Parquet"):
+        return pq.ParquetFile(path)
+
+
+@contextmanager
+def _data_errors(problem: str) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{problem}: {error}") from error
 
 
 def _rows_at_a_time(size: int, rows: int) -> int:

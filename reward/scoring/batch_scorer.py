@@ -21,7 +21,7 @@ from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 
-_CHUNK_ROWS = 1024
+_CHUNK_ROWS = 512
 # of this process, shared by all copies of a BatchScorer, each with its fingerprint
 _loaded: dict[str, tuple[str, Metrics]] = {}
 _loading = threading.Lock()
@@ -95,7 +95,7 @@ class BatchScorer:
         self.images_decoded = 0
         self._metrics: Metrics | None = None  # loaded
         if self.given.knows_aspects:  # else only the checkpoint does
-            _check_corpus(self.given)
+            check_corpus(self.given)
 
     def plan(self, columns: Sequence[str]) -> ColumnPlan:
         """Which of the columns are read.
@@ -115,7 +115,7 @@ class BatchScorer:
                 if key not in _loaded or _loaded[key][0] != fingerprint:
                     _loaded.pop(key, None)  # that of older files
                     metrics = self.given.load()
-                    _check_corpus(metrics)
+                    check_corpus(metrics)
                     _loaded[key] = fingerprint, metrics
                 self._metrics = _loaded[key][1]
             return self._metrics
@@ -148,8 +148,11 @@ class BatchScorer:
         added, plan, root = self.columns(columns), self.plan(columns), self.image_root or ""
         summary = SummaryBuilder() if summary is None else summary
         tasks = [plan.task(row, number, root) for number, row in enumerate(rows, start=summary.counts["rows"])]
-        first: dict[str, int] = {}  # row of each image; the others of the image come behind it
-        tasks.sort(key=lambda each: each.row if each.image_key is None else first.setdefault(each.image_key, each.row))
+        first_rows: dict[str, int] = {}
+        for task in tasks:
+            first_rows.setdefault(task.image_key or f"row {task.row}", task.row)
+        # Rows of one image follow each other, where the first of them stands.
+        tasks.sort(key=lambda task: first_rows[task.image_key or f"row {task.row}"])
         reader = PictureReader.of(added.metrics, root)
         order = np.argsort([task.row for task in tasks])
         built: dict[str, list[Any]] = {name: [] for name in added.types}
@@ -159,7 +162,7 @@ class BatchScorer:
             self.images_decoded += decoded
             for task in chunk:
                 task.image = None  # which takes far more memory than all else
-        return {name: [values[place] for place in order] for name, values in built.items()}
+        return {name: [values[position] for position in order] for name, values in built.items()}
 
     def __call__(self, batch: Any) -> Any:
         """Scores a batch.
@@ -186,27 +189,29 @@ class BatchScorer:
         columns = list(batch) if isinstance(batch, Mapping) else batch.column_names
         plan = self.plan(columns)
         # only the columns that are read: `datasets` decodes a column when it is looked at
-        read = {name: _values(batch[name], name) for name in plan.names}
-        if len({len(values) for values in read.values()}) > 1:
-            lengths = ", ".join(f"{name} has {len(values)}" for name, values in read.items())
+        cells = {name: _values(batch[name], name) for name in plan.names}
+        if len({len(values) for values in cells.values()}) > 1:
+            lengths = ", ".join(f"{name} has {len(values)}" for name, values in cells.items())
             raise DataError(f"the columns of a batch must be of one length: {lengths}")
-        rows = [dict(zip(read, values, strict=True)) for values in zip(*read.values(), strict=True)]
+        rows = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
         scores = self.score_rows(rows, columns)
         fill_rewards(scores, reward_names(self.loaded()), self.prefix, SummaryBuilder())
-        added: Mapping[str, Any] = scores
         types = self.columns(columns).types
         if isinstance(batch, pa.Table):
             table = batch.select([]) if self.added_only else batch
-            for name, values in added.items():
+            for name, values in scores.items():
                 table = table.append_column(name, pa.array(values, arrow_type(types[name])))
             return table
-        if isinstance(batch[plan.caption], np.ndarray):
-            kinds = {"float64": np.float64, "bool_": np.bool_}
-            added = {name: np.array(values, kinds.get(types[name], np.object_)) for name, values in added.items()}
-        return {**({} if self.added_only else batch), **added}
+        result = {} if self.added_only else dict(batch)
+        kinds = {"float64": np.float64, "bool_": np.bool_}
+        for name, values in scores.items():
+            is_array = isinstance(batch[plan.caption], np.ndarray)
+            result[name] = np.array(values, kinds.get(types[name], np.object_)) if is_array else values
+        return result
 
 
-def _check_corpus(metrics: Metrics) -> None:
+def check_corpus(metrics: Metrics) -> None:
+    """Refuses metrics that would weigh words by the references of a few rows alone."""
     if metrics.needs_corpus:
         raise ConfigError(
             f"metric {metrics.name!r} weighs words by a corpus, which one batch is not: fit it to all references first "

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any, TypeAlias
 
-from reward.checkpoints.fingerprints import image_stamp
 from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.drawn_images import BoxedImage
+from reward.data.image_files import file_stamp, image_file
 from reward.data.images import image_key
 from reward.data.samples import (
     CaptionSample,
@@ -33,8 +32,6 @@ from reward.scoring.sources import BadRow, Source
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
-_ROWS_LOOKED_AT = 1000  # for the form of the data
-
 
 @dataclass
 class RowTask:
@@ -42,11 +39,11 @@ class RowTask:
 
     row: int = 0  # its number
     name: str = ""  # names its texts and its image as they are now
-    candidates: Sequence[Any] = ()  # not checked yet
+    candidates: list[Any] = field(default_factory=list)  # not checked yet
     references: tuple[str, ...] = ()  # checked
     image: Any = None  # the cell, later replaced by the decoded image
     image_key: str | None = None  # under which rows share an image
-    stamp: str = ""  # changes when the file of its image does, see `image_stamp`
+    stamp: str = ""  # changes when the file of its image does, see `file_stamp`
     problem: Problem | None = None  # when nothing of the row can be scored
     image_problem: str | None = None  # why there is no image, for metrics that need one
     context: dict[str, Any] = field(default_factory=dict)  # further fields of a `CaptionSample`
@@ -56,15 +53,16 @@ class RowTask:
     @cached_property
     def samples(self) -> list[CaptionSample | Problem]:
         """What is to be scored, or what is wrong with it: one each candidate, or one alone; the image is decoded."""
-        return [self._sample(candidate) for candidate in self.candidates or [None]]
-
-    def _sample(self, candidate: Any) -> CaptionSample | Problem:
-        if self.problem is not None:
-            return self.problem
-        try:
-            return CaptionSample(candidate, self.image, self.references, **self.context)
-        except InvalidSampleError as error:
-            return "candidate", str(error)
+        samples: list[CaptionSample | Problem] = []
+        for candidate in self.candidates or [None]:
+            if self.problem is not None:
+                samples.append(self.problem)
+                continue
+            try:
+                samples.append(CaptionSample(candidate, self.image, self.references, **self.context))
+            except InvalidSampleError as error:
+                samples.append(("candidate", str(error)))
+        return samples
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,13 @@ class ColumnPlan:
         caption: holds the caption, or the list of captions when `many`.
         image, references: None where none are read.
         group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
-        context: (what, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
+        context: (role, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
         strip_thinking: whether captions are taken out of what a model wrote, see
             `reward.data.written_captions.caption_in`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
+        groups_by_image: whether the group is the image: two paths of one file are one group.
     """
 
     caption: str
@@ -92,12 +91,16 @@ class ColumnPlan:
     strip_thinking: bool = field(default=False, repr=False)
     specs: tuple[MetricSpec, ...] = field(default=(), repr=False)
     is_csv: bool = field(default=False, repr=False)
+    groups_by_image: bool = field(default=False, repr=False)
 
     @property
     def names(self) -> list[str]:
         """Of all columns that are read."""
-        names = (self.caption, self.image, self.references, self.group, *dict(self.context).values())
-        return list(dict.fromkeys(name for name in names if name is not None))
+        names: dict[str | None, None] = dict.fromkeys((self.caption, self.image, self.references, self.group))
+        for _, column in self.context:
+            names[column] = None
+        names.pop(None, None)
+        return list(names)  # type: ignore[arg-type]
 
     def task(self, row: Mapping[str, Any] | BadRow, number: int = 0, root: str | os.PathLike[str] = "") -> RowTask:
         """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception.
@@ -108,78 +111,121 @@ class ColumnPlan:
         if isinstance(row, BadRow):
             task.name, task.problem = row.message, ("row", row.message)
             return task
-        self._read_image(task, row, root)
-        texts = [row.get(name) for name in (self.caption, self.references, *dict(self.context).values()) if name]
-        task.name = repr([texts, task.image_key, task.stamp])
-        kind = "candidate"
+        root = os.fspath(root)
+        self._read_context(task, row)
+        written_image = self._read_image(task, row, root)
+        texts = [row.get(self.caption)]
+        if self.references is not None:
+            texts.append(row.get(self.references))
+        for _, column in self.context:
+            texts.append(row.get(column))
+        task.name = repr([texts, written_image, task.stamp])
         try:
             self._read_captions(task, row)
-            kind = "references"
-            task.references = read_references(row.get(self.references)) if self.references else ()
-            if all(spec.needs_references for spec in self.specs) and not task.references:
-                name = "+".join(spec.name for spec in self.specs)
-                raise InvalidSampleError(f"metric {name!r} needs references, but the row has none")
         except InvalidSampleError as error:
-            task.problem = (kind, str(error))
-            task.image = task.image_key = task.image_problem = None
+            task.problem = ("candidate", str(error))
+        if task.problem is None and self.references is not None:
+            self._read_references(task, row)
         if self.group is not None:
-            self._read_group(task, missing_to_none(row.get(self.group)))
+            self._read_group(task, row, root)
+        if task.problem is not None:
+            task.image = task.image_key = task.image_problem = None
         return task
+
+    def _read_context(self, task: RowTask, row: Mapping[str, Any]) -> None:
+        """The further fields of a sample; `columns` has what its metric needs beside."""
+        for role, column in self.context:
+            cell = missing_to_none(row.get(column))
+            if isinstance(cell, str) and is_blank(cell):
+                cell = None
+            task.context[role] = cell
+        roles = _further_roles(self.specs)
+        if roles:
+            task.context["columns"] = {role: task.context.pop(role, None) for role in roles}
+
+    def _read_image(self, task: RowTask, row: Mapping[str, Any], root: str) -> Any:
+        """Sets the image with what names it; gives what names it wherever the data lie."""
+        box = task.context.pop("box", None)
+        if self.image is None:
+            return None
+        try:
+            image, box = one_image(row.get(self.image)), parse_list(box)
+        except InvalidSampleError as error:
+            task.image_problem = str(error)
+            return None
+        if image is None:
+            task.image_problem = f"the row has no image in column {self.image!r}"
+            return None
+        file = image_identity(image, root)
+        task.image, task.image_key = image, file
+        if box is not None:
+            task.image, task.image_key = BoxedImage(image, box), f"{task.image_key} {box}"
+        path = path_in(image)
+        if path is None:
+            return task.image_key
+        # The path as it is written, and not the file, names the row: the data may be moved during a stop.
+        if "://" not in root:
+            with suppress(OSError, ValueError):  # scoring says of a file that cannot be read why
+                task.stamp = file_stamp(os.stat(file))
+        return path
 
     def _read_captions(self, task: RowTask, row: Mapping[str, Any]) -> None:
         cell = missing_to_none(row.get(self.caption))
         try:
-            found = parse_list(cell) if self.many or self.is_csv else cell
+            value = parse_list(cell) if self.many or self.is_csv else cell
         except InvalidSampleError as error:
             raise InvalidSampleError(f"column {self.caption!r}: {error}") from None
+        # In a table of text a cell in brackets may be a list that a program wrote.
+        captions = [cell]
         if self.many:
-            if not is_list(found) or not (found := to_list(found, self.caption)):
+            captions = []
+            if is_list(value):
+                captions = to_list(value, self.caption)
+            if not captions:
                 raise InvalidSampleError(
-                    f"column {self.caption!r} must hold a list of captions, got {reprlib.repr(found)}"
+                    f"column {self.caption!r} must hold a list of captions, got {reprlib.repr(value)}"
                 )
-        elif not self.is_csv and isinstance(cell, Mapping):
-            names = " or ".join(f"--candidate-column {self.caption}.{name}" for name in [*cell][:3])
-            raise InvalidSampleError(f"column {self.caption!r} holds an object: name one of its fields, {names}")
-        elif not self.is_csv and is_list(cell):
+        elif is_list(value):
             raise InvalidSampleError(
                 f"column {self.caption!r} holds a list of captions: `capreward rerank` scores those of a list"
             )
-        else:  # a caption may be JSON that a model wrote, but no list of captions
-            found = [found if is_list(found) else cell]
-        strips = self.strip_thinking
-        task.candidates = [caption_in(each) if strips and isinstance(each, str) else each for each in found]
-        task.thinking_cut = (
-            sum(a != b for a, b in zip(found, task.candidates, strict=True)) if self.strip_thinking else 0
-        )
-
-    def _read_image(self, task: RowTask, row: Mapping[str, Any], root: str | os.PathLike[str]) -> None:
-        """Sets the image with what names it, and the further fields of its samples."""
-        cells = {what: missing_to_none(row.get(column)) for what, column in self.context}
-        context = {what: None if isinstance(cell, str) and is_blank(cell) else cell for what, cell in cells.items()}
-        box = context.pop("box", None)
-        if further := {role: context.pop(role, None) for role in _further(self.specs)}:
-            context["columns"] = further
-        task.context = context
-        if self.image is None:
+        elif isinstance(cell, Mapping):
+            raise InvalidSampleError(
+                f"column {self.caption!r} holds an object with the fields {reprlib.repr([*cell])}: write the one with "
+                "the caption as a column of its own"
+            )
+        task.candidates = captions
+        if not self.strip_thinking:
             return
+        task.candidates = []
+        for text in captions:
+            caption = caption_in(text) if isinstance(text, str) else text
+            task.candidates.append(caption)
+            task.thinking_cut += caption != text
+
+    def _read_references(self, task: RowTask, row: Mapping[str, Any]) -> None:
         try:
-            task.image, box = one_image(row.get(self.image)), parse_list(box)
+            task.references = read_references(row.get(str(self.references)))
         except InvalidSampleError as error:
-            task.image_problem = str(error)
+            task.problem = ("references", str(error))
             return
-        if task.image is None:
-            task.image_problem = f"the row has no image in column {self.image!r}"
-            return
-        task.stamp = "" if "://" in os.fspath(root) else image_stamp(task.image, root)
-        task.image_key = image_identity(task.image)
-        if box is not None:
-            task.image, task.image_key = BoxedImage(task.image, box), f"{task.image_key} {box}"
+        if not task.references and all(spec.needs_references for spec in self.specs):
+            task.problem = ("references", f"metric {_names(self.specs)!r} needs references, but the row has none")
 
-    def _read_group(self, task: RowTask, group: Any) -> None:
-        needs_image = any(spec.needs_image for spec in self.specs)
+    def _read_group(self, task: RowTask, row: Mapping[str, Any], root: str) -> None:
+        group = missing_to_none(row.get(str(self.group)))
+        if isinstance(group, str) and is_blank(group):  # of a table of text
+            group = None
+        if self.groups_by_image:
+            with suppress(InvalidSampleError):  # several images are a group, too
+                group = one_image(group)
         if group is not None:
-            task.group = hashlib.sha256(image_identity(group).encode()).hexdigest()[:16]
-        elif task.problem is None and (task.image_problem is None or not needs_image):
+            # Another group than the image may be a number or a name, which is no path.
+            identity = image_identity(group, root) if self.groups_by_image else image_identity(group)
+            task.group = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
+            return
+        has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
+        if task.problem is None and not has_no_image:
             task.problem = ("group", f"the row has nothing in column {self.group!r}, by which rows are ranked")
 
 
@@ -218,78 +264,132 @@ def find_columns(
         ColumnPlan(caption='caption', image=None, references='refs', many=False, group=None, context=())
     """
     specs = (specs,) if isinstance(specs, MetricSpec) else tuple(specs)
-
-    def found(role: str, given: str | None, needing: Sequence[str] = (), option: str = "") -> str | None:
-        by = f"metric {' and '.join(map(repr, needing))}" if needing else None
-        return find_column(role, columns, given, option=option or f"--{role}-column", needed_by=by)
-
-    def needing(what: str) -> list[str]:
-        return [spec.name for spec in specs if getattr(spec, what) and not spec.model_decides]
-
-    read = {what: found(what, column) for what, column in (context or {}).items()}
-    for role in _further(specs):
-        wanting = [spec.name for spec in specs if role in spec.columns]
-        read[role] = found(role, read.get(role), wanting, "column= (--set column=)")
-    if needing("reads_questions"):
-        read["question"] = found("question", read.get("question"), needing("reads_questions"))
-    elif "question" in columns and "question" not in read:
-        name = "+".join(spec.name for spec in specs)
+    context_columns: dict[str, str | None] = {**(context or {})}
+    further_roles = _further_roles(specs)
+    for role in further_roles:
+        context_columns.setdefault(role, None)
+    if _needed_by(specs, "question"):
+        context_columns.setdefault("question", None)
+    elif "question" in columns and "question" not in context_columns:
         warnings.warn(
-            f"metric {name!r} does not read the column 'question', and takes answers for captions", stacklevel=2
+            f"metric {_names(specs)!r} does not read the column 'question', and takes answers for captions",
+            stacklevel=2,
         )
-    if any(spec.needs_image for spec in specs) or image is not None:
-        image = found("image", image, needing("needs_image"))
-    references = found("references", references, needing("needs_references"))
+    for role, name in context_columns.items():
+        option = "column= (--set column=)" if role in further_roles else f"--{role}-column"
+        needed_by = _needed_by(specs, role)
+        context_columns[role] = find_column(role, columns, name, option=option, needed_by=needed_by)
+    # A metric whose model decides reads images if there are any.
+    if image is not None or _any_needs_image(specs):
+        needed_by = _needed_by(specs, "image")
+        image = find_column("image", columns, image, option="--image-column", needed_by=needed_by)
+    needed_by = _needed_by(specs, "references")
+    references = find_column("references", columns, references, option="--references-column", needed_by=needed_by)
+
     roles = ["candidate"] if ranked is None or group is not None else ["candidates", "candidate"]
-    option = "--candidate-column"
-    captions = (find_column(role, columns, candidate, option=option) for role in roles)
-    caption = next((name for name in captions if name is not None), None)
-    caption = caption or find_column(roles[0], columns, option=option, needed_by="scoring")
+    caption = None
+    for role in roles:
+        caption = caption or find_column(role, columns, candidate, option="--candidate-column")
+    caption = caption or find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
+
+    # Lists compete row by row; captions that come one a row compete with those of their image, or of a named group.
     many = ranked is not None and _holds_lists(ranked, caption)
     if many and group is not None:
         raise DataError(
             f"column {caption!r} holds lists of captions, and those of a row compete: leave out --group-column, "
             "which is for one caption a row"
         )
-    if ranked is not None and not many:
-        group = found("group", group) if group is not None else image or found("image", None, option="--group-column")
+    groups_by_image = ranked is not None and not many and group is None
+    if groups_by_image:
+        group = image or find_column("image", columns, option="--group-column")
         if group is None:
             raise DataError(
                 "each row has one candidate, and no column names the image: name the column that the candidates of one "
                 f"image share with --group-column. The columns are: {join_names(columns)}."
             )
-    pairs = tuple((what, column) for what, column in read.items() if column is not None)
-    return ColumnPlan(caption, image, references, many, group, pairs, strip_thinking, specs, is_csv)
+    elif group is not None:
+        find_column("group", columns, group, option="--group-column")
+        groups_by_image = group == image
+    pairs = tuple((role, column) for role, column in context_columns.items() if column is not None)
+    return ColumnPlan(caption, image, references, many, group, pairs, strip_thinking, specs, is_csv, groups_by_image)
 
 
-def _further(specs: Sequence[MetricSpec]) -> list[str]:
-    """What else the metrics read of a row."""
-    return list(dict.fromkeys(role for spec in specs for role in spec.columns))
+def _further_roles(specs: Sequence[MetricSpec]) -> list[str]:
+    """What the metrics need of a row beside caption, image and references."""
+    roles = dict[str, None]()
+    for spec in specs:
+        roles |= dict.fromkeys(spec.columns)
+    return list(roles)
+
+
+def _needed_by(specs: Sequence[MetricSpec], role: str) -> str | None:
+    """The metrics that need a column, for a message; those whose model decides what it reads can do without."""
+    names = []
+    for spec in specs:
+        is_needed = spec.reads_questions if role == "question" else role in spec.needs
+        if is_needed and not spec.model_decides:
+            names.append(repr(spec.name))
+    return f"metric {' and '.join(names)}" if names else None
+
+
+def _any_needs_image(specs: Sequence[MetricSpec]) -> bool:
+    return any(spec.needs_image for spec in specs)
+
+
+def _names(specs: Sequence[MetricSpec]) -> str:
+    return "+".join(spec.name for spec in specs)
 
 
 def _holds_lists(source: Source, column: str) -> bool:
-    """Whether captions to be ranked come as lists, one a row; the first rows tell."""
-    kinds = set()
-    for row in islice(source.rows([column]), _ROWS_LOOKED_AT):
-        value = None if isinstance(row, BadRow) else missing_to_none(row.get(column))
+    """Whether captions to be ranked come as lists, one a row, as the first of them does."""
+    kind = None
+    for row in source.rows([column]):
+        if isinstance(row, BadRow):
+            continue
+        value = missing_to_none(row.get(column))
         with suppress(InvalidSampleError):  # of which the row will tell
             value = parse_list(value)
         if is_list(value):
             return True
-        kinds |= {type(value)} - {type(None)}
-    if kinds and str not in kinds:
+        if isinstance(value, str):
+            return False
+        if value is not None:
+            kind = type(value).__name__
+    if kind is not None:
         raise DataError(
-            f"column {column!r} holds {min(kind.__name__ for kind in kinds)}, neither lists of captions nor one a row: "
-            "name another with --candidate-column"
+            f"column {column!r} holds {kind}, neither lists of captions nor one a row: name another with "
+            "--candidate-column"
         )
-    return not kinds and column in column_names("candidates")  # all empty: each row says so
+    return column in column_names("candidates")  # all empty: each row says so
 
 
-def image_identity(image: Any) -> str:
-    """Key under which rows share an image, or another value: the path, or the hash of the bytes or the pixels."""
-    if isinstance(image, dict):
-        image = image.get("bytes") or image.get("path")
+def path_in(image: Any) -> str | None:
+    """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = image.get("path")
+    if not isinstance(image, (str, os.PathLike)):
+        return None
+    path = os.fsdecode(image)
+    if path.startswith("data:"):
+        return None
+    return path
+
+
+def image_identity(image: Any, root: str | os.PathLike[str] | None = None) -> str:
+    """Key under which rows share an image, or another value: its file, or the hash of its bytes or its pixels.
+
+    Args:
+        image: of a cell.
+        root: where relative paths start; None where texts are no paths.
+    """
+    path = path_in(image)
+    if path is not None:
+        if root is None or "://" in os.fspath(root):
+            return repr(path)
+        return os.path.abspath(image_file(os.path.join(root, path)))
+    if isinstance(image, Mapping):
+        image = image.get("bytes")
     if isinstance(image, bytes):
         return hashlib.sha256(image).hexdigest()
     if hasattr(image, "getbands") or getattr(image, "ndim", 0) > 0:

@@ -1,88 +1,115 @@
-"""Reads tables of text: CSV as any program writes it, TSV, and the captions of Flickr8k, which have no header line.
+"""Reads tables of text: CSV as any program writes it, and TSV, in which a quote is a character like any other.
 
-Python's csv module finds the rows: pyarrow and pandas take all up to the end of the file for one field where a quote is
-not closed, and lose the place of a bad row. Arrow holds the rows, and tells what is a number.
+Every cell is the text that was written: `1.10`, `NA` and `True` are no number, no gap and no truth before somebody
+needs them as such. Python's csv module finds the rows: pyarrow and pandas take all up to the end of the file for one
+field where a quote is not closed, and lose the place of a bad row.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, Any, TypeAlias
 
-from reward.data.image_files import IMAGE_ENDINGS
-from reward.data.samples import column_names
+from reward.data.image_files import is_image_name
 from reward.errors import DataError
-from reward.scoring.arrow_sources import TableSource
-from reward.scoring.row_sources import opened
+from reward.scoring.row_sources import RowSource, opened
 from reward.scoring.sources import BadRow, check_names
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_SEPARATORS = (",", "\t", ";", "|")  # the second of Excel in many languages, the last of Flickr30k
-_CHUNK = 16384  # rows that become a piece of a table
-_MISSING = ("", "nan", "NaN", "NA", "null", "None")  # in a column of numbers
-_WHOLE = r"^-?(0|[1-9]\d{0,17})$"  # "007" is a name
-_REAL = r"^[-+]?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][-+]?\d+)?$"
-# Captions and names of images stay text, even where all of them are numbers.
-_TEXTS = {
-    name for role in ("candidate", "candidates", "references", "question", "image") for name in column_names(role)
-}
+_SEPARATORS = (",", "\t", ";", "|")  # of CSV; the third is Excel's in many languages, the last of Flickr30k
 _NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
+_QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a field of a TSV file that a CSV writer has written
+
+# Where a row is, for messages, and its fields.
+_Row: TypeAlias = "tuple[str, list[str]] | BadRow"
 
 
-def read_csv(path: Path) -> TableSource:
-    """Reads values between commas, tabs, semicolons or bars below a header line; UTF-8, or UTF-16 with its mark.
+def read_csv(path: Path, names: Sequence[str] | None = None) -> TextTable:
+    """The rows of a file of text.
 
-    A column that holds numbers only, or only true and false, or only lists in JSON, is read so; an empty cell there is
-    null. All other cells stay text as they are. Without a header line, the first of two columns holds images.
+    Args:
+        path: a `.tsv` file has tabs between fields; any other is CSV, whose header tells what stands between them.
+        names: of the columns of a file without a header line, which is read as TSV; its first column holds images, as
+            in Flickr8k.token, with the number of the caption.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    return TextTable(path, names)
 
+
+class TextTable(RowSource):
+    """A table of text in UTF-8, or UTF-16 with its mark, see `read_csv`.
+
+    A blank line is no row, but in a table of one column, where it is an empty cell.
+    """
+
+    is_csv = True
+
+    def __init__(self, path: Path, names: Sequence[str] | None = None) -> None:
+        self._names = names
+        self._is_tsv = names is not None or path.name.lower().removesuffix(".gz").endswith(".tsv")
+        super().__init__(path)
+
+    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
+        with opened(self.path) as file:
+            rows = _tsv_rows(self.path, file) if self._is_tsv else _csv_rows(self.path, file)
+            names = self._names or self._header(next(rows, None))
+            whole = (row for row in rows if isinstance(row, BadRow) or row[1] or len(names) == 1)
+            for row in islice(whole, start, None):
+                yield row if isinstance(row, BadRow) else self._cells(*row, names)
+
+    def _header(self, row: _Row | None) -> list[str]:
+        if row is None:
+            raise DataError(f"{self.path} holds no header line")
+        if isinstance(row, BadRow):
+            raise DataError(f"the header of {self.path} cannot be read: {row.message}")
+        names = [name.strip() for name in row[1]]
+        if not _is_unicode(names):
+            raise DataError(f"the header of {self.path} is not UTF-8{_remedy(self.path)}")
+        if names and is_image_name(names[0]):
+            raise DataError(f"{self.path} begins with data: put a line with the names of its columns in front")
+        check_names(names, self.path)
+        return names
+
+    def _cells(self, where: str, fields: list[str], names: Sequence[str]) -> dict[str, Any] | BadRow:
+        fields = fields or [""]  # of a blank line
+        if len(fields) != len(names):
+            return BadRow(f"{where} has {len(fields)} fields, but the header has {len(names)}")
+        if not _is_unicode(fields):
+            return BadRow(f"{where} is not UTF-8{_remedy(self.path)}")
+        if self._names:
+            fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
+        return dict(zip(names, fields, strict=True))
+
+
+def _tsv_rows(path: Path, file: IO[bytes]) -> Iterator[tuple[str, list[str]]]:
+    for number, line in enumerate(_text(file, newline="\n"), start=1):
+        line = line.removesuffix("\n").removesuffix("\r")
+        fields = line.split("\t") if line else []
+        if '""' in line and any(map(_QUOTED_AS_CSV.fullmatch, fields)):
+            raise DataError(
+                f"{path}: line {number} has a field in quotes as CSV writes it, but in TSV a quote is a character: "
+                f"name the file {path.name.partition('.')[0]}.csv, in which there may be tabs between fields, too"
+            )
+        yield f"line {number}", fields
+
+
+def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
     # Long captions exceed the module's limit of 131,072 characters, which can be set only for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), 2**27))
-    with opened(path) as file:
-        # Bytes that are not UTF-8 come as lone surrogates, by which a row is recognised.
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        head = text.readline()
-        is_marked = head.startswith("sep=")  # by Excel, for itself
-        head = text.readline() if is_marked else head
-        bare = re.sub(r'"[^"]*"', "", head)
-        separator = max(_SEPARATORS, key=bare.count)
-        first = next(csv.reader([head], delimiter=separator), None) or [""]
-        has_header = not _NUMBER_OF_CAPTION.sub("", first[0]).lower().endswith(IMAGE_ENDINGS)
-        is_spaced = has_header and f"{separator} " in bare  # "image, caption"
-        quoting = csv.QUOTE_NONE if separator == "\t" and not has_header else csv.QUOTE_MINIMAL
-        form: dict[str, Any] = {"delimiter": separator, "skipinitialspace": is_spaced, "quoting": quoting}
-        rows = _rows(path, csv.reader(chain([head], text), strict=True, **form), int(is_marked))
-        names = _header(path, rows) if has_header else ["image", "caption"]
-        if not has_header and len(first) != 2:
-            raise DataError(f"{path} begins with data: put a line with the names of its columns in front")
-        check_names(names, path)
-        bad: dict[int, str] = {}
-        cells, pieces = _cells(path, rows, len(names), bad), []
-        while chunk := list(islice(cells, _CHUNK)):
-            pieces.append(pa.table([pa.array(column, pa.string()) for column in zip(*chunk, strict=True)], names))
-    if not pieces:
-        raise DataError(f"{path} holds no rows")
-    table = pa.concat_tables(pieces)
-    for place, name in enumerate(names):
-        column = pc.utf8_trim_whitespace(table.column(place)) if is_spaced else table.column(place)
-        if not has_header and place == 0:
-            column = pc.replace_substring_regex(column, _NUMBER_OF_CAPTION.pattern, "")
-        table = table.set_column(place, name, column if name in _TEXTS else _typed(column, separator == ";"))
-    return TableSource(path, table, bad)
-
-
-def _rows(path: Path, reader: Any, skipped: int) -> Iterator[tuple[str, list[str]] | BadRow]:
-    """The place of each row in the file, and its fields; blank lines are skipped."""
+    text = _text(file, newline="")
+    head = text.readline()
+    skipped = 0
+    if head.startswith("sep="):  # by Excel, for itself
+        head, skipped = text.readline(), 1
+    if not head:
+        return
+    bare = re.sub(r'"[^"]*"', "", head)
+    separator = max(_SEPARATORS, key=bare.count)
+    is_spaced = f"{separator} " in bare  # "image, caption": the space is no part of a cell
+    reader = csv.reader(chain([head], text), delimiter=separator, skipinitialspace=is_spaced, strict=True)
     while True:
         first = reader.line_num + skipped + 1
         try:
@@ -98,34 +125,13 @@ def _rows(path: Path, reader: Any, skipped: int) -> Iterator[tuple[str, list[str
             continue
         if fields is None:
             return
-        if fields:
-            last = reader.line_num + skipped
-            yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
+        last = reader.line_num + skipped
+        yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
 
 
-def _header(path: Path, rows: Iterator[tuple[str, list[str]] | BadRow]) -> list[str]:
-    first = next(rows, None)
-    if first is None:
-        raise DataError(f"{path} holds no header line")
-    if isinstance(first, BadRow):
-        raise DataError(f"the header of {path} cannot be read: {first.message}")
-    if not _is_unicode(first[1]):
-        raise DataError(f"the header of {path} is not UTF-8{_remedy(path)}")
-    return [name.strip() for name in first[1]]
-
-
-def _cells(
-    path: Path, rows: Iterator[tuple[str, list[str]] | BadRow], width: int, bad: dict[int, str]
-) -> Iterator[Sequence[str | None]]:
-    """The cells of each row; none of a bad one, of which `bad` tells."""
-    for place, row in enumerate(rows):
-        if isinstance(row, BadRow):
-            bad[place] = row.message
-        elif len(row[1]) != width:
-            bad[place] = f"{row[0]} has {len(row[1])} fields, but the header has {width}"
-        elif not _is_unicode(row[1]):
-            bad[place] = f"{row[0]} is not UTF-8{_remedy(path)}"
-        yield [None] * width if place in bad else row[1]  # type: ignore[index]
+def _text(file: IO[bytes], newline: str) -> io.TextIOWrapper:
+    # Bytes that are not UTF-8 come as lone surrogates, by which a row is recognised.
+    return io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline=newline)
 
 
 def _remedy(path: Path) -> str:
@@ -135,32 +141,9 @@ def _remedy(path: Path) -> str:
     )
 
 
-def _is_unicode(fields: list[str]) -> bool:
+def _is_unicode(fields: Sequence[str]) -> bool:
     try:
         "".join(fields).encode()
         return True
     except UnicodeEncodeError:
         return False
-
-
-def _typed(column: pa.ChunkedArray, has_commas: bool) -> pa.ChunkedArray:
-    """The column as numbers, truth or lists if all its cells are; a decimal comma is Excel's beside semicolons."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    known = pc.if_else(pc.is_in(column, pa.array(_MISSING)), pa.scalar(None, pa.string()), column)
-    if known.null_count == len(known):
-        return column
-    points = pc.replace_substring(known, ",", ".", max_replacements=1) if has_commas else known
-    for cells, pattern, kind in ((known, _WHOLE, pa.int64()), (points, _REAL, pa.float64())):
-        if pc.all(pc.match_substring_regex(cells, pattern)).as_py():
-            return cells.cast(kind)
-    if pc.all(pc.is_in(known, pa.array(["true", "false", "True", "False", None]))).as_py():
-        return pc.utf8_lower(known).cast(pa.bool_())
-    if pc.all(pc.starts_with(known, "[")).as_py():
-        try:
-            lists = json.loads(f"[{','.join(cell or 'null' for cell in known.to_pylist())}]")
-            return pa.chunked_array([pa.array(lists)]) if len(lists) == len(known) else column
-        except (ValueError, TypeError, OverflowError, RecursionError):  # also pyarrow's, for lists of several kinds
-            return column
-    return column

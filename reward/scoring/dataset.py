@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.metrics.base import Scorer
 from reward.registry import MetricSource
 from reward.scoring.file_run import FileRun
+from reward.scoring.selection import Selection
 from reward.scoring.summary import ScoringSummary
 
 if TYPE_CHECKING:
@@ -32,18 +34,23 @@ def score_dataset(
     strip_thinking: bool = False,
     batch_size: int | None = None,
     part_rows: int | None = None,
+    top: str | int | None = None,
+    min_reward: float | None = None,
+    dedupe: bool = False,
     overwrite: bool = False,
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
+    drop_images: bool = False,
+    records: Path | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
 
-    The output has the columns of the input (of encoded images only the path, if there is one), then one column an
-    aspect, `reward`, `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores
-    and a message. Rows are scored in parts, each of which is a file in the folder `<output>.partial` once it is done;
-    after a kill or Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the
-    output, `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
+    The output has the columns of the input, every cell as it was written, then one column an aspect, `reward`,
+    `truncated` and `error`. A row that cannot be read or scored keeps its place, with null scores and a message. Rows
+    are scored in parts, each of which is a file in the folder `<output>.partial` once it is done; after a kill or
+    Ctrl-C, the same call goes on with what is missing, and every row is in the output once. Beside the output,
+    `<output>.summary.json` says how it was made; if it is there and nothing changed, the call returns at once.
     A part belongs to its rows, to the stamps of their images' files (`file_stamp`), to the weights by content (a Hub
     id by its commit), the code that computes and the settings: if rows or images were changed while a run was stopped,
     their parts are scored again, and if anything else changed, the call says so.
@@ -67,11 +74,10 @@ def score_dataset(
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
             metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their
             aspects are named as their columns are; a metric of which none is named keeps its own weights.
-        candidate_column, image_column, references_column: a column, or `column.field` where a column holds objects.
-            None finds `candidate` (else cand or caption), `images` or `image` (else file_name, image_path or img) and
-            `references` (else refs), see `reward.data.samples.COLUMN_NAMES`. References are a list, or one string,
-            which may write the list as JSON, Python or numpy do. A list of one image is that image. Images are read
-            only for a metric that looks at them.
+        candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
+            `image` (else file_name, image_path or img) and `references` (else refs), see
+            `reward.data.samples.COLUMN_NAMES`. References are a list, or one string, which may write the list as JSON,
+            Python or numpy do. A list of one image is that image. Images are read only for a metric that looks at them.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
         image_root: where relative image paths start; None is the folder of the data file or, if the images are there,
             the working folder.
@@ -81,13 +87,18 @@ def score_dataset(
             summary counts those that differ. The column itself is written as it is.
         batch_size: passed to the scorer.
         part_rows: rows that are scored and saved at a time, at most; None takes 64 for metrics that ask a judge,
-            whose answers are kept in any case, and 1,024 for others, or fewer, so that each of several devices has
+            whose answers are kept in any case, and 512 for others, or fewer, so that each of several devices has
             some. After the first 64, they are as few as take a minute: so much a kill can cost.
+        top, min_reward, dedupe: which rows are written, see `reward.scoring.selection.Selection`; the others are scored
+            all the same, and the summary is about all.
         overwrite: discard a finished output and an unfinished run.
         progress: show a progress bar.
         devices: a process for each of them, such as `["cuda:0", "cuda:1"]`, or `"auto"`: all GPUs of the machine,
             else the CPU. Rows of one image that follow each other are scored by one process. The metric is then given
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
+        drop_images: leave the images that Parquet files and data sets hold out of the output, but for their paths. Else
+            they stay, in JSON and CSV as data URLs; other bytes stay there in base64.
+        records: folder of `<output>.partial` and `<output>.summary.json`; None is that of the output.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
@@ -123,7 +134,10 @@ def score_dataset(
         prefix=prefix,
         batch_size=batch_size,
         part_rows=part_rows,
+        selection=Selection(top, min_reward, dedupe),
         devices=devices,
+        drop_images=drop_images,
+        records=records,
         **options,
     )
     return run(overwrite=overwrite, progress=progress)
@@ -139,6 +153,9 @@ def rerank_dataset(
     references_column: str | None = None,
     group_column: str | None = None,
     strip_thinking: bool = False,
+    top: str | int | None = None,
+    min_reward: float | None = None,
+    dedupe: bool = False,
     overwrite: bool = False,
     progress: bool = False,
     **settings: Any,
@@ -156,8 +173,8 @@ def rerank_dataset(
     `weights={"vela": 0.7, "beitscore": 0.3}`.
 
     Args:
-        data, scorer, output, image_column, references_column, strip_thinking, overwrite, progress: as for
-            `score_dataset`.
+        data, scorer, output, image_column, references_column, strip_thinking, top, min_reward, dedupe, overwrite,
+            progress: as for `score_dataset`.
         candidates_column: holds a list of captions a row; None finds candidates, cands or captions.
         group_column: says that each row has one candidate, and holds what those of one image share; None takes the
             image's column, if there is a column for one candidate only.
@@ -175,5 +192,6 @@ def rerank_dataset(
     """
     columns: dict[str, Any] = {"candidate": candidates_column, "image": image_column, "references": references_column}
     columns |= {"group": group_column, "strip_thinking": strip_thinking}
-    run = FileRun(data, scorer, output, columns, is_ranked=True, **settings)
+    selection = Selection(top, min_reward, dedupe)
+    run = FileRun(data, scorer, output, columns, is_ranked=True, selection=selection, **settings)
     return run(overwrite=overwrite, progress=progress)

@@ -1,15 +1,11 @@
-"""Data with columns that are made of each row: what is inside a cell, or what another file says of its image."""
+"""Data with columns that are made of each row: what is inside a message, or what another file says of its image."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from reward.data.cells import is_list, parse_list
-from reward.errors import InvalidSampleError
 from reward.scoring.sources import BadRow, Source
 
 
@@ -33,55 +29,36 @@ class DerivedSource(Source):
         make: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
         self.source, self.adds, self.needs, self._make, self._how = source, list(adds), list(needs), make, how
-        self.columns, self.made = [*source.columns, *adds], [*source.made, *adds]
+        self.columns = [*source.columns, *adds]
         self.name, self.num_rows, self.folder = source.name, source.num_rows, source.folder
         self.is_csv, self.is_indexed, self.schema = source.is_csv, source.is_indexed, source.schema
+
+    @property
+    def record_columns(self) -> list[str]:
+        return [*self.source.record_columns, *self.adds]
+
+    def drop_images(self, image: str | None) -> None:
+        self.source.drop_images(image)
+        self.schema = self.source.schema
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.source.fingerprint()} {self._how} {self.adds}".encode()).hexdigest()
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        if not {*self.adds} & {*columns}:
+        stored = [name for name in columns if name not in self.adds]
+        if len(stored) == len(columns):
             yield from self.source.rows(columns, start)
             return
-        read = dict.fromkeys([*(name for name in columns if name not in self.adds), *self.needs])
-        for row in self.source.rows([*read], start):
-            yield row if isinstance(row, BadRow) else {**row, **self._added(row)}
-
-    def _added(self, row: Mapping[str, Any] | BadRow) -> dict[str, Any]:
-        made = {} if isinstance(row, BadRow) else self._make(row)
-        return {name: made.get(name) for name in self.adds}
+        for row in self.source.rows(list(dict.fromkeys([*stored, *self.needs])), start):
+            yield self._with_columns(row, row)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        # what the columns are made of may be missing in a record, where it holds encoded images
-        for row, needed in zip(self.source.records(), self.source.rows(self.needs), strict=True):
-            yield row if isinstance(row, BadRow) else {**row, **self._added(needed)}
+        # A record may lack what the columns are made of, such as an image that is left out.
+        for record, row in zip(self.source.records(), self.source.rows(self.needs), strict=True):
+            yield self._with_columns(record, row)
 
-
-def with_fields(source: Source, names: Iterable[str | None]) -> Source:
-    """The data with a column for each name such as `scores.human`, which means a field inside a column.
-
-    Args:
-        source: the data.
-        names: of columns; those that are there, and those that start with no column, are left to `find_column`.
-    """
-    for name in dict.fromkeys(names):
-        outer, dot, _ = name.partition(".") if isinstance(name, str) else ("", "", "")
-        if dot and name not in source.columns and outer in source.columns:
-            source = DerivedSource(source, f"field {name}", [str(name)], [outer], partial(_field, str(name)))
-    return source
-
-
-def _field(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    outer, *path = name.split(".")
-    value: Any = row.get(outer)
-    for part in path:
-        with suppress(InvalidSampleError):  # a text in brackets
-            value = parse_list(value)
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif is_list(value) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return {}
-    return {name: value}
+    def _with_columns(self, record: dict[str, Any] | BadRow, row: dict[str, Any] | BadRow) -> dict[str, Any] | BadRow:
+        if isinstance(record, BadRow) or isinstance(row, BadRow):
+            return record
+        values = self._make(row)
+        return {**record, **{name: values.get(name) for name in self.adds}}

@@ -42,7 +42,9 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
         import torch
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
-    names = [name.strip() for name in (devices.split(",") if isinstance(devices, str) else devices)]
+    if isinstance(devices, str):
+        devices = devices.split(",")
+    names = [name.strip() for name in devices]
     if not names or not all(names):
         raise ConfigError(f"devices must be auto, or names such as cuda:0,cuda:1; got {devices!r}")
     if set(names) != {"cpu"}:  # which needs no torch to be known
@@ -58,7 +60,9 @@ def cpu_threads() -> int:
     allowed = os.environ.get("OMP_NUM_THREADS", "")
     if allowed.isdecimal() and int(allowed):
         return int(allowed)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -79,14 +83,12 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
 
     if any(isinstance(part, MetricSource) and part.knows_drawings_only for part in job.metrics.parts):
         warn_embedded()  # here, once for all processes
-    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
     packed, threads = dill.dumps(job), max(1, cpu_threads() // len(devices))
     started: dict[Any, tuple[str, Any]] = {}
     try:
         for device in devices:
-            pipe, theirs = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(theirs, packed, device, threads), daemon=True)
-            process.start()
+            pipe, theirs = multiprocessing.Pipe()
+            process = start_process(_serve, theirs, packed, device, threads)
             theirs.close()
             started[pipe] = device, process
         for pipe, (device, process) in started.items():
@@ -108,13 +110,14 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
 
 def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range]) -> Iterator[Progress]:
     """Gives every nth block to a process, and what they do as it is done."""
-    left = {pipe: [*blocks[place :: len(started)]] for place, pipe in enumerate(started)}
-    for pipe, own in left.items():
-        with suppress(OSError):  # it died, which is found below
-            pipe.send(own)
-    while busy := [pipe for pipe, own in left.items() if own]:
+    queues = {pipe: [*blocks[number :: len(started)]] for number, pipe in enumerate(started)}
+    for pipe, queue in queues.items():
+        with suppress(OSError):  # it died, which is noticed below
+            pipe.send(queue)
+    while busy := [pipe for pipe, queue in queues.items() if queue]:
         for pipe in wait(busy):
-            (device, process), (first, *others) = started[pipe], left[pipe]
+            device, process = started[pipe]
+            first = queues[pipe].pop(0)
             progress: Progress = _received(
                 pipe,
                 process,
@@ -123,18 +126,19 @@ def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range])
                 "(lower batch_size, --batch-size), or an image crashed its decoder. The parts that are done are saved; "
                 "run the same again to go on",
             )
-            rest = range(rows_of(progress.part).stop, first.stop)  # a block may take several parts
-            left[pipe] = [rest, *others] if rest else others
+            last = rows_of(progress.part).stop
+            if last < first.stop:  # a block may take several parts
+                queues[pipe].insert(0, range(last, first.stop))
             yield progress
 
 
-def _received(pipe: Any, process: Any, device: str, told: str) -> Any:
+def _received(pipe: Any, process: Any, device: str, moment: str) -> Any:
     """What a process sends; raises what it raised, or says when it died."""
     try:
         message = pipe.recv()
     except (EOFError, OSError):
         process.join()
-        raise WorkerError(f"the process of device {device!r} died (exit code {process.exitcode}) {told}") from None
+        raise WorkerError(f"the process of device {device!r} died (exit code {process.exitcode}) {moment}") from None
     if isinstance(message, BaseException):
         raise message
     return message
@@ -142,8 +146,6 @@ def _received(pipe: Any, process: Any, device: str, told: str) -> Any:
 
 def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     """What a process does: it loads the metrics, is given blocks, and tells what it does."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
     if torch := sys.modules.get("torch"):  # the caller's script imported it; otherwise it will look at the environment
         torch.set_num_threads(threads)
@@ -160,6 +162,20 @@ def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     except BaseException as error:  # raised again there
         with suppress(Exception):
             pipe.send(error)
+
+
+def start_process(target: Callable[..., None], *arguments: Any) -> Any:
+    """Starts a process that ends with this one, however this one ends, and that leaves Ctrl-C to it."""
+    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
+    process = spawn.Process(target=_run_in_process, args=(target, *arguments))
+    process.start()
+    return process
+
+
+def _run_in_process(target: Callable[..., None], *arguments: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
+    target(*arguments)
 
 
 def _end_with_parent() -> None:

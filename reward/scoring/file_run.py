@@ -6,33 +6,33 @@ import hashlib
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reward.checkpoints.fingerprint_objects import untold_reason
-from reward.data.samples import read_references
+from reward.data.cells import missing_to_none
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, InvalidSampleError, OutputError
-from reward.scoring.columns import find_columns
-from reward.scoring.devices import parse_devices, processes
+from reward.metrics.base import image_documents
+from reward.scoring.columns import find_columns, image_identity
 from reward.scoring.image_root import image_root as find_root
-from reward.scoring.job import Job, Progress
-from reward.scoring.parts import Part, PartFolder, rows_of
-from reward.scoring.progress import progress_bar
+from reward.scoring.job import Job
+from reward.scoring.parts import PartFolder, rows_of
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images, reward_names
 from reward.scoring.runs import ResumableRun, ScoringInterrupted, left_out_of_garbage_collection
+from reward.scoring.selection import Selection
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow
 from reward.scoring.summary import ScoringSummary, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
-JUDGED_ROWS, ROWS = 64, 1024  # of a part, at most; see also `job.PART_SECONDS`
+JUDGED_ROWS, ROWS = 64, 512  # of a part, at most; see also `job.PART_SECONDS`
 
 
 class FileRun:
@@ -41,8 +41,9 @@ class FileRun:
     Args:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
-        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, options:
-            see `score_dataset`.
+        selection: which rows are written.
+        data, scorer, output, source, weights, image_root, split, prefix, batch_size, part_rows, devices, drop_images,
+            records, options: see `score_dataset`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class FileRun:
         columns: dict[str, Any],
         *,
         is_ranked: bool = False,
+        selection: Selection | None = None,
         source: str | os.PathLike[str] = "embedded",
         weights: Mapping[str, float] | None = None,
         image_root: str | os.PathLike[str] | None = None,
@@ -61,24 +63,27 @@ class FileRun:
         batch_size: int | None = None,
         part_rows: int | None = None,
         devices: str | Sequence[str] | None = None,
+        drop_images: bool = False,
+        records: Path | None = None,
         **options: Any,
     ) -> None:
-        metrics = Metrics.of(scorer, source, weights=weights, **options)
-        if is_ranked:
+        self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
+        self.output, self.selection = Path(output), selection or Selection()
+        if is_ranked or not self.selection.is_empty:
             metrics.check_one_number()
-        self.metrics, self.output = metrics, Path(output)
-        self.devices = self._check_devices(parse_devices(devices))
-        names = (*columns.values(), *(columns.get("context") or {}).values())
-        rows = open_source(data, split=split, fields=[name for name in names if isinstance(name, str)])
+        self.records = self.output.parent if records is None else records
+        self.devices = _chosen_devices(devices, metrics)
+        rows = open_source(data, split=split)
         ranked = rows if is_ranked else None
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
-        folder = self.output.with_name(self.output.name + ".partial")
-        most = part_rows or self._part_rows(rows.num_rows)
-        self.job = Job(rows, plan, metrics, Path(), folder, prefix, batch_size, most)
+        if drop_images:
+            rows.drop_images(plan.image)
+        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        folder = self.records / f"{self.output.name}.partial"
+        most_rows = part_rows or self._part_rows(rows.num_rows)
+        self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
         if metrics.knows_aspects:
             self.job.columns(metrics)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
-        self.job.root = root
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
         content = rows.fingerprint()
         self.manifest = {  # what the results depend on
@@ -91,7 +96,10 @@ class FileRun:
             "corpus": content if metrics.needs_corpus else None,
             "image_root": None if root == rows.folder else os.path.abspath(root),
             "prefix": prefix,
+            "drop_images": drop_images,
         }
+        if not self.selection.is_empty:
+            self.manifest["selection"] = self.selection.to_json()
         self._warn_of_untold()
 
     def _warn_of_untold(self) -> None:
@@ -106,40 +114,33 @@ class FileRun:
                     stacklevel=5,
                 )
 
-    def _check_devices(self, devices: list[str]) -> list[str]:
-        """Devices of the processes; empty when this process does all. A single device becomes an option."""
-        metrics = self.metrics
-        if devices and not metrics.is_named:
-            raise ConfigError(
-                f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
-                "loaded already, or behind a service: give the name of a metric and source="
-            )
-        if len(devices) > 1 and metrics.needs_corpus:
-            raise ConfigError(
-                f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
-                "leave out devices= (--devices)"
-            )
-        if devices and metrics.options.get("device") is not None:
-            raise ConfigError("give device= (--device) for one process, or devices= (--devices), not both")
-        if len(devices) == 1:
-            metrics.options["device"] = devices[0]
-        return devices if len(devices) > 1 else []
+    def _part_rows(self, rows: int) -> int:
+        """Fewer where a judge is asked, which takes long or has to be paid, and as each of several devices has some."""
+        if any(spec.sources == "judge" for spec in self.metrics.specs):
+            return JUDGED_ROWS
+        if not self.devices:
+            return ROWS
+        share = -(-rows // (8 * len(self.devices)))
+        return min(ROWS, max(JUDGED_ROWS, share))
 
     def __call__(self, *, overwrite: bool, progress: bool) -> ScoringSummary:
         """Does what is missing."""
-        run = ResumableRun(self.output, self.manifest, overwrite=overwrite)
-        before = run.finished(
+        run = ResumableRun(self.output, self.manifest, overwrite=overwrite, records=self.records)
+        finished = run.finished(
             lambda record: (ScoringSummary.from_json(record["summary"], self.output), record["images"]),
             "(other input, metric or settings); nothing was scored",
         )
-        if before is not None:
-            if before[1] is not None and before[1] != self._images():
+        if finished is not None:
+            summary, images = finished
+            if images is not None and images != self._images_now():
                 raise OutputError(
                     f"{self.output} exists already, and images of {self.job.source.name} were replaced since. Choose "
                     "another output, or replace it with --overwrite (overwrite=True)."
                 )
-            return replace(before[0], already_done=True)
-        folder = PartFolder(run.partial, self.manifest, overwrite=overwrite)
+            return replace(summary, already_done=True)
+        # Parts hold what all rows have more than the input, and so serve any choice of rows and of pictures.
+        facts = {name: fact for name, fact in self.manifest.items() if name not in ("selection", "drop_images")}
+        folder = PartFolder(run.partial, facts, overwrite=overwrite)
         try:
             summary, images = self._make(folder, progress)
             run.finish({"summary": summary.to_json(), "images": images})
@@ -150,118 +151,197 @@ class FileRun:
             folder.close()
         return summary
 
-    def _part_rows(self, rows: int) -> int:
-        """Fewer where a judge is asked, which takes long or has to be paid, and as each of several devices has some."""
-        if any(spec.sources == "judge" for spec in self.metrics.specs):
-            return JUDGED_ROWS
-        share = -(-rows // (8 * len(self.devices))) if self.devices else ROWS
-        return min(ROWS, max(JUDGED_ROWS, share))
-
     def _make(self, folder: PartFolder, progress: bool) -> tuple[ScoringSummary, str | None]:
         """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
-        parts = folder.find(self.job.names)
-        resumed, total = _rows(parts), self.job.source.num_rows
-        more: dict[str, Any] = {"images_decoded": 0, "seconds": 0.0}
+        parts, total = folder.find(self.job.names), self.job.source.num_rows
+        resumed, images_decoded, seconds = _rows(parts), 0, 0.0
         if resumed < total:
-            self._score(parts, more, progress)
+            parts, images_decoded, seconds = self._score(parts, progress)
         if _rows(parts) < total:
             raise OutputError(f"{self.job.source.name} has fewer rows than before: it changed; run the same again")
         start = time.perf_counter()
         with left_out_of_garbage_collection():
             summary, images = self._write(folder, parts)
-        more["seconds"] += time.perf_counter() - start
-        more |= {"resumed_rows": resumed, "new_rows": total - resumed, "devices": self.devices}
-        return replace(summary, **more), images
+        facts: dict[str, Any] = {"resumed_rows": resumed, "new_rows": total - resumed, "devices": self.devices}
+        facts |= {"images_decoded": images_decoded, "seconds": seconds + time.perf_counter() - start}
+        return replace(summary, **facts), images
 
-    def _score(self, parts: list[str], more: dict[str, Any], progress: bool) -> None:
-        """Makes what parts lack, and adds up what that took."""
+    def _score(self, parts: Sequence[str], progress: bool) -> tuple[list[str], int, float]:
+        """Makes what parts lack: the names of all, how many images were decoded, and the seconds without loading."""
         job, total = self.job, self.job.source.num_rows
-        edges = [0, *(edge for name in parts for edge in (rows_of(name).start, rows_of(name).stop)), total]
-        missing = [range(first, last) for first, last in zip(edges[::2], edges[1::2], strict=True) if first < last]
+        missing = _missing_rows(parts, total)
+        names, images_decoded = list(parts), 0
         with ExitStack() as stack:
-            work: Callable[[Sequence[range]], Iterator[Progress]]
             if self.devices:
+                from reward.scoring.devices import processes  # on use: one process does without
+
                 work = stack.enter_context(processes(self.devices, job))
-                starts = ((gap, range(gap.start, gap.stop, job.part_rows)) for gap in missing)
-                missing = [range(at, min(at + job.part_rows, gap.stop)) for gap, each in starts for at in each]
+                missing = _blocks(missing, job.part_rows)
             else:
                 work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())
-            advance = stack.enter_context(progress_bar(progress, done=_rows(parts), total=total))
-            for step in work(missing):
-                parts.append(step.part)
-                more["images_decoded"] += step.images
-                advance(len(rows_of(step.part)), step.failed)
-            more["seconds"] = time.perf_counter() - start
+            advance = None
+            if progress:
+                from reward.scoring.progress import progress_bar
 
-    def _rewards(self, folder: PartFolder, parts: Sequence[str], summary: SummaryBuilder) -> dict[str, list[Any]]:
-        """The rewards of all rows, one caption each, where they are needed together: for ranks, or for the lowest."""
-        is_bounded = np.isfinite([spec.range for spec in self.metrics.specs]).all()
-        if self.job.plan.many or (is_bounded and self.job.plan.group is None):
-            return {}  # there is no need to read all parts twice
-        names = reward_names(self.metrics)
-        columns: dict[str, list[Any]] = {self.job.prefix + name: [] for name in names}
-        for part in folder.parts(parts):
-            for name, values in columns.items():
-                values += part.columns[name]
-        fill_rewards(columns, names, self.job.prefix, summary)
-        return columns
+                advance = stack.enter_context(progress_bar(True, done=_rows(parts), total=total))
+            for step in work(missing):
+                names.append(step.part)
+                images_decoded += step.images
+                if advance is not None:
+                    advance(len(rows_of(step.part)), step.failed)
+            return names, images_decoded, time.perf_counter() - start
 
     def _corpus(self) -> Iterator[tuple[str, ...]]:
-        """References of every row, also when a run is resumed: a metric such as CIDEr weighs words by them."""
-        column = self.job.plan.references
-        for row in self.job.source.rows([column] if column else []):
-            try:
-                yield () if isinstance(row, BadRow) or column is None else read_references(row.get(column))
-            except InvalidSampleError:
-                yield ()
+        """References of every image, also when a run is resumed: a metric such as CIDEr weighs words by them."""
+        source, plan = self.job.source, self.job.plan
+        if plan.references is None:
+            return iter(())
+        image = plan.image or find_column("image", source.columns, option="--image-column") or plan.group
+        rows = source.rows([plan.references] if image is None else [plan.references, image])
+        return image_documents(_image_and_references(row, image, plan.references, self.job.root) for row in rows)
 
-    def _images(self) -> str | None:
+    def _images_now(self) -> str | None:
         """Digest of the image files of all rows as they are now."""
-        every = self.job.tasks([range(self.job.source.num_rows)])
-        return _digest(task.stamp for tasks in every for task in tasks)
+        [tasks] = self.job.tasks([range(self.job.source.num_rows)])
+        return _digest(task.stamp for task in tasks)
 
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
         job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
         rewards = self._rewards(folder, parts, summary)
-
-        def rows(part: Part) -> Iterator[tuple[Any, ...]]:
-            summary.add_record(part.record)
-            first = len(stamps)
-            stamps.extend(part.stamps)
-            part.columns |= {name: values[first : len(stamps)] for name, values in rewards.items()}
-            return zip(*part.columns.values(), strict=True)
-
-        values = (row for part in folder.parts(parts) for row in rows(part))
         if job.plan.group is not None:
-            each = [part.groups for part in folder.parts(parts)]
-            ranked, groups = ranks(list(chain(*each)), rewards[f"{job.prefix}reward"])
-            values = ((*row, rank) for row, rank in zip(values, ranked, strict=True))
-        types = next(folder.parts(sorted(parts)[:1])).types
+            group_names = [name for part in folder.parts(parts) for name in part.groups]
+            rewards[f"{job.prefix}rank"], groups = ranks(group_names, rewards[f"{job.prefix}reward"])
+        is_selected = None
+        if not self.selection.is_empty:
+            is_selected = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
+
+        def values() -> Iterator[tuple[Any, ...]]:
+            for part in folder.parts(parts):
+                summary.add_record(part.record)
+                first = len(stamps)
+                stamps.extend(part.stamps)
+                columns = part.columns | {name: column[first : len(stamps)] for name, column in rewards.items()}
+                yield from zip(*columns.values(), strict=True)
 
         def write(path: Path) -> None:
-            write_rows(path, job.source, types, values)
+            types = next(folder.parts(sorted(parts)[:1])).types
+            write_rows(path, job.source, types, values(), is_selected)
             if job.source.fingerprint() != self.manifest["input"]:
                 raise OutputError(f"{job.source.name} changed while it was scored; run the same again")
 
         write_atomically(self.output, write)
         columns = {"candidate": job.plan.caption, "image": job.plan.image, "references": job.plan.references}
+        if job.plan.group is not None:
+            columns["group"] = job.plan.group
         return summary.summary(
             self.output,
-            columns=columns | ({} if job.plan.group is None else {"group": job.plan.group}),
+            columns=columns,
             checkpoints=self.metrics.checkpoints,
             image_root=os.path.relpath(job.root, self.output.parent),
             groups=groups,
+            selected=None if is_selected is None else int(is_selected.sum()),
         ), _digest(stamps)
 
+    def _rewards(self, folder: PartFolder, parts: Sequence[str], summary: SummaryBuilder) -> dict[str, list[Any]]:
+        """The rewards of all rows, one caption each, where they are needed together: for ranks, or for the lowest."""
+        plan, prefix = self.job.plan, self.job.prefix
+        is_bounded = np.isfinite([spec.range for spec in self.metrics.specs]).all()
+        if plan.many or (is_bounded and plan.group is None and self.selection.is_empty):
+            return {}  # there is no need to read all parts twice
+        names = reward_names(self.metrics)
+        columns: dict[str, list[Any]] = {prefix + name: [] for name in names}
+        for part in folder.parts(parts):
+            for name, values in columns.items():
+                values += part.columns[name]
+        fill_rewards(columns, names, prefix, summary)
+        return columns
 
-def _rows(parts: Sequence[str]) -> int:
+    def _numbers(self, folder: PartFolder, parts: Sequence[str], rewards: Mapping[str, list[Any]]) -> list[Any]:
+        """The reward by which each row is selected: its own, or that of the best of its candidates."""
+        if not self.job.plan.many:
+            return rewards[f"{self.job.prefix}reward"]
+        numbers = []
+        for part in folder.parts(parts):
+            for in_order in part.columns[f"{self.job.prefix}rewards"]:
+                numbers.append(in_order[0] if in_order else None)
+        return numbers
+
+    def _identities(self) -> Iterator[str]:
+        """For each row what it shares with rows of the same image and captions, also if no metric reads images."""
+        image = self.job.plan.image or find_column("image", self.job.source.columns, option="--image-column")
+        job = replace(self.job, plan=replace(self.job.plan, image=image))
+        for tasks in job.tasks([range(job.source.num_rows)]):
+            for task in tasks:
+                yield repr((task.candidates, task.image_key))
+
+
+def _chosen_devices(devices: str | Sequence[str] | None, metrics: Metrics) -> list[str]:
+    """Devices of the processes; empty when this process does all. A single device becomes an option of the metrics."""
+    if devices is None:
+        return []
+    from reward.scoring.devices import parse_devices
+
+    names = parse_devices(devices)
+    if not metrics.is_named:
+        raise ConfigError(
+            f"devices= (--devices) loads the metric in each process, but {metrics.name!r} is a scorer that is "
+            "loaded already, or behind a service: give the name of a metric and source="
+        )
+    if len(names) > 1 and metrics.needs_corpus:
+        raise ConfigError(
+            f"metric {metrics.name!r} weighs words by the references of all rows, which one process reads: "
+            "leave out devices= (--devices)"
+        )
+    if metrics.options.get("device") is not None:
+        raise ConfigError("give device= (--device) for one process, or devices= (--devices), not both")
+    if len(names) == 1:
+        metrics.options["device"] = names[0]
+        return []
+    return names
+
+
+def _missing_rows(parts: Iterable[str], total: int) -> list[range]:
+    """The ranges of rows that no part has."""
+    missing, next_row = [], 0
+    for rows in map(rows_of, sorted(parts)):
+        if next_row < rows.start:
+            missing.append(range(next_row, rows.start))
+        next_row = rows.stop
+    if next_row < total:
+        missing.append(range(next_row, total))
+    return missing
+
+
+def _blocks(ranges: Iterable[range], rows: int) -> list[range]:
+    """Ranges of rows, cut into blocks of so many rows at most."""
+    blocks = []
+    for gap in ranges:
+        for first in gap[::rows]:
+            blocks.append(range(first, min(first + rows, gap.stop)))
+    return blocks
+
+
+def _rows(parts: Iterable[str]) -> int:
     return sum(len(rows_of(name)) for name in parts)
 
 
-def _digest(stamps: Any) -> str | None:
-    """Of all stamps; None if no image is a file."""
-    every = list(stamps)
-    return hashlib.sha256("\n".join(every).encode()).hexdigest()[:16] if any(every) else None
+def _digest(stamps: Iterable[str]) -> str | None:
+    """Of the stamps of all rows; None if no image is a file."""
+    lines = list(stamps)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if any(lines) else None
+
+
+def _image_and_references(
+    row: Mapping[str, Any] | BadRow, image: str | None, references: str, root: str | os.PathLike[str]
+) -> tuple[str | None, tuple[str, ...]]:
+    """What names the image of a row (None without one), and its references; a row that cannot be read has none."""
+    if isinstance(row, BadRow):
+        return None, ()
+    try:
+        picture = None if image is None else one_image(missing_to_none(row.get(image)))
+        return None if picture is None else image_identity(picture, root), read_references(row.get(references))
+    except InvalidSampleError:
+        return None, ()

@@ -1,204 +1,189 @@
-"""The forms in which published files hold captions, each a row of a table: how it is recognised, and what its rows are.
+"""Files that are read whole: JSON documents, texts, and pictures of a folder with a text each.
 
-A form is one function and one row, in `DOCUMENTS` for a JSON file that is read whole, or in `ROWS` for rows of any file
-that hold a caption or an image inside something else. Every command reads through them.
+A document is a list of objects, captions by image, or COCO's annotations. What could mean several things is refused,
+and the message shows what to write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
-from itertools import islice
-from typing import Any, NamedTuple
+import codecs
+import re
+from pathlib import Path
+from typing import Any
 
-from reward.data.cells import is_list, missing_to_none, parse_list, to_list
-from reward.data.chats import completion_text
-from reward.data.samples import column_names
-from reward.errors import DataError, InvalidSampleError
-from reward.scoring.derived_source import DerivedSource
-from reward.scoring.sources import BadRow, Source
+from reward.data.image_files import is_image_name
+from reward.data.json_files import parse_json
+from reward.data.samples import COLUMN_NAMES, column_names
+from reward.errors import DataError
+from reward.scoring.csv_source import read_csv
+from reward.scoring.row_sources import HeldRows, JsonLinesSource, json_row, loaded, opened, without_mark
+from reward.scoring.sources import Source
 
-_CAPTIONS = {*column_names("candidate"), *column_names("candidates")}
-_LOOKED_AT = 100  # rows, for an image in their messages
-_LISTS = ("annotations", "data", "results", "rows", "captions", "samples", "images")
-_IMAGE_KEYS = ("image", "path", "url", "image_url")  # of a part of a message
-_Object = dict[str, Any]
+_COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN_NAMES))
 
 
-def _lists(document: _Object) -> list[str]:
-    """The fields that are lists of objects, that of the rows first."""
-    found = [
-        name for name, value in document.items() if isinstance(value, list) and value and isinstance(value[0], dict)
-    ]
-    return sorted(found, key=lambda name: (*_LISTS, name).index(name))
+def open_json_lines(path: Path) -> Source:
+    """An object a line."""
+    try:
+        return JsonLinesSource(path)
+    except DataError as error:
+        with opened(path) as file:
+            first = next((line.strip() for line in without_mark(file) if line.strip()), b"")
+        if not first.startswith(b"[") and first != b"{":
+            raise
+        raise DataError(f"{path} is one JSON document and not an object a line: name it .json ({error})") from error
 
 
-def _of_coco(document: _Object) -> list[Any]:
-    """Captions as COCO annotates them, each with the name of its image."""
-    names = {image.get("id"): image.get("file_name") for image in document["images"]}
-    return [{"file_name": names.get(each.get("image_id")), **each} for each in document["annotations"]]
+def open_json(path: Path) -> Source:
+    """A document of a form that `rows_of` reads."""
+    with opened(path) as file:
+        content = file.read().removeprefix(codecs.BOM_UTF8).strip()
+    try:
+        document = loaded(content) if content else []
+    except (ValueError, RecursionError) as error:
+        first, _, following = content.partition(b"\n")
+        if following and isinstance(json_row(first, ""), dict):
+            raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
+        raise DataError(f"{path} is not valid JSON: {error}") from error
+    if isinstance(document, dict):
+        document = parse_json(content.decode(), str(path))  # in which no image is there twice
+    return HeldRows(path, rows_of(document, path))
 
 
-def _of_karpathy(document: _Object) -> list[Any]:
-    """A row a sentence."""
+def open_text(path: Path) -> Source:
+    """A caption a line; or a table, if its first line consists of names of columns."""
+    with opened(path) as file:
+        lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
+    first_lines = [_fields(line) for line in lines if line.strip()][:2]
+    for header in first_lines[:1]:
+        if not _COLUMN_NAMES.issuperset(map(str.lower, header)):
+            continue
+        if len(header) > 1:
+            return read_csv(path)
+        # A table of one column needs no separator: its captions may have commas.
+        while not lines[0].strip():
+            del lines[0]
+        return HeldRows(path, [{header[0]: line} for line in lines[1:]])
+    # The second line tells of a header with other names. Such a table would be scored as captions.
+    for fields in first_lines:
+        if len(fields) > 1 and any(is_image_name(field.partition("#")[0]) for field in fields):
+            raise DataError(
+                f"{path} holds names of pictures beside captions and no header: put a line such as image,caption in "
+                "front, with the separator of the file, or name it .token if it is as Flickr8k.token is"
+            )
+    return HeldRows(path, [{"caption": line} for line in lines])
+
+
+def _fields(line: str) -> list[str]:
+    return [field.strip(" \"'") for field in re.split(r"[,;|\t]", line)]
+
+
+def open_token(path: Path) -> Source:
+    """Flickr8k's captions: the name of the image with the caption's number, a tab, and the caption."""
+    return read_csv(path, ["image", "caption"])
+
+
+def open_pictures(folder: Path) -> Source | None:
+    """Pictures of a folder with their captions, `1.jpg` and `1.txt`; None where no picture has one beside it.
+
+    Raises:
+        DataError: a text has several lines, or is beside several pictures.
+    """
+    texts: dict[str, Path] = {}
+    pictures: dict[str, list[str]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):  # a Mac's notes begin with ._
+            continue
+        if path.suffix.lower() == ".txt":
+            texts[path.stem] = path
+        elif is_image_name(path):
+            pictures.setdefault(path.stem, []).append(path.name)
+    if texts.keys().isdisjoint(pictures):
+        return None
     rows = []
-    for image in document["images"]:
-        name = "/".join(image[key] for key in ("filepath", "filename") if image.get(key))
-        facts = {key: image[key] for key in ("split", "cocoid", "imgid") if key in image}
-        rows += [{"file_name": name, "caption": each.get("raw"), **facts} for each in image["sentences"]]
-    return rows
+    for stem, names in pictures.items():
+        if stem in texts and len(names) > 1:
+            raise DataError(f"{texts[stem]} is beside {' and '.join(names)}: keep one of them, or write captions.csv")
+        caption = None  # a picture without a text keeps its row
+        if stem in texts:
+            caption = _caption_in(texts[stem])
+        rows += [{"image": name, "caption": caption} for name in names]
+    return HeldRows(folder, rows)
 
 
-def _of_columns(document: _Object) -> list[Any]:
-    """`DataFrame.to_json` and `to_dict`: {column: {row: value}} or {column: [values]}."""
-    columns = {name: [*value.values()] if isinstance(value, dict) else value for name, value in document.items()}
-    longest = max(map(len, columns.values()))
-    return [{name: value[row] for name, value in columns.items() if row < len(value)} for row in range(longest)]
-
-
-def _by_image(document: _Object) -> list[Any]:
-    """{image: caption}, {image: [captions]} or {image: {fields}}."""
-    lists = {image: each if isinstance(each, list) else [each] for image, each in document.items()}
-    both = ((image, value) for image, values in lists.items() for value in values)
-    return [{"image": image, **(value if isinstance(value, dict) else {"caption": value})} for image, value in both]
-
-
-class DocumentForm(NamedTuple):
-    """A form of a JSON object that is a whole file: its name, whether an object is of this form, and its rows."""
-
-    name: str
-    fits: Callable[[_Object], bool]
-    rows: Callable[[_Object], list[Any]]
-
-
-DOCUMENTS = (
-    DocumentForm("COCO's annotations", lambda it: {"images", "annotations"} <= {*_lists(it)}, _of_coco),
-    DocumentForm(
-        "Karpathy's split", lambda it: "images" in _lists(it) and "sentences" in it["images"][0], _of_karpathy
-    ),
-    DocumentForm('{"data": [rows]}', lambda it: bool(_lists(it)), lambda it: it[_lists(it)[0]]),
-    DocumentForm(
-        "columns, index and data",
-        lambda it: {*it} == {"columns", "index", "data"},
-        lambda it: [dict(zip(it["columns"], row, strict=True)) for row in it["data"]],
-    ),
-    DocumentForm(
-        "columns",
-        lambda it: bool(_CAPTIONS & {*it}) and all(isinstance(value, (dict, list)) for value in it.values()),
-        _of_columns,
-    ),
-    DocumentForm("one row", lambda it: bool(_CAPTIONS & {*it}), lambda it: [it]),
-    DocumentForm(
-        "{image: caption}, {image: [captions]} or {image: {fields}}",
-        lambda it: all(isinstance(value, (str, list, dict, type(None))) for value in it.values()),
-        _by_image,
-    ),
-)
+def _caption_in(path: Path) -> str | None:
+    try:
+        caption = path.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        return None
+    lines = len(caption.splitlines())
+    if lines > 1:
+        raise DataError(
+            f"{path} has {lines} lines, and a text beside a picture is one caption: for several, write captions.csv "
+            "with a line image,caption and a row for each"
+        )
+    return caption
 
 
 def rows_of(document: Any, path: Any) -> list[Any]:
-    """The rows of a JSON value that is a whole file; one that is no object is a bad row.
+    """The rows of a JSON value that is a whole file: a list of objects, captions by image, or COCO's annotations.
 
     Raises:
-        DataError: the value is of no form, or not whole.
+        DataError: another value; the message shows how rows are written.
     """
     if isinstance(document, list):
-        return [_of_item(item) for item in document]
+        if document and not _has_objects(document):
+            raise _unread(path, f"a list of {type(document[0]).__name__}")
+        return document
+    if not isinstance(document, dict):
+        raise _unread(path, f"one {type(document).__name__}")
+    lists = [name for name, value in document.items() if _has_objects(value)]
+    if {"images", "annotations"} <= {*lists}:
+        return _of_coco(document)
+    if lists:
+        raise _unread(path, f"an object with a list of objects, {lists[0]!r}")
     if not document:
         return []
-    form = next((form for form in DOCUMENTS if isinstance(document, dict) and form.fits(document)), None)
-    if form is None:
-        names = ", ".join(form.name for form in DOCUMENTS)
-        raise DataError(f"{path} holds a JSON value of no form that can be read: a list, {names}")
-    try:
-        return form.rows(document)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} looks like {form.name}, but is not whole: {type(error).__name__}: {error}") from error
+    columns = [name for name in document if name in _COLUMN_NAMES]
+    if columns:
+        raise _unread(path, f"an object with the names of columns, {', '.join(columns)}")
+    return _by_image(document, path)
 
 
-def _of_item(item: Any) -> Any:
-    """A row of [captions], [[image, caption]] or [rows]."""
-    if isinstance(item, str):
-        return {"caption": item}
-    return dict(zip(("image", "caption"), item, strict=True)) if isinstance(item, list) and len(item) == 2 else item
+def _unread(path: Any, value: str) -> DataError:
+    return DataError(
+        f"{path} holds {value}: write its rows as a list of objects, "
+        '[{"image": "1.jpg", "caption": "A dog."}, ...] (pandas: to_json(orient="records")), or as {"1.jpg": "A dog."}'
+    )
 
 
-class RowForm(NamedTuple):
-    """A form of rows that hold what they should have as a column inside something else.
-
-    Args:
-        name: for people.
-        adds: the columns that it may add.
-        column: which of the columns there are holds them; None if the rows are not of this form.
-        read: {column: value} of a cell of it.
-    """
-
-    name: str
-    adds: tuple[str, ...]
-    column: Callable[[Sequence[str]], str | None]
-    read: Callable[[Any], _Object]
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(item, dict) for item in value)
 
 
-def _chat_column(columns: Sequence[str]) -> str | None:
-    if _CAPTIONS & {*columns}:
-        return None
-    return next((name for name in ("messages", "conversations", "conversation", "completion") if name in columns), None)
+def _of_coco(document: dict[str, Any]) -> list[Any]:
+    """Captions as COCO annotates them, each with the name of its image; what is no object is a bad row."""
+    names = {image.get("id"): image.get("file_name") for image in document["images"] if isinstance(image, dict)}
+    rows = []
+    for row in document["annotations"]:
+        if isinstance(row, dict):
+            row = {"file_name": names.get(row.get("image_id")), **row}
+        rows.append(row)
+    return rows
 
 
-def _of_chat(cell: Any) -> _Object:
-    """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
-    messages = parse_list(missing_to_none(cell))
-    if isinstance(messages, str):
-        return {"caption": messages}
-    turns = [turn for turn in to_list(messages, "messages") if isinstance(turn, Mapping)] if is_list(messages) else []
-    images = (part for turn in turns for part in _parts(turn) if isinstance(part, Mapping))
-    image = next(filter(None, map(_image_of, images)), None)
-    with suppress(InvalidSampleError):  # the row will say that it has no caption
-        return {"caption": completion_text(turns) or None, "image": image}
-    return {"image": image}
-
-
-def _parts(turn: Mapping[str, Any]) -> list[Any]:
-    content = turn.get("content", turn.get("value"))
-    return list(content) if is_list(content) else [content]
-
-
-def _image_of(part: Mapping[str, Any]) -> Any:
-    image = next((part[key] for key in _IMAGE_KEYS if part.get(key) is not None), None)
-    image = image.get("url", image) if isinstance(image, Mapping) else image
-    return image.removeprefix("file://") if isinstance(image, str) else image
-
-
-ROWS = (
-    RowForm("captions in messages", ("caption", "image"), _chat_column, _of_chat),
-    RowForm(
-        "COCO's results: image_id and caption",
-        ("image",),
-        lambda columns: "image_id" if "image_id" in columns else None,
-        lambda cell: {"image": None if missing_to_none(cell) is None else str(cell)},
-    ),
-)
-_ROLES = {"caption": "candidate", "image": "image"}
-
-
-def with_forms(source: Source) -> Source:
-    """The data, with the columns that the forms of its rows give."""
-    for form in ROWS:
-        column = form.column(source.columns)
-        adds = [name for name in form.adds if not {*column_names(_ROLES[name])} & {*source.columns}]
-        if column is None or not adds:
-            continue
-        make = partial(_of_row, form.read, column)
-        first = (row for row in islice(source.rows([column]), _LOOKED_AT) if not isinstance(row, BadRow))
-        given = {name for row in first for name, value in make(row).items() if value}
-        if adds := [name for name in adds if name in given]:
-            source = DerivedSource(source, form.name, adds, [column], make)
-    return source
-
-
-def _of_row(read: Callable[[Any], _Object], column: str, row: Mapping[str, Any]) -> _Object:
-    try:
-        return read(row.get(column))
-    except InvalidSampleError:
-        return {}  # the row will say that it has no caption
+def _by_image(document: dict[str, Any], path: Any) -> list[Any]:
+    """{image: caption} or {image: [captions]}; facts about the file beside them are no captions."""
+    pictures = [name for name in document if is_image_name(name) or name.isdecimal()]
+    rows = []
+    for name, value in document.items():
+        captions = value if isinstance(value, list) else [value]
+        if not all(isinstance(caption, str) or caption is None for caption in captions):
+            raise _unread(path, f"an object whose field {name!r} is {type(captions[0]).__name__}, no caption")
+        if pictures and not (is_image_name(name) or name.isdecimal()):
+            raise DataError(
+                f"{path} holds captions by image, such as {pictures[0]!r}, and {name!r}, which names no picture: take "
+                "it out, or write its ending"
+            )
+        rows += [{"image": name, "caption": caption} for caption in captions]
+    return rows

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reward.data.image_files import image_file
+from reward.data.image_files import files_meant
 from reward.data.samples import one_image
 from reward.errors import DataError, InvalidSampleError
+from reward.scoring.columns import path_in
 from reward.scoring.sources import BadRow, Source
 
 
@@ -20,7 +22,9 @@ def image_root(
     *,
     scored_from: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """The folder that relative image paths start from: where the first image that exists is found.
+    """The folder that relative image paths start from: one for all rows.
+
+    It is the folder of the data, and the working folder only if not one image is in the first; a warning says so.
 
     Args:
         source: the data.
@@ -29,46 +33,68 @@ def image_root(
         scored_from: where the paths started when the data were scored, which is tried first.
 
     Raises:
-        DataError: the images are files with relative paths, and not one is there; the message has the line to type.
+        DataError: the images are files with relative paths and not one is there, or all are addresses; the message has
+            the line to type.
     """
-    others = [] if scored_from is None else [source.folder / scored_from]
-    folders = [*others, source.folder, Path()] if given is None else [Path(given)]
-    first = None
-    for name in () if column is None else _names(source, column):
-        if not isinstance(name, str) or os.path.isabs(name) or "://" in name or name.startswith("data:"):
-            return folders[0]
-        for folder in folders:
-            if os.path.exists(image_file(folder / name)):
-                return folder
-        first = first or name
-    if first is None:
+    folders = [source.folder] if given is None else [Path(given)]
+    if given is None and scored_from is not None:
+        folders.insert(0, source.folder / scored_from)
+    if column is None:
         return folders[0]
-    places = dict.fromkeys(os.path.abspath(folder) for folder in folders)
-    guess = next(filter(None, (_place(folder, first) for folder in [*folders, source.folder, Path()])), "FOLDER")
+    working_folder = Path()
+    is_here = False  # whether the first image that is missing elsewhere, or a later one, is in the working folder
+    missing: str | None = None
+    address: str | None = None
+    for image in _images(source, column):
+        path = path_in(image)
+        # The first row that needs no folder ends the search, which would read all rows, and their images with them.
+        if path is None or os.path.isabs(path):
+            return folders[0]
+        if "://" in path:  # a fault of its row, unless all rows have one
+            address = address or path
+            continue
+        for folder in folders:
+            if _is_there(folder, path):
+                return folder
+        missing = missing or path
+        is_here = is_here or _is_there(working_folder, path)
+    if missing is None and address is None:
+        return folders[0]
+    if missing is None:
+        raise DataError(
+            f"the images of {source.name} are at addresses such as {address!r:.120}, and nothing is downloaded: "
+            f"download them, write their paths into the column {column!r}, and name their folder with --image-root "
+            "FOLDER (image_root=)"
+        )
+    if is_here and given is None:
+        warnings.warn(
+            f"no image of {source.name} is in {os.path.abspath(source.folder)}: paths start at the working folder, "
+            f"{os.path.abspath(working_folder)}, as --image-root . (image_root=) says",
+            stacklevel=2,
+        )
+        return working_folder
+    if given is None:
+        folders.append(working_folder)
+    tried = dict.fromkeys(os.path.abspath(folder) for folder in folders)
     raise DataError(
-        f"no image of {source.name} is there: {first!r} is not in {' nor in '.join(places)}. "
-        f"Name the folder that the paths start from: --image-root {guess} (image_root=)"
+        f"no image of {source.name} is there: {missing!r} is not in {' nor in '.join(tried)}. Name the folder that the "
+        f"paths start from: --image-root FOLDER (image_root=)"
     )
 
 
-def _names(source: Source, column: str) -> Iterator[Any]:
+def _images(source: Source, column: str) -> Iterator[Any]:
     """What is in the image column: names of files, and images. A row without a readable image says so later."""
     for row in source.rows([column]):
         if isinstance(row, BadRow):
             continue
         try:
-            cell: Any = one_image(row.get(column))
+            image = one_image(row.get(column))
         except InvalidSampleError:
             continue
-        if isinstance(cell, dict) and cell.get("bytes") is None:
-            cell = cell.get("path")
-        if cell is not None:
-            yield cell
+        if image is not None:
+            yield image
 
 
-def _place(folder: Path, name: str) -> str | None:
-    """This folder, or one in it, if the image is there."""
-    if not folder.is_dir():
-        return None
-    inside = sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
-    return next((str(each) for each in [folder, *inside] if os.path.exists(image_file(each / name))), None)
+def _is_there(folder: Path, path: str) -> bool:
+    file = os.path.join(folder, path)
+    return os.path.exists(file) or bool(files_meant(file))

@@ -19,6 +19,7 @@ from reward.scoring.several import Metrics
 from reward.scoring.sources import Source
 from reward.scoring.summary import SummaryBuilder
 
+FIRST_ROWS = 64  # of the first part, which tells the pace
 PART_SECONDS = 60  # that a part takes at most, by the pace of the one before: what a kill can cost
 
 
@@ -46,21 +47,22 @@ class Job:
 
     def columns(self, metrics: Metrics) -> AddedColumns:
         """The columns that the output has more than the input."""
-        caption, is_ranked = self.plan.caption if self.plan.many else None, self.plan.group is not None
+        caption = self.plan.caption if self.plan.many else None
+        is_ranked = self.plan.group is not None
         return AddedColumns(metrics, self.prefix, self.source.columns, caption=caption, is_ranked=is_ranked)
 
     def tasks(self, blocks: Iterable[range]) -> Iterator[Iterator[RowTask]]:
         """For each of some ranges of rows, in order, what is to be scored; each must be read before the next."""
         rows: Iterator[Any] = iter(())
-        at = -1  # the row that comes next
+        next_row = None  # of the iterator
         for block in blocks:
-            if not 0 <= at <= block.start or (at < block.start and self.source.is_indexed):
+            if next_row is None or next_row > block.start or (next_row < block.start and self.source.is_indexed):
                 rows = iter(self.source.rows(self.plan.names, block.start))
             else:  # to read on is cheaper than to begin anew
-                next(islice(rows, block.start - at, block.start - at), None)
+                next(islice(rows, block.start - next_row, block.start - next_row), None)
             numbered = enumerate(islice(rows, len(block)), start=block.start)
             yield (self.plan.task(row, number, self.root) for number, row in numbered)
-            at = block.stop
+            next_row = block.stop
 
     def names(self, blocks: Iterable[range]) -> Iterator[str]:
         """The names that the parts of some ranges of rows have as the rows are now."""
@@ -73,7 +75,7 @@ class Job:
             OutputError: a part cannot be written.
         """
         columns, reader = self.columns(self.metrics), PictureReader.of(self.metrics, self.root)
-        most = self.part_rows
+        most = min(FIRST_ROWS, self.part_rows)
         with _answers_kept(self.metrics, self.folder / ANSWERS):
             for chunk, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
                 while chunk:
@@ -99,14 +101,17 @@ class Job:
 @contextmanager
 def _answers_kept(metrics: Metrics, path: Path) -> Iterator[None]:
     """Has the judges that are asked keep their answers in a file, unless they keep them elsewhere."""
-    judges: list[Any] = [judge for scorer in metrics.parts for judge in getattr(scorer, "judges", ())]
-    keeping = [judge for judge in judges if getattr(judge, "cache", path) is None and hasattr(judge, "close")]
-    for judge in keeping:
+    judges: list[Any] = []
+    for scorer in metrics.parts:
+        for judge in getattr(scorer, "judges", ()):
+            if getattr(judge, "cache", path) is None and hasattr(judge, "close"):
+                judges.append(judge)
+    for judge in judges:
         judge.cache = path
         judge.close()  # it opens the file at the next question
     try:
         yield
     finally:
-        for judge in keeping:
+        for judge in judges:
             judge.cache = None
             judge.close()

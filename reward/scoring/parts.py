@@ -20,7 +20,7 @@ from reward.scoring.writers import write_atomically
 
 _PART = re.compile(r"(\d{9,})-(\d+)-[0-9a-f]{16}\.json\.gz")
 _RUN, _LOCK, ANSWERS = "run.json", "lock", "answers.sqlite"
-_OWN = re.compile(rf"({_PART.pattern}|{re.escape(_RUN)}|{_LOCK}|{re.escape(ANSWERS)}.*)(\.tmp)?")
+_FILES = re.compile(rf"({_PART.pattern}|{re.escape(_RUN)}|{_LOCK}|{re.escape(ANSWERS)}.*)(\.tmp)?")
 
 
 @dataclass
@@ -36,18 +36,19 @@ class Part:
 
 def part_name(tasks: Iterable[RowTask]) -> str:
     """The name of the file of some rows: their place, and what they are now."""
-    digest, first, count = hashlib.sha256(), None, 0
+    digest, first, count = hashlib.sha256(), 0, 0
     for task in tasks:
+        if not count:
+            first = task.row
+        count += 1
         digest.update(f"{task.name}\n".encode("utf-8", "replace"))
-        first, count = task.row if first is None else first, count + 1
-    return f"{first or 0:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
+    return f"{first:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
 
 
 def rows_of(name: str) -> range:
     """The rows of a part."""
-    found = _PART.fullmatch(name)
-    assert found is not None
-    return range(int(found[1]), int(found[1]) + int(found[2]))
+    first, count, _ = name.split("-")
+    return range(int(first), int(first) + int(count))
 
 
 def put_part(folder: Path, name: str, part: Part) -> None:
@@ -97,27 +98,30 @@ class PartFolder:
             raise
 
     def names(self) -> list[str]:
-        return sorted(each.name for each in self.path.iterdir() if _PART.fullmatch(each.name))
+        """The names of all parts that are there, in the order of their rows."""
+        return sorted(file.name for file in self.path.iterdir() if _PART.fullmatch(file.name))
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 
-    def find(self, named_now: Callable[[list[range]], Iterator[str]]) -> list[str]:
+    def find(self, names_now: Callable[[list[range]], Iterator[str]]) -> list[str]:
         """The parts that are whole, and of rows as they are now; all others are removed.
 
         Args:
-            named_now: gives the names that the parts of some rows would have now.
+            names_now: gives the names that the parts of some rows would have now.
         """
-        found: list[str] = []
+        usable: list[str] = []
+        next_row = 0
         names = self.names()
-        for name, now in zip(names, named_now([rows_of(name) for name in names]), strict=True):
-            overlaps = found and rows_of(found[-1]).stop > rows_of(name).start
-            if name == now and not overlaps and self._read(name) is not None:
-                found.append(name)
+        for name, name_now in zip(names, names_now([rows_of(name) for name in names]), strict=True):
+            rows = rows_of(name)
+            if name == name_now and rows.start >= next_row and self._read(name) is not None:
+                usable.append(name)
+                next_row = rows.stop
             else:
                 self._remove([name])
-        return found
+        return usable
 
     def parts(self, names: Iterable[str]) -> Iterator[Part]:
         """Some parts, in the order of their rows.
@@ -139,9 +143,9 @@ class PartFolder:
 
     def delete(self) -> None:
         """Removes what runs have written, and the folder if nothing else is there."""
-        own = [each.name for each in self.path.iterdir() if _OWN.fullmatch(each.name)]
-        last = [_RUN, _LOCK]  # without the first nobody knows what the parts are of
-        self._remove([*(name for name in own if name not in last), *last])
+        ours = [file.name for file in self.path.iterdir() if _FILES.fullmatch(file.name)]
+        ours.sort(key=[_RUN, _LOCK].count)  # these last: without the first nobody knows what the parts are of
+        self._remove(ours)
         with suppress(OSError):
             self.path.rmdir()
         self._lock.close()

@@ -50,16 +50,23 @@ class PictureReader:
     def of(cls, metrics: Metrics, root: str | os.PathLike[str]) -> PictureReader:
         """For metrics that are loaded."""
         readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
-        networks = [each for each in readers if isinstance(each, CaptionScorer) and each.decodes_images]
+        networks = []
+        caches = []
+        for scorer in readers:
+            if isinstance(scorer, CaptionScorer) and scorer.decodes_images:
+                networks.append(scorer)
+                if "images" in scorer.caches:
+                    caches.append(scorer.caches["images"])
         if len(networks) < len(readers):  # the others take plain images only
             networks = []
-        caches = [each.caches["images"] for each in networks if "images" in each.caches]
+        if len(caches) < len(readers):  # the others need the image itself
+            caches = []
         return cls(
             os.fspath(root),
-            {id(each): each.preprocess for each in networks},
-            caches if len(caches) == len(readers) else (),
+            {id(network): network.preprocess for network in networks},
+            caches,
             bool(readers),
-            [each for each in metrics.parts if isinstance(each, CaptionScorer)],
+            [scorer for scorer in metrics.parts if isinstance(scorer, CaptionScorer)],
             any(map(is_on_gpu, networks)),
         )
 
@@ -80,28 +87,37 @@ class PictureReader:
         for scorer, prepare in self.prepare.items():
             with suppress(ImageError):  # the network says so itself, of each row
                 prepared[scorer] = prepare(keyed.image)
+        if len(prepared) < len(self.prepare):
+            return replace(keyed, prepared=prepared)
         # Nobody looks at the pixels again, and those of hundreds of rows would take hundreds of MiB.
-        done = len(prepared) == len(self.prepare)
-        return replace(keyed, image=None if done else keyed.image, prepared=prepared)
+        return replace(keyed, image=None, prepared=prepared)
 
     def _is_known(self, key: str) -> bool:
         return bool(self.caches) and all(key in cache for cache in self.caches)
 
     def read_ahead(self, tasks: Sequence[RowTask]) -> None:
         """Does for rows with decoded images what can be done before they are scored, in another thread."""
-        samples = [sample for task in tasks for sample in task.samples if isinstance(sample, CaptionSample)]
-        texts = dict.fromkeys(text for sample in samples for text in (sample.candidate, *sample.references))
+        texts: dict[str, None] = {}
+        images: dict[int, KeyedImage] = {}  # rows may share one
+        for task in tasks:
+            for sample in task.samples:
+                if isinstance(sample, CaptionSample):
+                    texts |= dict.fromkeys((sample.candidate, *sample.references))
+            if isinstance(task.image, KeyedImage):
+                images[id(task.image)] = task.image
         if len(texts) <= _MOST_TEXTS:  # more would be forgotten before they are scored
             for scorer in self.scorers:
                 with suppress(Exception):  # said of its row when that is scored
                     scorer.read_ahead(list(texts))
         if self.pins:
-            for image in {id(task.image): task.image for task in tasks if isinstance(task.image, KeyedImage)}.values():
-                for name, pixels in image.prepared.items():
-                    image.prepared[name] = _pinned(pixels)
+            for image in images.values():
+                for scorer_id, pixels in image.prepared.items():
+                    image.prepared[scorer_id] = _pinned(pixels)
 
 
 def _pinned(pixels: Any) -> Any:
     import torch
 
-    return torch.as_tensor(pixels).pin_memory() if hasattr(pixels, "dtype") else pixels
+    if not hasattr(pixels, "dtype"):
+        return pixels
+    return torch.as_tensor(pixels).pin_memory()

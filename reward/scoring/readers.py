@@ -1,27 +1,29 @@
-"""Opens data files, folders, data sets of the Hub and data set objects as sources of rows."""
+"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects as sources of rows."""
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reward.errors import CapRewardError, DataError, first_line
-from reward.scoring.annotations import with_annotations
+from reward.data.cells import missing_to_none, parse_list
+from reward.data.chats import completion_text, prompt_images
+from reward.data.samples import column_names
+from reward.errors import CapRewardError, DataError, InvalidSampleError, first_line
 from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.derived_source import with_fields
-from reward.scoring.file_kinds import KINDS, kind_of, open_pictures
-from reward.scoring.forms import with_forms
-from reward.scoring.sources import Source
-from reward.scoring.transformed_source import dataset_source
+from reward.scoring.file_kinds import KINDS, kind_of, open_kind
+from reward.scoring.sources import Shards, Source, files_of_pattern, is_pattern
 
-_OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
 _HUB_NAME = re.compile(
     r"(https://huggingface\.co/datasets/)?(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?/?"
 )
+_MESSAGES = ("messages", "conversations", "conversation", "completion")  # columns of chats
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters or more: C:/ is a drive
 
 
@@ -48,31 +50,72 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
-def open_source(
-    data: Any,
-    *,
-    split: str | None = None,
-    fields: Iterable[str | None] = (),
-    annotations: str | os.PathLike[str] | None = None,
-) -> Source:
-    """Opens a data file, a data set folder, a data set of the Hub, or a data set object.
+def open_source(data: Any, *, split: str | None = None, annotations: str | os.PathLike[str] | None = None) -> Source:
+    """Opens a data file, files of a pattern, a data set folder, a data set of the Hub, or a data set object.
 
     Args:
-        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`), in any of the
-            forms of `reward.scoring.forms`; of a folder that `save_to_disk` wrote, that holds Parquet files (the parts
-            of one table), one data file, perhaps beside images, or images with a text file each, or that
-            `datasets.load_dataset` reads; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a
-            revision (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave
-            is given back.
+        data: path of a file of a kind in `reward.scoring.file_kinds.KINDS` (text perhaps with `.gz`); a pattern of
+            files of one kind, such as `shard-{000..002}.tar` or `part-*.parquet`, which are one table; a folder, see
+            `_open_folder`; the name of a data set on the Hub, `owner/name`, perhaps with a subset and a revision
+            (`owner/name:subset@revision`); or a `datasets.Dataset` or `DatasetDict`. What this function gave is given
+            back.
         split: of a data set with several.
-        fields: names of columns that will be read; `scores.human` means a field inside the column `scores`.
         annotations: a file with the names of the images, their references, or both; see `with_annotations`.
 
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = with_fields(data if isinstance(data, Source) else _open(data, split), fields)
-    return with_forms(source if annotations is None else with_annotations(source, open_source(annotations)))
+    source = data if isinstance(data, Source) else _open(data, split)
+    if annotations is not None:
+        from reward.scoring.annotations import with_annotations
+
+        source = with_annotations(source, open_source(annotations))
+    return _with_columns_inside(source)
+
+
+def _with_columns_inside(source: Source) -> Source:
+    """The data with the columns that stand in others: a caption and an image in messages, COCO's `image_id`."""
+    columns = {*source.columns}
+    has_caption = not columns.isdisjoint((*column_names("candidate"), *column_names("candidates")))
+    has_image = not columns.isdisjoint(column_names("image"))
+    messages = next((name for name in _MESSAGES if name in columns), None)
+    make: Callable[[Mapping[str, Any]], dict[str, Any]]
+    if messages is not None and not has_caption:
+        form, column, make = "captions in messages", messages, partial(_of_chat, messages)
+        adds = ["caption", "image"]
+        if has_image:
+            adds.remove("image")
+    elif "image_id" in columns and not has_image:
+        form, column, make = "COCO's image_id", "image_id", _image_of_id
+        adds = ["image"]
+    else:
+        return source
+    from reward.scoring.derived_source import DerivedSource
+
+    return DerivedSource(source, form, adds, [column], make)
+
+
+def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The last turn of the assistant, and the first image, in the messages of OpenAI, TRL or LLaVA."""
+    cells: dict[str, Any] = {}
+    messages = None
+    # What cannot be read is missing, and the row will say so.
+    with suppress(InvalidSampleError):
+        messages = parse_list(missing_to_none(row.get(column)))
+        cells["caption"] = completion_text(messages) or None
+    with suppress(InvalidSampleError):
+        image = next(iter(prompt_images(messages)), None)
+        if isinstance(image, bytes):  # a column of paths and pictures is one of text
+            image = f"data:;base64,{base64.b64encode(image).decode()}"
+        cells["image"] = image
+    return cells
+
+
+def _image_of_id(row: Mapping[str, Any]) -> dict[str, Any]:
+    image_id = missing_to_none(row.get("image_id"))
+    if image_id is None:
+        return {}
+    return {"image": str(image_id)}
 
 
 def _open(data: Any, split: str | None) -> Source:
@@ -91,28 +134,57 @@ def _open(data: Any, split: str | None) -> Source:
         )
     if path.is_dir():
         return _open_folder(path, split)
-    kind = kind_of(path)
-    if hub and not path.exists() and kind is None:
+    # A path such as photos/captions.jsonl has the form of a name on the Hub, too: its ending tells.
+    if hub and not path.exists() and kind_of(path) is None:
         return _load(hub["name"], split, Path(), subset=hub["subset"], revision=hub["revision"])
+    if split is not None:
+        raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
+    if not path.exists() and is_pattern(path):
+        return _open_files(files_of_pattern(path), path.name)
+    return _open_file(path)
+
+
+def _open_file(path: Path) -> Source:
     if not path.exists():
         raise DataError(f"there is no file {path}")
+    kind = kind_of(path)
     if kind is None or not path.is_file():
         sheet = "; save the sheet as CSV UTF-8" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else ""
         raise DataError(
             f"{path} is not of a kind that can be read: {', '.join(KINDS)} (text also with .gz), a folder of a data "
             f"set, or the name of one on the Hub{sheet}"
         )
-    if split is not None:
-        raise DataError(f"{path} is one table, which has no split {split!r}; leave out --split (split=)")
     try:
-        return KINDS[kind](path)
+        return open_kind(path, kind)
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
+def _open_files(paths: Sequence[Path], name: str) -> Source:
+    """Files of one kind, such as the shards of a data set, as one table."""
+    if len(paths) == 1:
+        return _open_file(paths[0])
+    kinds = {str(kind_of(path)): path for path in paths}
+    if len(kinds) > 1:
+        raise DataError(f"{name} means files of several kinds, {' and '.join(kinds)}: name those of one kind")
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    if ".parquet" in kinds:
+        return ParquetSource(paths, name=name, folder=folder)
+    return Shards([_open_file(path) for path in paths], name=name, folder=folder)
+
+
 def _open_folder(path: Path, split: str | None) -> Source:
+    """A folder as a data set.
+
+    It is read as what `save_to_disk` wrote; by the files of a split, such as `train.jsonl`; by its file `metadata` or
+    `captions`; by its data files of one kind, as one table; as pictures with a text each beside them; else by
+    `load_dataset`.
+    """
+    from reward.scoring.forms import open_pictures
+    from reward.scoring.transformed_source import files_of_splits
+
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         import datasets
 
@@ -121,17 +193,37 @@ def _open_folder(path: Path, split: str | None) -> Source:
         except Exception as error:  # `datasets` raises errors of pyarrow, fsspec and json, and of damaged files any
             raise DataError(f"{path} cannot be read as a data set: {_in_short(error)}") from error
         return _of_splits(saved, split, name=path.name, folder=path)
-    parts_or_texts = (".parquet", ".arrow", ".txt", ".tar", ".tgz")  # of one table, and captions beside pictures
-    files = [each for each in path.iterdir() if kind_of(each) not in (None, *parts_or_texts)]
-    files = [each for each in files if each.name.startswith("metadata.")] or files  # as `datasets` calls it
-    if split is None and len(files) == 1:
-        return _open(files[0], None)
-    if split is None and not files and (pictures := open_pictures(path)):
-        return pictures
-    parts = [part.name for part in path.glob("*.parquet")]
-    if parts and split is None and not any(map(_OF_SPLIT.search, parts)):
-        return ParquetSource.of(path)
-    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+    splits = files_of_splits(path)
+    if splits is not None:
+        names = splits[_chosen(splits, split, path.name)]
+        return _open_files([Path(name) for name in names], path.name)
+    files = _data_files(path)
+    # Beside pictures, one file of these names has their captions.
+    metadata = [file for file in files if file.name.startswith("metadata.")]
+    tables = metadata or [file for file in files if file.name.startswith("captions.")]
+    if not tables:
+        # Beside pictures, a text holds a caption; beside shards, a JSON document holds statistics.
+        no_tables = {".txt", ".arrow"}
+        if any(kind_of(file) in (".tar", ".tgz", ".parquet") for file in files):
+            no_tables.add(".json")
+        tables = [file for file in files if kind_of(file) not in no_tables]
+    if tables and split is None:
+        return _open_files(tables, path.name)
+    pictures = open_pictures(path) if split is None else None
+    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+
+
+def _data_files(folder: Path) -> list[Path]:
+    """The files of a folder that may be data: no notes of a Mac (`._1.jpg`), and no outputs beside their data."""
+    files: list[Path] = []
+    outputs: list[Path] = []
+    for file in sorted(folder.iterdir()):
+        is_summary = file.name.endswith(".summary.json")
+        if kind_of(file) is None or file.name.startswith(".") or is_summary or not file.is_file():
+            continue
+        has_summary = file.with_name(file.name + ".summary.json").exists()
+        (outputs if has_summary else files).append(file)
+    return files or outputs
 
 
 def _load(
@@ -142,26 +234,26 @@ def _load(
 
     try:
         splits = datasets.get_dataset_split_names(name, subset, revision=revision)
-        chosen = _chosen(dict.fromkeys(splits), split, name)
-        loaded = datasets.load_dataset(name, subset, split=chosen, revision=revision)
+        one_split = _chosen(dict.fromkeys(splits), split, name)
+        loaded = datasets.load_dataset(name, subset, split=one_split, revision=revision)
     except DataError:
         raise
     except Exception as error:  # `datasets` raises errors of the network, pyarrow, fsspec, yaml and its own
-        what = (
-            f"{name} is no folder of a data set"
-            if os.path.isdir(name)
-            else f"there is no file {name}, and no data set of that name can be loaded from the Hub"
-        )
-        raise DataError(f"{what}: {_in_short(error)}") from error
+        problem = f"there is no file {name}, and no data set of that name can be loaded from the Hub"
+        if os.path.isdir(name):
+            problem = f"{name} is no folder of a data set"
+        raise DataError(f"{problem}: {_in_short(error)}") from error
     if loaded.column_names == ["image"] and os.path.isdir(name):
         raise DataError(
             f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
             "each beside them, or have them captioned: capreward caption --help"
         )
-    return dataset_source(loaded, name=name, folder=folder)
+    return _of_splits(loaded, None, name=name, folder=folder)
 
 
 def _of_splits(data: Any, split: str | None, *, name: str, folder: Path) -> Source:
+    from reward.scoring.transformed_source import dataset_source
+
     if isinstance(data, Mapping):
         data = data[_chosen(data, split, name)]
     elif split is not None:

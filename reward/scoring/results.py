@@ -14,7 +14,7 @@ from reward.errors import DataError
 from reward.metrics.base import Scorer
 from reward.scoring.columns import Problem, RowTask
 from reward.scoring.several import Metrics
-from reward.scoring.summary import SummaryBuilder
+from reward.scoring.summary import SummaryBuilder, judge_readings
 
 
 def reads_images(scorer: Scorer) -> bool:
@@ -28,8 +28,9 @@ def score_samples(samples: Sequence[CaptionSample], scorer: Scorer, batch_size: 
     if len(table) != len(samples):
         raise ValueError(f"scorer {scorer.spec.name!r} gave {len(table)} results for {len(samples)} samples")
     is_finite = np.isfinite(table.scores)
-    bad = dict.fromkeys(np.flatnonzero(~is_finite.all(axis=1)).tolist(), "the metric gave no finite score")
-    return replace(table, scores=np.where(is_finite, table.scores, np.nan), errors={**bad, **table.errors})
+    bad_rows = np.flatnonzero(~is_finite.all(axis=1)).tolist()
+    errors = dict.fromkeys(bad_rows, "the metric gave no finite score")
+    return replace(table, scores=np.where(is_finite, table.scores, np.nan), errors={**errors, **table.errors})
 
 
 class AddedColumns:
@@ -66,29 +67,32 @@ class AddedColumns:
         is_ranked: bool = False,
     ) -> None:
         self.metrics, self.prefix, self.caption = metrics, prefix, caption
-        self._weights, self._shares, own = (
-            metrics.weigh(),
-            metrics.shares,
-            [*zip(metrics.prefixes, metrics.specs, strict=True)],
-        )
-        aspects = [before + name for before, spec in own for name in spec.aspects]
+        self._weights, self._shares = metrics.weigh(), metrics.shares
+        aspects: list[str] = []
+        texts: list[str] = []
+        for name, spec in zip(metrics.prefixes, metrics.specs, strict=True):
+            aspects += [name + aspect for aspect in spec.aspects]
+            texts += [name + text for text in spec.texts]
         self.rewards = reward_names(metrics)
         self.numbers = [*aspects, *self.rewards]
         if caption is None:
-            types = dict.fromkeys(aspects, "float64")
-            types |= {before + name: "string" for before, spec in own for name in spec.texts}
-            types |= dict.fromkeys(self.rewards, "float64") | {f"{before}truncated": "bool_" for before, _ in own}
-            types |= {"error": "string"} | ({"rank": "int64"} if is_ranked else {})
+            types = dict.fromkeys(aspects, "float64") | dict.fromkeys(texts, "string")
+            types |= dict.fromkeys(self.rewards, "float64")
+            types |= {f"{name}truncated": "bool_" for name in metrics.prefixes}
+            types["error"] = "string"
+            if is_ranked:
+                types["rank"] = "int64"
         else:
             lists = ["rewards", *(name for name in self.numbers if name != "reward")]
             types = {"best": "string", "order": "list int64", **dict.fromkeys(lists, "list float64")}
             types |= {"truncated": "list bool_", "error": "string"}
         self.types = {prefix + name: kind for name, kind in types.items()}
-        if there := [name for name in self.types if name in taken]:
-            raise DataError(
-                f"the input has a column {there[0]!r} already, which the output would have too; "
-                "give the new columns a prefix with --prefix, such as --prefix new_"
-            )
+        for name in self.types:
+            if name in taken:
+                raise DataError(
+                    f"the input has a column {name!r} already, which the output would have too; "
+                    "give the new columns a prefix with --prefix, such as --prefix new_"
+                )
         if caption is not None:
             self.types = {caption: "list string", **self.types}
 
@@ -98,54 +102,51 @@ class AddedColumns:
         A caption that is refused does not keep the others from being scored. A row without a caption that can be read
         has one place among the captions, which says why.
         """
-        samples = [sample for task in tasks for sample in task.samples]
-        owners = [task for task in tasks for _ in task.samples]
-        scored = [_scored(samples, owners, scorer, batch_size) for scorer in self.metrics.parts]
-        tables = [table for table, _ in scored]
+        samples: list[CaptionSample | Problem] = []
+        owners: list[RowTask] = []
+        for task in tasks:
+            samples += task.samples
+            owners += [task] * len(task.samples)
+        tables: list[ScoreTable] = []
+        failures: list[list[Problem | None]] = []  # of each metric
+        readings_before = judge_readings(self.metrics.parts)
+        for scorer in self.metrics.parts:
+            table, problems_of_metric = _score(samples, owners, scorer, batch_size)
+            tables.append(table)
+            failures.append(problems_of_metric)
+        summary.add_readings(judge_readings(self.metrics.parts) - readings_before)
         numbers = self._numbers(tables, tasks)
-        problems, errors = self._told([each for _, each in scored])
-        has_reward = np.any([np.isfinite(numbers[name]) for name in self.rewards], axis=0)
+        problems, errors = self._join_problems(failures)
         is_cut = np.any([table.truncated for table in tables], axis=0)
-        summary.count(
-            rows=len(tasks),
-            captions=sum(len(task.candidates) for task in tasks) if self.caption else len(samples),
-            scored=int((np.isfinite(numbers["reward"]) if self.caption else has_reward).sum()),
-            truncated=int(is_cut.sum()),
-            thinking_cut=sum(task.thinking_cut for task in tasks),
-        )
-        for task, own in zip(owners, problems, strict=True):
-            for kind, message in own:
-                summary.add_error(kind, message, task.row)
-        for name, values in numbers.items():
-            summary.add_numbers(name, values)
+        self._count(tasks, numbers, problems, owners, is_cut, summary)
         if self.caption is not None:
-            return self._lists(tasks, numbers, problems, errors, is_cut, summary)
-        columns: dict[str, list[Any]] = {name: _nullable(column) for name, column in numbers.items()}
-        for before, table in zip(self.metrics.prefixes, tables, strict=True):
-            columns |= {before + name: list(texts) for name, texts in table.texts.items()}
-            columns[f"{before}truncated"] = table.truncated.tolist()
+            return self._columns_of_lists(tasks, numbers, problems, errors, is_cut, summary)
+        columns: dict[str, list[Any]] = {name: _nullable(values) for name, values in numbers.items()}
+        for prefix, table in zip(self.metrics.prefixes, tables, strict=True):
+            for name, texts in table.texts.items():
+                columns[prefix + name] = list(texts)
+            columns[f"{prefix}truncated"] = table.truncated.tolist()
         columns["error"] = errors
-        return {name: columns[name.removeprefix(self.prefix)] for name in self.types if name != f"{self.prefix}rank"}
+        names = [name for name in self.types if name != f"{self.prefix}rank"]
+        return {name: columns[name.removeprefix(self.prefix)] for name in names}
 
     def _numbers(self, tables: Sequence[ScoreTable], tasks: Sequence[RowTask]) -> dict[str, np.ndarray]:
         """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
+        columns: list[np.ndarray] = []
+        for table in tables:
+            columns.extend(table.scores.T)
         wordless: list[bool] = []
         for task in tasks:
-            for candidate in task.candidates or [None]:
-                wordless.append(isinstance(candidate, str) and is_wordless(candidate))
-        rewards = []
+            wordless += _wordless(task)
+        rewards: list[np.ndarray] = []
         for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
             complete: list[bool] = []
             for task in tasks:
-                complete += [_is_complete(task, scorer)] * max(1, len(task.candidates))
+                complete += [_is_complete(task, scorer)] * _width(task)
+            bounds = scorer.spec.range
             rewards.append(
                 rewards_of_rows(
-                    table.scores,
-                    weights,
-                    scorer.spec.range,
-                    is_wordless=wordless,
-                    is_complete=complete,
-                    whole_call=False,
+                    table.scores, weights, bounds, is_wordless=wordless, is_complete=complete, whole_call=False
                 )
             )
         if self._shares is not None:
@@ -153,32 +154,61 @@ class AddedColumns:
             combined[np.isinf(combined)] = -np.inf
             rewards.append(combined)
         if self.caption is not None:  # the captions of one image are a call
-            first = 0
-            for task in tasks:
-                last = first + max(1, len(task.candidates))
+            for captions in _slices(tasks):
                 for values in rewards:
-                    values[first:last] = fill_lowest(values[first:last])
-                first = last
-        return dict(zip(self.numbers, [*(each for table in tables for each in table.scores.T), *rewards], strict=True))
+                    values[captions] = fill_lowest(values[captions])
+        return dict(zip(self.numbers, [*columns, *rewards], strict=True))
 
-    def _told(self, found: Sequence[Sequence[Problem | None]]) -> tuple[list[list[Problem]], list[str | None]]:
+    def _join_problems(
+        self, failures: Sequence[Sequence[Problem | None]]
+    ) -> tuple[list[list[Problem]], list[str | None]]:
         """What is wrong with each caption, as problems and as a text.
 
         Where it is no matter of the metrics it is said once, else with the names of those of several that failed.
         """
-        problems, errors, names = list[list[Problem]](), list[str | None](), self.metrics.names
-        for each in zip(*found, strict=True):
-            own = [problem for problem in each if problem is not None]
-            if len(names) > 1 and own and (len({*each}) > 1 or own[0][0] == "metric"):
-                own = [(name, problem[1]) for name, problem in zip(names, each, strict=True) if problem is not None]
-                errors.append("; ".join(f"{name}: {why}" for name, why in own))
+        problems: list[list[Problem]] = []
+        errors: list[str | None] = []
+        names = self.metrics.names
+        for of_metrics in zip(*failures, strict=True):
+            by_metric = {name: problem for name, problem in zip(names, of_metrics, strict=True) if problem is not None}
+            first = next(iter(by_metric.values()), None)
+            if first is None:
+                problems.append([])
+                errors.append(None)
+            elif len(names) > 1 and (len(set(of_metrics)) > 1 or first[0] == "metric"):
+                problems.append([(name, message) for name, (_, message) in by_metric.items()])
+                errors.append("; ".join(f"{name}: {message}" for name, message in problems[-1]))
             else:
-                own = own[:1]
-                errors.append(own[0][1] if own else None)
-            problems.append(own)
+                problems.append([first])
+                errors.append(first[1])
         return problems, errors
 
-    def _lists(
+    def _count(
+        self,
+        tasks: Sequence[RowTask],
+        numbers: Mapping[str, np.ndarray],
+        problems: Sequence[Sequence[Problem]],
+        owners: Sequence[RowTask],
+        is_cut: np.ndarray,
+        summary: SummaryBuilder,
+    ) -> None:
+        counted = self.rewards if self.caption is None else ["reward"]
+        has_reward = np.any([np.isfinite(numbers[name]) for name in counted], axis=0)
+        captions = len(owners) if self.caption is None else sum(len(task.candidates) for task in tasks)
+        summary.count(
+            rows=len(tasks),
+            captions=captions,
+            scored=int(has_reward.sum()),
+            truncated=int(is_cut.sum()),
+            thinking_cut=sum(task.thinking_cut for task in tasks),
+        )
+        for task, problems_of_caption in zip(owners, problems, strict=True):
+            for kind, message in problems_of_caption:
+                summary.add_error(kind, message, task.row)
+        for name, values in numbers.items():
+            summary.add_numbers(name, values)
+
+    def _columns_of_lists(
         self,
         tasks: Sequence[RowTask],
         numbers: Mapping[str, np.ndarray],
@@ -188,47 +218,45 @@ class AddedColumns:
         summary: SummaryBuilder,
     ) -> dict[str, list[Any]]:
         """The columns of rows with many captions each."""
-        rows: list[list[Any]] = []
-        last = 0
-        for task in tasks:
-            first, last = last, last + max(1, len(task.candidates))
-            own = slice(first, last)
-            if not task.candidates:  # none to keep
-                rows.append([*[None] * (len(self.types) - 1), errors[first]])
-                continue
-            rewards = numbers["reward"][own]
-            wordless = [isinstance(candidate, str) and is_wordless(candidate) for candidate in task.candidates]
-            order = np.lexsort((np.array(wordless), np.where(np.isnan(rewards), np.inf, -rewards)))
-            texts = [_text(each) for each in task.candidates]
-            summary.count(distinct=len(set(texts)))
-            whole = task.problem or (task.image_problem and ("image", task.image_problem))
-            told = [f"candidate {place}: {why}" for place, why in enumerate(errors[own], start=1) if why]
-            rows.append(
-                [
-                    [texts[place] for place in order],
-                    texts[order[0]] if np.isfinite(rewards[order[0]]) else None,
-                    order.tolist(),
-                    _nullable(rewards[order]),
-                    *(_nullable(column[own][order]) for name, column in numbers.items() if name != "reward"),
-                    is_cut[own][order].tolist(),
-                    whole[1] if whole and all(each == [whole] for each in problems[own]) else "; ".join(told) or None,
-                ]
-            )
-        return dict(zip(self.types, map(list, zip(*rows, strict=True)), strict=True))
+        columns: dict[str, list[Any]] = {name: [] for name in self.types}
+        for task, captions in zip(tasks, _slices(tasks), strict=True):
+            cells: dict[str, Any] = {"error": errors[captions.start]}
+            if task.candidates:
+                rewards = numbers["reward"][captions]
+                # Best first; without a reward last, and of equal rewards that of a caption without a word.
+                order = np.lexsort((np.array(_wordless(task)), np.where(np.isnan(rewards), np.inf, -rewards)))
+                texts = [_text(candidate) for candidate in task.candidates]
+                summary.count(distinct=len(set(texts)))
+                cells = {name: _nullable(values[captions][order]) for name, values in numbers.items()}
+                cells["best"] = texts[order[0]] if np.isfinite(rewards[order[0]]) else None
+                cells["order"] = order.tolist()
+                cells["rewards"] = _nullable(rewards[order])
+                cells["truncated"] = is_cut[captions][order].tolist()
+                cells["error"] = _error_of_list(task, problems[captions], errors[captions])
+                columns[str(self.caption)].append([texts[place] for place in order])
+            else:  # none to keep
+                columns[str(self.caption)].append(None)
+            for name in self.types:
+                if name != self.caption:
+                    columns[name].append(cells.get(name.removeprefix(self.prefix)))
+        return columns
 
 
-def _scored(
+def _score(
     samples: Sequence[CaptionSample | Problem], owners: Sequence[RowTask], scorer: Scorer, batch_size: int | None
 ) -> tuple[ScoreTable, list[Problem | None]]:
     """What one metric makes of captions; if it reads no images, it scores those without one, too."""
     needs_image, spec = reads_images(scorer), scorer.spec
-    problems: list[Problem | None] = [each if isinstance(each, tuple) else None for each in samples]
-    for place, task in enumerate(owners):
+    problems: list[Problem | None] = []
+    for sample, task in zip(samples, owners, strict=True):
         if needs_image and task.image_problem is not None:
-            problems[place] = ("image", task.image_problem)
-    places = [place for place, problem in enumerate(problems) if problem is None]
-    scores, truncated = np.full((len(samples), len(spec.aspects)), np.nan), np.zeros(len(samples), dtype=bool)
+            problems.append(("image", task.image_problem))
+        else:
+            problems.append(sample if isinstance(sample, tuple) else None)
+    scores = np.full((len(samples), len(spec.aspects)), np.nan)
+    truncated = np.zeros(len(samples), dtype=bool)
     texts: dict[str, list[Any]] = {name: [None] * len(samples) for name in spec.texts}
+    places = [place for place, problem in enumerate(problems) if problem is None]
     if places:
         table = score_samples([samples[place] for place in places], scorer, batch_size)  # type: ignore[misc]
         scores[places], truncated[places] = table.scores, table.truncated
@@ -248,9 +276,41 @@ def _is_complete(task: RowTask, scorer: Scorer) -> bool:
     return all(values.get(need) is not None for need in scorer.spec.needs)
 
 
+def _width(task: RowTask) -> int:
+    """How many places a row has among the captions."""
+    return max(1, len(task.candidates))
+
+
+def _slices(tasks: Sequence[RowTask]) -> list[slice]:
+    """The places of each row among the captions."""
+    slices = []
+    first = 0
+    for task in tasks:
+        slices.append(slice(first, first + _width(task)))
+        first += _width(task)
+    return slices
+
+
+def _wordless(task: RowTask) -> list[bool]:
+    """Of each place of a row, whether its caption has no word."""
+    candidates = task.candidates or [None]
+    return [isinstance(candidate, str) and is_wordless(candidate) for candidate in candidates]
+
+
+def _error_of_list(task: RowTask, problems: Sequence[Sequence[Problem]], errors: Sequence[str | None]) -> str | None:
+    """What is wrong with a row of captions: once if it is the same with all, else by caption."""
+    problem = task.problem
+    if problem is None and task.image_problem:
+        problem = ("image", task.image_problem)
+    if problem is not None and all(problems_of_caption == [problem] for problems_of_caption in problems):
+        return problem[1]
+    numbered = enumerate(errors, start=1)
+    return "; ".join(f"candidate {number}: {error}" for number, error in numbered if error) or None
+
+
 def reward_names(metrics: Metrics) -> list[str]:
     """The names of the columns with rewards, without a prefix: one a metric, and `reward` of all that are weighed."""
-    names = [f"{before}reward" for before in metrics.prefixes]
+    names = [f"{prefix}reward" for prefix in metrics.prefixes]
     return names if metrics.shares is None else [*names, "reward"]
 
 
@@ -284,11 +344,17 @@ def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tupl
         >>> ranks(["a", "b", "a", "a"], [0.5, 0.1, 0.7, None])
         ([2, 1, 1, None], 2)
     """
-    import pandas as pd  # on use: a large package
-
-    grouped = pd.Series(rewards, dtype="float64").groupby(pd.Series(groups, dtype="object"))
-    places = grouped.rank(method="first", ascending=False)
-    return [None if place != place else int(place) for place in places], grouped.ngroups
+    rows_of_group: dict[str, list[tuple[float, int]]] = {}
+    for row, (group, reward) in enumerate(zip(groups, rewards, strict=True)):
+        if group is not None:
+            rows = rows_of_group.setdefault(group, [])
+            if reward is not None:
+                rows.append((-reward, row))
+    ranked: list[int | None] = [None] * len(rewards)
+    for rows in rows_of_group.values():
+        for rank, (_, row) in enumerate(sorted(rows), start=1):
+            ranked[row] = rank
+    return ranked, len(rows_of_group)
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:

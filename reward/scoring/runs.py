@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from reward.checkpoints.store import NO_LOCKS
 from reward.errors import OutputError
 from reward.scoring.writers import check_undamaged, output_facts, write_text
 
@@ -30,7 +31,9 @@ class ScoringInterrupted(KeyboardInterrupt):
     """
 
     def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
-        saved = f"{rows} {what} are saved in {place}; run the same again to go on" if rows else "nothing is saved yet"
+        saved = "nothing is saved yet"
+        if rows:
+            saved = f"{rows} {what} are saved in {place}; run the same again to go on"
         super().__init__(f"stopped; {saved}")
         self.rows, self.place = rows, place
 
@@ -58,12 +61,14 @@ class ResumableRun:
         output: the file that the run makes.
         manifest: JSON values that the results depend on. A finished output is accepted only if all are the same.
         overwrite: discard a finished output.
+        records: folder of the other two; None is that of the output.
     """
 
-    def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool) -> None:
+    def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool, records: Path | None = None) -> None:
         self.output, self.manifest, self.overwrite = output, manifest, overwrite
-        self.partial = output.with_name(output.name + ".partial")
-        self.summary_path = output.with_name(output.name + ".summary.json")
+        folder = output.parent if records is None else records
+        self.partial = folder / f"{output.name}.partial"
+        self.summary_path = folder / f"{output.name}.summary.json"
 
     def finished(self, read: Callable[[dict[str, Any]], T], message: str) -> T | None:
         """What `read` makes of the summary of the finished output; None if there is work to do.
@@ -78,25 +83,28 @@ class ResumableRun:
         is_unfinished = self.partial.is_file() or (self.partial / "run.json").exists()  # of answers, or of parts
         if not self.output.exists() or is_unfinished or self.overwrite:
             return None
-        found = None
+        facts = None
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, another tool's
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
             if not record.get("summary", {}).get("scored", 1):  # say the images were not found: nothing is lost
                 return None
             if record["run"] == self.manifest and not record.get("unfinished"):
-                found = read(record), record["output"]
-        if found is None:
+                facts = read(record), record["output"]
+        if facts is None:
             raise OtherRunError(
                 f"{self.output} exists already and is not of this run {message}. Choose another output, or replace it "
                 "with --overwrite (overwrite=True)."
             )
-        check_undamaged(self.output, found[1])
-        return found[0]
+        summary, output = facts
+        check_undamaged(self.output, output)
+        return summary
 
     def finish(self, facts: dict[str, Any], *, unfinished: bool = False) -> None:
         """Writes the summary beside the output."""
-        facts = {"run": self.manifest, **facts, **({"unfinished": True} if unfinished else {})}
-        write_json(self.summary_path, {**facts, "output": output_facts(self.output)})
+        record = {"run": self.manifest, **facts, "output": output_facts(self.output)}
+        if unfinished:
+            record["unfinished"] = True
+        write_json(self.summary_path, record)
 
 
 def check_same_run(place: Path, before: Mapping[str, Any], run: Mapping[str, Any]) -> None:
@@ -129,13 +137,14 @@ def lock(path: Path, of: Path) -> IO[bytes]:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
-        if os.fstat(file.fileno()).st_ino != path.stat().st_ino:  # it was removed meanwhile, and another one made
-            raise BlockingIOError
+        is_ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino  # else removed meanwhile, and another one made
     except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
-        pass
-    except OSError:
+        is_ours = True
+    except OSError as error:  # some file systems have no locks either
+        is_ours = error.errno in NO_LOCKS
+    if not is_ours:
         file.close()
-        raise OutputError(f"another process is writing {of}; wait for it, or choose another output") from None
+        raise OutputError(f"another process is writing {of}; wait for it, or choose another output")
     return file
 
 

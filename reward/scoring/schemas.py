@@ -1,18 +1,24 @@
-"""Arrow schemas of scored data: types for rows that have none, and tables without the encoded images."""
+"""Arrow tables of scored data: types for rows that have none, columns of pictures, and Parquet files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reward.errors import OutputError
+from reward.scoring.arrow_sources import ArrowSource
 from reward.scoring.sources import BadRow, Source
+from reward.scoring.writers import MORE_ROWS
 
-CHUNK_ROWS = 4096
+CHUNK_ROWS = 4096  # whose types are looked at together
+TABLE_ROWS = 256  # that become a table; they may hold pictures
+GROUP_BYTES = 64 * 2**20  # of a row group of a Parquet file, which is written at a time
 # Marks a column of values of several kinds, which are written as JSON text.
 JSON_TEXT = {b"capreward": b"json"}
 
@@ -29,20 +35,15 @@ def arrow_type(kind: str) -> pa.DataType:
     return pa.list_(single) if lists else single
 
 
-def schema_of(source: Source, added: Mapping[str, str] | None = None) -> pa.Schema:
-    """Types of the columns of the output: those of the data, else the narrowest that hold all rows.
-
-    Args:
-        source: the data.
-        added: {column: see `arrow_type`} of further columns, or of some that are replaced.
-    """
-    known = {} if source.schema is None else {field.name: field for field in source.schema}
-    if source.schema is None or source.made:
-        rows = ({} if isinstance(row, BadRow) else row for row in source.records())
-        unknown = ({name: row[name] for name in row if name not in known} for row in rows)
-        known |= {field.name: field for field in infer_schema(iter(lambda: list(islice(unknown, CHUNK_ROWS)), []))}
-    known |= {name: pa.field(name, arrow_type(kind)) for name, kind in (added or {}).items()}
-    return pa.schema(list(map(_storable, known.values())))
+def schema_of(source: Source) -> pa.Schema:
+    """Types of the columns of the records: those of the data, else the narrowest that hold all rows."""
+    if source.schema is not None and source.schema.names == source.record_columns:
+        return source.schema
+    types = {field.name: field for field in source.schema or ()}
+    records = ({} if isinstance(record, BadRow) else record for record in source.records())
+    untyped = ({name: record[name] for name in record if name not in types} for record in records)
+    inferred = infer_schema(_chunks(untyped, CHUNK_ROWS))
+    return pa.schema([*types.values(), *inferred])
 
 
 def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:
@@ -68,25 +69,91 @@ def infer_schema(chunks: Iterable[Sequence[dict[str, Any]]]) -> pa.Schema:
     return pa.schema(list(map(_storable, fields.values())))
 
 
-def typed_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Rows as a table of a schema from `infer_schema`; absent values are null."""
-    columns = []
-    for field in schema:
-        values = [row.get(field.name) for row in rows]
-        if field.metadata == JSON_TEXT:
-            values = [v if v is None or isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in values]
-        columns.append(pa.array(values, field.type))
-    return pa.table(columns, schema=schema)
+def typed_tables(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Rows as tables of a schema from `schema_of`; absent values are null."""
+    for chunk in _chunks(rows, TABLE_ROWS):
+        columns = [_typed_array([row.get(field.name) for row in chunk], field) for field in schema]
+        yield pa.table(columns, schema=schema)
 
 
-def without_images(table: pa.Table) -> pa.Table:
-    """Drops columns of encoded bytes; of an image column (`{bytes, path}`) the path stays."""
-    for position, field in reversed(list(enumerate(table.schema))):
-        if is_image(field.type):
-            table = table.set_column(position, field.name, pc.struct_field(table.column(position), "path"))
-        elif is_binary(field.type):
-            table = table.remove_column(position)
-    return table.replace_schema_metadata(None)  # it describes the columns that are gone
+def storable(table: pa.Table) -> pa.Table:
+    """The table, with JSON text for columns that Parquet has no type for."""
+    for position, field in enumerate(table.schema):
+        storable_field = _storable(field)
+        if storable_field is not field:
+            values = _typed_array(table.column(position).to_pylist(), storable_field)
+            table = table.set_column(position, storable_field, values)
+    return table
+
+
+def _typed_array(values: list[Any], field: pa.Field) -> pa.Array:
+    if field.metadata == JSON_TEXT:
+        values = [
+            value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+            for value in values
+        ]
+    return pa.array(values, field.type)
+
+
+def tables_of(source: Source) -> Iterator[pa.Table]:
+    """The records of any data as tables of one schema, which Parquet can hold."""
+    if isinstance(source, ArrowSource):
+        return map(storable, source.tables())
+    records = ({} if isinstance(record, BadRow) else record for record in source.records())
+    return typed_tables(records, schema_of(source))
+
+
+def with_columns(
+    tables: Iterable[pa.Table], types: Mapping[str, str], values: Iterator[Sequence[Any]]
+) -> Iterator[pa.Table]:
+    """Tables with further columns, some of which may replace others.
+
+    Args:
+        tables: the tables.
+        types: {column: see `arrow_type`}.
+        values: those of each row.
+    """
+    for table in tables:
+        rows = list(islice(values, len(table)))
+        if len(rows) < len(table):
+            raise OutputError(MORE_ROWS)
+        for (name, kind), column in zip(types.items(), zip(*rows, strict=True), strict=True):
+            array = pa.array(column, arrow_type(kind))
+            position = table.schema.get_field_index(name)
+            if position < 0:
+                table = table.append_column(name, array)
+            else:
+                table = table.set_column(position, name, array)
+        yield table
+
+
+def write_parquet(path: Path, tables: Iterator[pa.Table], facts: Mapping[str, str] | None = None) -> None:
+    """One Parquet file of tables of one schema, with some facts in its footer."""
+    import pyarrow.parquet as pq
+
+    waiting: list[pa.Table] = []
+    rows = size = 0
+    first = next(tables)
+    # Rows of one image follow each other: what repeats is stored once a group, if the dictionary may grow so far.
+    with pq.ParquetWriter(path, first.schema, dictionary_pagesize_limit=GROUP_BYTES // 4) as writer:
+        for table in chain([first], tables):
+            waiting.append(table)
+            rows += len(table)
+            size += table.nbytes
+            if rows >= CHUNK_ROWS or size >= GROUP_BYTES:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+        writer.add_key_value_metadata(facts or {})
+
+
+def with_exact_times(table: pa.Table) -> pa.Table:
+    """The table with text for times of the day in nanoseconds, of which Python's `time` would lose three digits."""
+    for position, field in enumerate(table.schema):
+        if field.type == pa.time64("ns"):
+            table = table.set_column(position, field.name, table.column(position).cast(pa.string()))
+    return table
 
 
 def is_image(kind: pa.DataType) -> bool:
@@ -94,10 +161,27 @@ def is_image(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}
 
 
-def is_binary(kind: pa.DataType) -> bool:
-    """Whether a column holds bytes, perhaps inside something else, and is no column of images."""
-    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    return not is_image(kind) and _holds(kind, lambda inner: any(is_one(inner) for is_one in kinds))
+def schema_without_images(schema: pa.Schema, image: str | None) -> pa.Schema:
+    """A schema without pictures: of images the paths stay; lists of them go, and the bytes of the column `image`."""
+    fields = []
+    for field in schema:
+        if is_image(field.type):
+            fields.append(pa.field(field.name, field.type.field("path").type))
+        elif not _holds(field.type, is_image) and not (field.name == image and _holds(field.type, _is_bytes)):
+            fields.append(field)
+    return pa.schema(fields)
+
+
+def paths_of_images(table: pa.Table) -> pa.Table:
+    """A table with the paths of its images in place of the images."""
+    for position, field in enumerate(table.schema):
+        if is_image(field.type):
+            table = table.set_column(position, field.name, pc.struct_field(table.column(position), "path"))
+    return table
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
 
 
 def _storable(field: pa.Field) -> pa.Field:
@@ -109,4 +193,12 @@ def _storable(field: pa.Field) -> pa.Field:
 
 def _holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
     """Whether a type is of the wanted kind, or a type inside it."""
-    return wanted(kind) or any(_holds(kind.field(place).type, wanted) for place in range(kind.num_fields))
+    if wanted(kind):
+        return True
+    return any(_holds(kind.field(position).type, wanted) for position in range(kind.num_fields))
+
+
+def _chunks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    rows = iter(rows)
+    while chunk := list(islice(rows, size)):
+        yield chunk

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import tee
 from typing import Any
@@ -44,6 +43,16 @@ class Metrics:
         weights: {aspect: weight} of the reward, or of several metrics {metric: weight} and {metric_aspect: weight}.
         options: of `from_pretrained`.
 
+    Attributes:
+        specs: facts about each metric, as far as they are known without loading it.
+        names: of the metrics; `name` is that of all.
+        prefixes: what the names of each metric's columns begin with.
+        shares: weights (M,) of several metrics in the reward of all, which sum to 1; None for no such reward.
+        is_named: whether another process can load them.
+
+    Raises:
+        WeightsError: weights of some metrics only, or no positive sum.
+
     Example:
         >>> metrics = Metrics.of(["vela", "length"], weights={"vela": 3, "length": 1})
         >>> metrics.shares.tolist(), metrics.prefixes
@@ -58,6 +67,14 @@ class Metrics:
     ) -> None:
         self.parts: tuple[Any, ...] = tuple(parts)
         self.weights, self.options = weights, dict(options or {})
+        self.specs: list[MetricSpec] = [part.spec for part in self.parts]
+        self.names = [spec.name for spec in self.specs]
+        self.name = "+".join(self.names)
+        self.prefixes = [f"{name}_" for name in self.names]
+        if len(self.parts) == 1:
+            self.prefixes = [""]
+        self.is_named = all(isinstance(part, MetricSource) for part in self.parts)
+        self.shares = self._shares()
         self.made_for: str | None = None  # fingerprint of the checkpoints that it must be loaded from
 
     @classmethod
@@ -82,9 +99,11 @@ class Metrics:
         """
         if isinstance(scorer, Metrics):
             return scorer
-        if not isinstance(scorer, (list, tuple)):
-            is_text = isinstance(scorer, (str, os.PathLike))
-            parts: list[Any] = [MetricSource.of(scorer, source, options.get("revision")) if is_text else scorer]
+        parts: list[Any]
+        if isinstance(scorer, (str, os.PathLike)):
+            parts = [MetricSource.of(scorer, source, options.get("revision"))]
+        elif not isinstance(scorer, (list, tuple)):
+            parts = [scorer]
         elif source != "embedded" or options.get("revision") is not None:
             raise ConfigError(
                 "source= and revision= are of one metric: write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"
@@ -95,23 +114,22 @@ class Metrics:
             parts = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
         if "cache" in options and not any(isinstance(part, MetricSource) for part in parts):
             raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
-        metrics = cls([_known(part, options) for part in parts], weights, options)
-        metrics._check()
+        parts = [_with_facts(part, options) for part in parts]
+        names = [part.spec.name for part in parts]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(
+                    f"metric {name!r} is there twice, and its columns would have one name: score each checkpoint into "
+                    "a file of its own; the second may take the first as its data, with --prefix (prefix=)"
+                )
+        named = [part for part in parts if isinstance(part, MetricSource)]
+        for option in options:
+            if named and not any(takes_option(part.spec, option) for part in named):
+                check_options(named[0].spec, [option])
+        metrics = cls(parts, weights, options)
+        if metrics.knows_aspects:
+            metrics.weigh()
         return metrics
-
-    def _check(self) -> None:
-        names, named = self.names, [part for part in self.parts if isinstance(part, MetricSource)]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(
-                f"metric {twice[0]!r} is there twice, and its columns would have one name: score each checkpoint into "
-                f"a file of its own; the second may take the first as its data, with --prefix (prefix=)"
-            )
-        for name in self.options:
-            if named and not any(takes_option(part.spec, name) for part in named):
-                check_options(named[0].spec, [name])
-        self.shares  # noqa: B018 - raises of bad weights
-        if self.knows_aspects:
-            self.weigh()
 
     def __getstate__(self) -> dict[str, Any]:
         self.stay()
@@ -133,52 +151,34 @@ class Metrics:
         return now
 
     @property
-    def specs(self) -> list[MetricSpec]:
-        """Facts about each, as far as they are known without loading it."""
-        return [part.spec for part in self.parts]
-
-    @property
-    def names(self) -> list[str]:
-        return [spec.name for spec in self.specs]
-
-    @property
-    def name(self) -> str:
-        return "+".join(self.names)
-
-    @property
-    def is_named(self) -> bool:
-        """Whether another process can load them."""
-        return all(isinstance(part, MetricSource) for part in self.parts)
-
-    @property
     def knows_aspects(self) -> bool:
         """Whether their aspects are known: other checkpoints than those that ship may have aspects of their own."""
         return all(not isinstance(part, MetricSource) or part.source == "embedded" for part in self.parts)
 
     @property
     def needs_corpus(self) -> bool:
+        """Whether one of them weighs words by a corpus that it has not been given yet."""
         return any(spec.needs_corpus for spec in self.specs)
 
-    @property
-    def prefixes(self) -> list[str]:
-        """What the names of each metric's columns begin with."""
-        return [""] if len(self.parts) == 1 else [f"{name}_" for name in self.names]
-
-    @property
-    def shares(self) -> np.ndarray | None:
-        """Weights of several metrics in the reward of all, which sum to 1; None for no such reward."""
+    def _shares(self) -> np.ndarray | None:
         if len(self.parts) == 1 or self.weights is None:
             return None
         if not isinstance(self.weights, Mapping):
             raise WeightsError(f"weights must be a dict {{aspect: number}}, got {type(self.weights).__name__}")
-        given = {whole: weight for name, weight in self.weights.items() if (whole := self._whole(name))}
-        if given and (bare := [name for name in self.names if name not in given]):
-            told = ",".join(f"{name}={weight}" for name, weight in given.items())
-            raise WeightsError(
-                f"{bare[0]} has no weight: write --weights {told},{bare[0]}=WEIGHT (weights=), or 0 for none"
-            )
-        checked = [checked_weight(given[name], f"weight of metric {name!r}") for name in self.names if given]
-        return sum_to_one(checked) if given else None
+        weights = {}
+        for name, weight in self.weights.items():
+            metric = self._metric_of(name)
+            if metric is not None:
+                weights[metric] = weight
+        if not weights:
+            return None
+        for name in self.names:
+            if name not in weights:
+                written = ",".join(f"{metric}={weight}" for metric, weight in weights.items())
+                raise WeightsError(
+                    f"{name} has no weight: write --weights {written},{name}=WEIGHT (weights=), or 0 for none"
+                )
+        return sum_to_one([checked_weight(weights[name], f"weight of metric {name!r}") for name in self.names])
 
     def weigh(self) -> list[np.ndarray]:
         """For each metric, weights (A,) of its aspects in its reward; its own where none of its aspects is named.
@@ -188,23 +188,28 @@ class Metrics:
         """
         if len(self.parts) == 1:
             return [self.specs[0].weigh(self.weights)]
-        own: dict[str, dict[str, float]] = {name: {} for name in self.names}
+        of_aspects: dict[str, dict[str, float]] = {name: {} for name in self.names}
         for name, weight in (self.weights or {}).items():
-            if self._whole(name):
+            if self._metric_of(name) is not None:
                 continue
-            metric = max((each for each in own if str(name).startswith(f"{each}_")), key=len, default=None)
-            if metric is None:
-                known = [f"{spec.name}_{aspect}" for spec in self.specs for aspect in spec.aspects]
-                close = ", ".join(nearest(str(name), [*own, *known]))
+            owners = [metric for metric in self.names if str(name).startswith(f"{metric}_")]
+            if not owners:
+                columns = [f"{spec.name}_{aspect}" for spec in self.specs for aspect in spec.aspects]
+                close = ", ".join(nearest(str(name), [*self.names, *columns]))
                 raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
-            own[metric][name.removeprefix(f"{metric}_")] = weight
-        return [spec.weigh(own[spec.name] or None) for spec in self.specs]
+            metric = max(owners, key=len)
+            of_aspects[metric][name.removeprefix(f"{metric}_")] = weight
+        return [spec.weigh(of_aspects[spec.name] or None) for spec in self.specs]
 
-    def _whole(self, name: Any) -> str:
-        """The metric that a weight is of as a whole; empty for that of an aspect."""
-        with suppress(UnknownMetricError):
-            name = name if name in self.names else metric_spec(name).name
-        return name if name in self.names else ""
+    def _metric_of(self, name: Any) -> str | None:
+        """The metric that a weight is of as a whole; None for that of an aspect."""
+        if name in self.names:
+            return str(name)
+        try:
+            name = metric_spec(name).name
+        except UnknownMetricError:
+            return None
+        return name if name in self.names else None
 
     def load(self, **options: Any) -> Metrics:
         """Loads what is given by name, with further options; each gets the options that it has.
@@ -217,13 +222,14 @@ class Metrics:
         loaded: list[Scorer] = []
         for part in self.parts:
             if isinstance(part, MetricSource):
-                given = {**self.options, **options}
-                part = part.load(**{name: value for name, value in given.items() if takes_option(part.spec, name)})
+                part = part.load(**_taken_options(part.spec, {**self.options, **options}))
             loaded.append(part)
         return Metrics(loaded, self.weights)
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> Metrics:
         """See `reward.metrics.base.fitted`; the metrics are loaded."""
+        if not self.needs_corpus:
+            return self
         copies = tee(corpus, len(self.parts))
         return Metrics([fitted(part, copy) for part, copy in zip(self.parts, copies, strict=True)], self.weights)
 
@@ -239,14 +245,17 @@ class Metrics:
     @property
     def fingerprint(self) -> Any:
         """What makes their scores: weights and code, or all that a scorer holds; of several {metric: fingerprint}."""
-        each = {part.spec.name: _fingerprint(part) for part in self.parts}
-        return each if len(each) > 1 else next(iter(each.values()))
+        if len(self.parts) == 1:
+            return _fingerprint(self.parts[0])
+        return {part.spec.name: _fingerprint(part) for part in self.parts}
 
     @property
     def identity(self) -> dict[str, Any]:
         """What is said of them in the description of a run."""
         options = {name: str(value) for name, value in self.options.items() if name not in _NO_EFFECT}
-        weights = None if self.weights is None else {name: float(weight) for name, weight in self.weights.items()}
+        weights = None
+        if self.weights is not None:
+            weights = {name: float(weight) for name, weight in self.weights.items()}
         return {"metric": self.name, "source": self.fingerprint, "options": options, "weights": weights}
 
     @property
@@ -255,12 +264,13 @@ class Metrics:
         return {part.spec.name: part.checkpoint if isinstance(part, MetricSource) else None for part in self.parts}
 
 
-def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
+def _with_facts(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
+    """A metric by name with those of the options that are settings of its own, or a scorer whose facts are known."""
     if isinstance(part, MetricSource):
-        if any(map(names_function, (part.name, part.source))) or is_address(part.source):
+        if names_function(part.name) or names_function(part.source) or is_address(part.source):
             return part.load(**options)  # they alone know their facts
-        own = {name: options[name] for name in metric_options(part.spec) if name in options}
-        return replace(part, options=tuple({**own, **dict(part.options)}.items()))
+        settings = {name: options[name] for name in metric_options(part.spec) if name in options}
+        return replace(part, options=tuple({**settings, **dict(part.options)}.items()))
     part = as_scorer(part)
     if not isinstance(getattr(part, "spec", None), MetricSpec):
         raise ConfigError(
@@ -269,9 +279,15 @@ def _known(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSou
     return part
 
 
+def _taken_options(spec: MetricSpec, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that a metric has."""
+    return {name: value for name, value in options.items() if takes_option(spec, name)}
+
+
 def _fingerprint(part: MetricSource | Scorer) -> str:
-    if isinstance(part, MetricSource):
-        options = {name: value for name, value in part.options if name not in _NO_EFFECT}
-        facts = metric_identity(part.spec, part.source, revision=part.revision, options=options)
-        return f"{facts['source']} code {facts['code']}" + (f" {facts['options']}" if options else "")
-    return fingerprint_scorer(part)
+    if not isinstance(part, MetricSource):
+        return fingerprint_scorer(part)
+    options = {name: value for name, value in part.options if name not in _NO_EFFECT}
+    facts = metric_identity(part.spec, part.source, revision=part.revision, options=options)
+    text = f"{facts['source']} code {facts['code']}"
+    return f"{text} {facts['options']}" if options else text

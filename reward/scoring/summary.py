@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, standard deviation (population) and range of finite scores."""
+    """Mean, standard deviation (population), range and number of finite scores."""
 
     mean: float
     std: float
     min: float
     max: float
+    count: int = 0
 
 
 @dataclass
@@ -27,7 +30,7 @@ class ScoringSummary:
 
     Args:
         output: file that was written.
-        rows: rows of input and output.
+        rows: rows of the input, and of the output unless some were selected.
         captions: captions in them (more than rows when reranking).
         scored: captions with a reward.
         truncated: captions of which some text was cut to fit the model.
@@ -46,6 +49,8 @@ class ScoringSummary:
         checkpoints: {metric: its checkpoint as it was given}; None for a scorer object.
         image_root: where relative paths of images start, from the folder of the output.
         groups: groups of rows that were ranked, when each row has one candidate; else 0.
+        readings: {"probabilities" or "text": how many answers of judges this run read so}; empty without a judge.
+        selected: rows of the output, where rows were selected; else None.
         already_done: True when the output was there already, of the same input and settings.
     """
 
@@ -68,6 +73,8 @@ class ScoringSummary:
     checkpoints: dict[str, str | None] = field(default_factory=dict)
     image_root: str | None = None
     groups: int = 0
+    readings: dict[str, int] = field(default_factory=dict)
+    selected: int | None = None
     already_done: bool = False
 
     @property
@@ -82,9 +89,9 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        known = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
-        known["distributions"] = {name: Distribution(**value) for name, value in known["distributions"].items()}
-        return cls(output=output, **known)
+        fields = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        fields["distributions"] = {name: Distribution(**value) for name, value in fields["distributions"].items()}
+        return cls(output=output, **fields)
 
 
 def summary_beside(data: Any) -> dict[str, Any]:
@@ -94,10 +101,10 @@ def summary_beside(data: Any) -> dict[str, Any]:
     path = Path(data)
     name = path.name.removesuffix(".candidates.jsonl")  # of `caption --keep-candidates`, whose files share one
     try:
-        found = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
+        summary = json.loads(path.with_name(name + ".summary.json").read_text(encoding="utf-8"))["summary"]
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         return {}
-    return found if isinstance(found, dict) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")
@@ -111,11 +118,17 @@ class SummaryBuilder:
         self.errors: dict[str, int] = {}
         self.examples: dict[str, str] = {}
         self.numbers: dict[str, list[float]] = {}  # {column: count, mean, sum of squared distances, least and largest}
+        self.readings: dict[str, int] = {}
 
     def count(self, **counts: int) -> None:
         """Adds to the counts, see `ScoringSummary`."""
         for name, count in counts.items():
             self.counts[name] += count
+
+    def add_readings(self, counts: Mapping[str, int]) -> None:
+        """Adds how many answers of judges were read in which way, see `judge_readings`."""
+        for way, count in counts.items():
+            self.readings[way] = self.readings.get(way, 0) + count
 
     def add_error(self, kind: str, message: str, row: int) -> None:
         """Counts an error; `row` counts from 0."""
@@ -135,14 +148,24 @@ class SummaryBuilder:
         """What was counted, as JSON values that `add_record` takes."""
         return vars(self)
 
-    def add_record(self, record: dict[str, Any], place: str = "") -> None:
-        """Adds what another builder counted in a part of the data; `place` names the part in examples, if it must."""
+    def add_record(self, record: dict[str, Any]) -> None:
+        """Adds what another builder counted in a part of the data."""
         self.count(**record["counts"])
         for kind, count in record["errors"].items():
             self.errors[kind] = self.errors.get(kind, 0) + count
-            self.examples.setdefault(kind, ", ".join(filter(None, [place, record["examples"][kind]])))
+            self.examples.setdefault(kind, record["examples"][kind])
+        self.add_readings(record.get("readings", {}))  # which parts of older versions lack
         for name, moments in record["numbers"].items():
             self._merge(name, moments)
+
+    def add_summary(self, summary: ScoringSummary, name: str) -> None:
+        """Adds what a run over a part of the data counted; its rows are called by the part's name and their number."""
+        numbers: dict[str, list[float]] = {}
+        for column, facts in summary.distributions.items():
+            numbers[column] = [facts.count, facts.mean, facts.std**2 * facts.count, facts.min, facts.max]
+        counts = {count: getattr(summary, count) for count in _COUNTS}
+        examples = {kind: f"{name}, {example}" for kind, example in summary.examples.items()}
+        self.add_record({"counts": counts, "errors": summary.errors, "examples": examples, "numbers": numbers})
 
     def _merge(self, name: str, moments: list[float]) -> None:
         """Adds the moments of other numbers, without cancellation."""
@@ -157,8 +180,18 @@ class SummaryBuilder:
     def summary(self, output: Path, **more: Any) -> ScoringSummary:
         """All that was counted, with `more` fields of the summary."""
         distributions = {
-            name: Distribution(mean, (squares / count) ** 0.5, low, high)
+            name: Distribution(mean, (squares / count) ** 0.5, low, high, int(count))
             for name, (count, mean, squares, low, high) in ((n, m) for n, m in self.numbers.items() if m)
         }
         found: dict[str, Any] = {**self.counts, "errors": self.errors, "examples": self.examples}
-        return ScoringSummary(output=output, **found, distributions=distributions, **more)
+        return ScoringSummary(output=output, **found, readings=self.readings, distributions=distributions, **more)
+
+
+def judge_readings(scorers: Iterable[Any]) -> Counter[str]:
+    """How many answers of the judges of some metrics were read in which way so far, see `reward.judges.Usage`."""
+    readings: Counter[str] = Counter()
+    for scorer in scorers:
+        metric = getattr(scorer, "scorer", scorer)  # of the mean over sentences
+        for judge in getattr(metric, "judges", ()):
+            readings.update(getattr(judge.usage, "readings", {}))
+    return readings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,39 @@ from reward.scoring.arrow_sources import DatasetSource
 from reward.scoring.row_sources import RowSource
 from reward.scoring.sources import BadRow, Source
 
+_SPLITS = (("train", "train"), ("validation|valid|val|dev", "validation"), ("test|eval", "test"))
+_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".tar")
+
+
+def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
+    """{split: data files} of a folder whose data files are named after splits, such as `train.jsonl` and `val.jsonl`.
+
+    None for any other folder. By itself `datasets` takes what there is most of, so pictures beside the files, which it
+    would read without them.
+    """
+    files: dict[str, list[str]] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix not in _TABLES or file.name.startswith("."):
+            continue
+        split = next((name for words, name in _SPLITS if re.search(rf"(^|[-._ 0-9])({words})", file.name)), None)
+        if split is None:
+            return None
+        files.setdefault(split, []).append(str(file.absolute()))
+    return files or None
+
 
 def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
     """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them."""
     if dataset.format["type"] == "custom" and len(dataset):
         return TransformedSource(dataset, name=name, folder=folder)
     return DatasetSource(dataset.select_columns(shown_columns(dataset)), name=name, folder=folder)
+
+
+def open_arrow(path: Path) -> Source:
+    """A file of the cache of `datasets`."""
+    import datasets
+
+    return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
 
 
 def shown_columns(dataset: Any) -> list[str]:
@@ -33,9 +61,10 @@ def shown_columns(dataset: Any) -> list[str]:
 
 
 class TransformedSource(RowSource):
-    """The rows that a transform gives (`set_transform`, `with_transform`), one at a time; the output has no pictures.
+    """The rows that a transform gives (`set_transform`, `with_transform`), one at a time.
 
-    A row is asked for anew whenever it is read, so texts must not be drawn at random.
+    A row is asked for anew whenever it is read, so texts must not be drawn at random. Pixels are left out of the
+    records.
     """
 
     is_indexed = True
@@ -43,10 +72,17 @@ class TransformedSource(RowSource):
     def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
         self.dataset, self.name, self.folder = dataset, name, folder
         self.num_rows = len(dataset)
-        readable = next((row for row in self.parsed() if not isinstance(row, BadRow)), None)
-        if readable is None:
-            raise DataError(f"{name} has no row that can be read. The first: {next(self.parsed()).message}")  # type: ignore[union-attr]
-        self.columns = list(readable)
+        first_bad = None
+        for row in self.parsed():
+            if isinstance(row, dict):
+                self.columns, self._record_columns = list(row), list(_without_pixels(row))
+                return
+            first_bad = first_bad or row
+        raise DataError(f"{name} has no row that can be read. The first: {first_bad and first_bad.message}")
+
+    @property
+    def record_columns(self) -> list[str]:
+        return self._record_columns
 
     def fingerprint(self) -> str:
         from datasets.fingerprint import Hasher
@@ -63,15 +99,18 @@ class TransformedSource(RowSource):
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
         for row in self.parsed():
-            yield row if isinstance(row, BadRow) else _without_pictures(row)
+            yield row if isinstance(row, BadRow) else _without_pixels(row)
 
 
-def _without_pictures(row: dict[str, Any]) -> dict[str, Any]:
-    plain = {name: value for name, value in row.items() if not _is_picture(value)}
-    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in plain.items()}
+def _without_pixels(row: dict[str, Any]) -> dict[str, Any]:
+    cells = {name: value for name, value in row.items() if not _holds_pixels(value)}
+    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in cells.items()}
 
 
-def _is_picture(value: Any) -> bool:
-    if isinstance(value, (list, tuple, dict)):
-        return any(map(_is_picture, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, bytes) or hasattr(value, "getbands") or getattr(value, "ndim", 0) > 1
+def _holds_pixels(value: Any) -> bool:
+    """Whether a cell is, or has inside it, a PIL image or an array of several dimensions."""
+    if isinstance(value, dict):
+        return any(map(_holds_pixels, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_pixels, value))
+    return hasattr(value, "getbands") or getattr(value, "ndim", 0) > 1

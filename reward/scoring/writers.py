@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv
+import base64
 import json
 import math
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reward.checkpoints.fingerprints import hash_file
 from reward.errors import OutputError
 from reward.scoring.readers import is_remote_path, written
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, files_of_pattern, input_files, is_pattern
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-CHUNK_ROWS = 4096
+MORE_ROWS = "the input has more rows than were scored: it changed; run the same again"
+_NEEDS_QUOTES = re.compile(r'[",\r\n]')
+_NO_TSV = re.compile(r"[\t\r\n]")
+_PICTURES = {b"\x89PNG": "png", b"GIF8": "gif", b"RIFF": "webp"}  # how their bytes begin
 
 
 def check_output(path: Path, input_path: Path | None) -> None:
@@ -33,11 +32,13 @@ def check_output(path: Path, input_path: Path | None) -> None:
     """
     try:
         check_output_name(path, ".parquet", ".jsonl", ".json", ".csv", ".tsv")
-        if input_path is not None and path.exists() and path.samefile(input_path):
+        inputs = [] if input_path is None or not path.exists() else input_files(input_path)
+        if any(path.samefile(file) for file in inputs):
             raise OutputError(f"output {path} is the input; choose another name")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        for folder in (path.parent, Path(os.path.realpath(path)).parent):  # the second is another one for a link
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
     except OutputError:
         raise
     except OSError as error:
@@ -52,6 +53,9 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
         'name.v1.scores.parquet'
     """
     path = Path(data)
+    if not path.exists() and is_pattern(path):
+        stem = re.sub(r"[^\w.-]+", "_", path.stem)
+        return files_of_pattern(path)[0].parent / f"{stem}.{what}.parquet"
     if not path.exists():
         return Path(re.sub(r"[:@].*", "", path.name) + f".{what}.parquet")
     path = path.resolve() if path.name in ("", "..") else path
@@ -89,13 +93,17 @@ def check_undamaged(path: Path, facts: dict[str, Any]) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary name and then renames the file, so that it is complete or absent."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Calls `write` with a temporary name and then renames the file, so that it is complete or absent.
+
+    Of a link the file that it leads to is written, and the link stays.
+    """
+    target = path.resolve() if path.is_symlink() else path
+    temporary = target.with_name(path.name + ".tmp")
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OutputError):
@@ -110,7 +118,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
-def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Iterator[Sequence[Any]]) -> None:
+def write_rows(
+    path: Path,
+    source: Source,
+    types: Mapping[str, str],
+    values: Iterator[Sequence[Any]],
+    is_written: Iterable[bool] | None = None,
+) -> None:
     """The rows of the input with further columns, as the name of the output says.
 
     Args:
@@ -118,75 +132,116 @@ def write_rows(path: Path, source: Source, types: Mapping[str, str], values: Ite
         source: the input.
         types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
         values: those of each row.
+        is_written: whether each row is written; None for all.
+
+    Raises:
+        OutputError: the input has more rows than were scored, or a cell cannot be written so.
     """
-    kind, rows = Path(path.stem).suffix.lower(), rows_with(source.records(), [*types], values)
+    kind = Path(path.stem).suffix.lower()
     if kind == ".parquet":
-        write_parquet(path, rows, _schema(source, types))
+        from reward.scoring.schemas import tables_of, with_columns, write_parquet  # which loads pyarrow
+
+        tables = with_columns(tables_of(source), types, values)
+        if is_written is not None:
+            marks = iter(is_written)
+            tables = (table.filter(list(islice(marks, len(table)))) for table in tables)
+        write_parquet(path, tables)
         return
+    rows = _rows_with(source.records(), [*types], values)
+    if is_written is not None:
+        rows = compress(rows, is_written)
     with path.open("w", encoding="utf-8", newline="") as file:
         if kind == ".jsonl":
             file.writelines(map(json_line, rows))
         elif kind == ".json":
-            file.writelines(("," if number else "[") + json_line(row) for number, row in enumerate(rows))
-            file.write("]\n")
+            separator = "["
+            for row in rows:
+                file.write(separator + json_line(row))
+                separator = ","
+            file.write("]\n" if separator == "," else "[]\n")
         else:
-            names = _schema(source, types).names
-            writer = csv.writer(file, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows([_cell(row.get(name)) for name in names] for row in rows)
+            names = list(dict.fromkeys([*source.record_columns, *types]))
+            make_line = _tsv_line if kind == ".tsv" else _csv_line
+            file.write(make_line(dict(zip(names, names, strict=True)), names, 0))
+            for number, row in enumerate(rows, start=1):
+                file.write(make_line(row, names, number))
 
 
-def _schema(source: Source, types: Mapping[str, str]) -> pa.Schema:
-    from reward.scoring.schemas import schema_of  # which loads pyarrow
-
-    return schema_of(source, types)
-
-
-def write_parquet(
-    path: Path, rows: Iterator[dict[str, Any]], schema: pa.Schema, facts: Mapping[str, str] | None = None
-) -> None:
-    """One Parquet file of rows, with some facts in its footer."""
-    import pyarrow.parquet as pq
-
-    from reward.scoring.schemas import typed_table
-
-    with pq.ParquetWriter(path, schema) as writer:
-        while chunk := list(islice(rows, CHUNK_ROWS)):
-            writer.write_table(typed_table(chunk, schema))
-        writer.add_key_value_metadata(facts or {})
-
-
-def rows_with(
+def _rows_with(
     records: Iterator[dict[str, Any] | BadRow], names: Sequence[str], values: Iterator[Sequence[Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Records with further columns."""
     for record in records:
-        own = next(values, None)
-        if own is None:
-            raise OutputError("the input has more rows than were scored: it changed; run the same again")
-        yield {**({} if isinstance(record, BadRow) else record), **dict(zip(names, own, strict=True))}
+        added = next(values, None)
+        if added is None:
+            raise OutputError(MORE_ROWS)
+        cells = {} if isinstance(record, BadRow) else record
+        yield {**cells, **dict(zip(names, added, strict=True))}
 
 
-def _cell(value: Any) -> Any:
-    """A value in a table of text: numbers and texts as they are, all else as JSON."""
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        return value if value == value else None
-    return None if value is None else json_line(value).rstrip("\n")
+def _csv_line(row: Mapping[str, Any], names: Sequence[str], number: int) -> str:
+    cells = []
+    for name in names:
+        cell = _cell(row.get(name))
+        if _NEEDS_QUOTES.search(cell):  # not by the csv module, which leaves a lone carriage return bare
+            cell = '"' + cell.replace('"', '""') + '"'
+        cells.append(cell)
+    return ",".join(cells) + "\n"
+
+
+def _tsv_line(row: Mapping[str, Any], names: Sequence[str], number: int) -> str:
+    cells = []
+    for name in names:
+        cell = _cell(row.get(name))
+        if _NO_TSV.search(cell):
+            raise OutputError(
+                f"row {number} has a tab or a line break in column {name!r}, which TSV cannot hold: name an output "
+                "that ends in .csv. Rename the folder that ends in .partial likewise, and nothing is scored again"
+            )
+        cells.append(cell)
+    return "\t".join(cells) + "\n"
+
+
+def _cell(value: Any) -> str:
+    """A value in a table of text: numbers and texts as they are, nothing as an empty cell, all else as JSON."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else str(value)
+    value = _plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def json_line(row: Any) -> str:
-    """A row, or a cell, as a line of JSON Lines; numbers that are not finite become null."""
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=str) + "\n"
-    except ValueError:
-        return json.dumps(_finite(row), ensure_ascii=False, default=str) + "\n"
+    """A row as a line of JSON Lines: bytes in base64, pictures as data URLs, null for numbers that are not finite."""
+    return json.dumps(_plain(row), ensure_ascii=False) + "\n"
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def _plain(value: Any) -> Any:
+    """A value as JSON can hold it."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        is_picture = value.keys() == {"bytes", "path"} and not isinstance(value["bytes"], str)
+        if is_picture:  # as `datasets` keeps it
+            return _picture(value["bytes"], value["path"])
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return value
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return str(value)
+
+
+def _picture(content: bytes | None, path: Any) -> Any:
+    """A picture in text: its path, if it is in a file, else a data URL, which is read as a picture."""
+    if content is None:
+        return path
+    kind = "jpeg"
+    for start, name in _PICTURES.items():
+        if content.startswith(start):
+            kind = name
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

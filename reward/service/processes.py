@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from multiprocessing import connection, parent_process
 from typing import Any
 
 from reward.errors import ServiceError
+from reward.scoring.devices import start_process
 from reward.service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -30,8 +29,8 @@ def serve(settings: ServiceSettings) -> None:
     Raises:
         ServiceError: a port cannot be used, or the metrics cannot be loaded.
     """
-    places = settings.places()
-    for _, port in places:
+    addresses = settings.places()
+    for _, port in addresses:
         _listening(settings.host, port).close()
     stopping = threading.Event()
 
@@ -41,15 +40,16 @@ def serve(settings: ServiceSettings) -> None:
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    children = [_started(settings, *place) for place in places]
+    children = [start_process(_serve_one, settings, device, port) for device, port in addresses]
     try:
         while not stopping.wait(_LOOK):
             for number, child in enumerate(children):
                 if child.exitcode == _CANNOT_START:
                     raise ServiceError("the service cannot start; the reason stands above")
                 if child.exitcode is not None and not stopping.wait(_PAUSE):
-                    logger.warning("port %d: the process died and is started again", places[number][1])
-                    children[number] = _started(settings, *places[number])
+                    device, port = addresses[number]
+                    logger.warning("port %d: the process died and is started again", port)
+                    children[number] = start_process(_serve_one, settings, device, port)
     finally:
         for child in children:
             child.terminate()
@@ -62,16 +62,8 @@ def serve(settings: ServiceSettings) -> None:
             signal.signal(number, handler)
 
 
-def _started(settings: ServiceSettings, device: str, port: int) -> Any:
-    child = multiprocessing.get_context("spawn").Process(target=_serve_one, args=(settings, device, port))
-    child.start()
-    return child
-
-
 def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
     """What a process does: HTTP in its main thread, and scoring in another."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; uvicorn handles it from its start on
-    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
     import uvicorn
 
     from reward.service.app import make_app
@@ -97,14 +89,6 @@ def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
     )
     uvicorn.Server(config).run([listening])
     os._exit(0)  # without a word of the scoring thread, which may be at work
-
-
-def _end_with_parent() -> None:
-    """Ends this process when the first one is gone, however it went."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
 
 
 def _listening(host: str, port: int, patience: float = 0.0) -> socket.socket:

@@ -37,6 +37,14 @@ def vllm(model, length, folder):
 
 
 @pytest.fixture(scope="module")
+def judge(request, tmp_path_factory):
+    """The folder of a judge whose answers mostly begin with a token."""
+    folder = tmp_path_factory.mktemp("judge")
+    save_judge(folder, request.param)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def served(judge, tmp_path_factory):
     """Makes judges behind one server."""
     with vllm(judge, 8192, tmp_path_factory.mktemp("vllm")) as server:
@@ -103,27 +111,17 @@ def samples(photos):
     return [CaptionSample(text, image, REFERENCES) for text in CAPTIONS for image in sorted(photos.iterdir())[:4]]
 
 
-def check_scores(scorer, here, there, samples):
-    """Compares the scores of two judges with the same weights."""
-    expected, scores = (scorer(judge).score(samples).scores for judge in (here, there))
-    print(f"{scorer.__name__}: at most {np.abs(expected - scores).max():.1e} apart over {expected.size} scores")
-    assert expected.std(0).max() > 1e-3
-    assert scores == pytest.approx(expected, abs=CLOSE)
+@pytest.mark.parametrize(
+    ("judge", "scorer"), [("0", FleurScorer), ("1", HarmonicScorer), ("1", VqaScorer)], indirect=["judge"]
+)
+def test_scores_are_those_of_the_same_weights_here(scorer, served, local, samples):
+    own, there = (scorer(judge).score(samples).scores for judge in (local, served()))
+    print(f"{scorer.__name__}: at most {np.abs(own - there).max():.1e} apart over {own.size} scores")
+    assert own.std(0).max() > 1e-3
+    assert there == pytest.approx(own, abs=CLOSE)
 
 
-def test_decimals_are_smoothed_as_by_the_same_weights_here(served, local, samples):
-    check_scores(FleurScorer, local, served(), samples)
-
-
-def test_grades_and_yes_are_weighed_as_by_the_same_weights_here(tmp_path, samples):
-    save_judge(tmp_path / "judge", writes_decimals=False)
-    here = LocalJudge.from_pretrained(tmp_path / "judge", device="cpu")
-    with vllm(tmp_path / "judge", 8192, tmp_path) as server:
-        there = ServerJudge(str(tmp_path / "judge"), server.url)
-        for scorer in (HarmonicScorer, VqaScorer):
-            check_scores(scorer, here, there, samples)
-
-
+@pytest.mark.parametrize("judge", ["0"], indirect=True)
 def test_what_a_judge_writes(served, local, samples):
     """CLAIR reads it: by JSON schema, and without one."""
     told = {"type": "json_schema", "json_schema": {"name": "answer", "schema": _FORM}}

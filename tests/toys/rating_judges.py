@@ -23,15 +23,6 @@ def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
     return model, processor
 
 
-def marking_llava(before: str) -> tuple[Any, Any]:
-    """A LLaVA whose answer is a mark and then a grade from 1 to 5."""
-    model, processor = llava(MERGES, 4096)
-    digits = list("12345")
-    follows = {"\u010a": [before], before: digits, **{digit: ["<|im_end|>"] for digit in digits}}
-    _lead(model, processor.tokenizer, follows, {"\u010a": 0, before: 1, **dict.fromkeys(digits, 2)})
-    return model, processor
-
-
 def blank_first_llava(*, strength: float = 3.0) -> tuple[Any, Any]:
     """A LLaVA with Llama's tokenizer, whose answer is a token of white space most likely, and then a digit.
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.judges.opinions import PositionBias, Winner, measure_position_bias
+from reward.judges.opinions import Winner
 from reward.metaeval.arena.battles import EQUAL, POINTS, VERDICTS, Battle, has_human, points_of, read_battles
+from reward.metaeval.arena.position import PositionBias, measure_position_bias
 from reward.metaeval.benchmarks.items import PAIRS, Benchmark
 from reward.metaeval.benchmarks.jsonl import as_item, is_score
 from reward.metaeval.benchmarks.registry import benchmark_spec

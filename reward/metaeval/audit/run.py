@@ -16,10 +16,11 @@ from reward.data.images import image_key
 from reward.data.samples import CaptionSample, is_blank
 from reward.errors import ConfigError, DataError, ImageError
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
-from reward.metaeval.benchmarks.own_ratings import load_captions
+from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
-from reward.metrics.base import Scorer, fitted
+from reward.metrics.base import Scorer, fitted, image_documents
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
+from reward.scoring.columns import image_identity
 
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse
 _SHOWN = 20  # rows whose image a caption that says nothing is put to
@@ -254,7 +255,9 @@ def _audit_metric(
     examples: int,
     scoring: Mapping[str, Any],
 ) -> MetricAudit:
-    scorer = fitted(scorer, [row.references for row in rows])
+    images = (None if row.image is None else image_identity(row.image) for row in rows)
+    documents = image_documents((image, row.references) for image, row in zip(images, rows, strict=True))
+    scorer = fitted(scorer, documents)
     problems: list[str] = []
 
     def rewards(captions: Sequence[str], numbers: Sequence[int]) -> np.ndarray:

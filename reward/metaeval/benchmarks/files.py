@@ -25,11 +25,10 @@ def find_file(path: str | Path, name: str) -> Path:
     path = Path(path)
     if path.is_file():
         return path
-    found = (file for place in (name, f"*/{name}", f"*/*/{name}") for file in sorted(path.glob(place)))
-    file = next(found, None)
-    if file is None:
-        raise MissingFileError(f"{path} holds no {name}")
-    return file
+    for pattern in (name, f"*/{name}", f"*/*/{name}"):
+        for file in sorted(path.glob(pattern)):
+            return file
+    raise MissingFileError(f"{path} holds no {name}")
 
 
 def read_table(path: Path) -> Iterator[dict[str, Any]]:

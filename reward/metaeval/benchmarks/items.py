@@ -38,6 +38,8 @@ class BenchmarkSpec:
         config: which configuration of a data set on the Hub, for `load`.
         refine: module:function, called with (items, part) on what was read in either form; checks or changes the items.
         drawn: how many references of an item a metric sees, drawn at random where it has more; 0 for all of them.
+        documents: what a document of CIDEr's corpus is: the references of an `"image"`, or as published figures have
+            it those of a `"row"`, so that an image counts once for each of its captions.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -63,6 +65,7 @@ class BenchmarkSpec:
     config: str = ""
     refine: str = ""
     drawn: int = 0
+    documents: str = "row"
     judgments: str = "single"
     judged_by: str = "human judgments"
     ties: str = "half"
@@ -89,6 +92,7 @@ class Benchmark:
         columns: {name: scores that came with the data (N, K)}, NaN where there is none.
         part: which part it is.
         draws: how often `spec.drawn` references are drawn of each item, for as many scores of a caption; 0 takes all.
+        provenance: of one's own ratings, in a line how many there are, in which columns and by whom; else empty.
 
     Example:
         >>> from reward.metaeval.benchmarks import load_benchmark
@@ -102,6 +106,7 @@ class Benchmark:
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     part: str = ""
     draws: int = 0
+    provenance: str = ""
 
     @classmethod
     def of(
@@ -109,29 +114,34 @@ class Benchmark:
     ) -> Benchmark:
         """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
         rows = pd.DataFrame(list(items), dtype=object)  # None stays None
-        rows = rows.astype({"label": float}) if "label" in rows else rows
-        given = [] if rows.empty else rows.pop("columns").tolist()
+        if "label" in rows:
+            rows = rows.astype({"label": float})
+        scores_of_items = [] if rows.empty else rows.pop("columns").tolist()
+        names = dict.fromkeys(name for scores in scores_of_items for name in scores)
         nothing = (np.nan,) * CAPTIONS[spec.form]
-        names = dict.fromkeys(name for each in given for name in each)
-        columns = {name: np.array([each.get(name, nothing) for each in given], dtype=np.float64) for name in names}
-        columns = {name: values for name, values in columns.items() if not np.isnan(values).all()}
-        has_more = spec.drawn and any(len(each) > spec.drawn for each in rows["references"])
-        return cls(spec, rows, columns, part, draws if has_more else 0)
+        columns = {}
+        for name in names:
+            values = np.array([scores.get(name, nothing) for scores in scores_of_items], dtype=np.float64)
+            if not np.isnan(values).all():
+                columns[name] = values
+        if not spec.drawn or all(len(references) <= spec.drawn for references in rows["references"]):
+            draws = 0
+        return cls(spec, rows, columns, part, draws)
 
     @property
     def aspects(self) -> tuple[str, ...]:
         """Aspects that are rated, in order of appearance; empty for pairs and quadruples."""
-        return tuple(dict.fromkeys(name for each in self.rows.get("ratings", ()) for name in each))
+        return tuple(dict.fromkeys(aspect for ratings in self.rows.get("ratings", ()) for aspect in ratings))
 
     @property
     def shape(self) -> tuple[int, int]:
         """Number N of items, and K of the captions to score in each: 1, 2 or 4."""
         return len(self.rows), CAPTIONS[self.spec.form]
 
-    def part_of(self, kept: np.ndarray) -> Benchmark:
-        """The items for which `kept` (N,) is true."""
-        columns = {name: values[kept] for name, values in self.columns.items()}
-        return replace(self, rows=self.rows[kept].reset_index(drop=True), columns=columns)
+    def part_of(self, members: np.ndarray) -> Benchmark:
+        """The items for which `members` (N,) is true."""
+        columns = {name: values[members] for name, values in self.columns.items()}
+        return replace(self, rows=self.rows[members].reset_index(drop=True), columns=columns)
 
     def samples(self, *, references: bool = True, draw: int = 1) -> list[CaptionSample | None]:
         """The N * K samples to score, item by item; None for a caption that no metric can score.
@@ -141,16 +151,27 @@ class Benchmark:
             draw: which draw of references, 1 to `draws`, where some are drawn.
         """
         samples: list[CaptionSample | None] = []
-        for place, item in enumerate(self.rows.to_dict("records")):
-            given = tuple(text for text in item["references"] if references and not is_blank(text))
-            if self.draws and len(given) > self.spec.drawn:
-                generator = random.Random(f"capreward {self.spec.name} draw {draw} {place} references")
-                given = tuple(generator.sample(given, self.spec.drawn))
+        texts = self.references(draw) if references else [()] * len(self.rows)
+        for item, references_of_item in zip(self.rows.to_dict("records"), texts, strict=True):
             context = {"question": item["question"], "columns": item["cells"]}
-            context |= {"task": item["category"] or None} if self.spec.tasks else {}
+            if self.spec.tasks:
+                context["task"] = item["category"] or None
             for image, caption in product(item["images"], item["captions"]):
                 try:
-                    samples.append(CaptionSample(caption, image=image, references=given, **context))
+                    sample = CaptionSample(caption, image=image, references=references_of_item, **context)
                 except InvalidSampleError:  # such as an empty caption: published data have some
                     samples.append(None)
+                else:
+                    samples.append(sample)
         return samples
+
+    def references(self, draw: int = 1) -> list[tuple[str, ...]]:
+        """The references of each item that a metric sees, N tuples; `draw` as in `samples`."""
+        references = []
+        for number, item_references in enumerate(self.rows["references"]):
+            texts = tuple(text for text in item_references if not is_blank(text))
+            if self.draws and len(texts) > self.spec.drawn:
+                generator = random.Random(f"capreward {self.spec.name} draw {draw} {number} references")
+                texts = tuple(generator.sample(texts, self.spec.drawn))
+            references.append(texts)
+        return references

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ def in_common_form(path: Path) -> bool:
     """Whether a path names a file in a common JSONL form, judged by its first line; an empty file is in one."""
     if not is_jsonl(path):
         return False
-    first = next(read_lines(path), None)
-    return first is None or not _PUBLISHED.intersection(first[1])
+    for _, entry in read_lines(path):
+        return not _PUBLISHED.intersection(entry)
+    return True
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -41,9 +42,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Raises:
         DataError: unreadable, or a line that is not a JSON object.
     """
-    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    open_text = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opened(path, "rt", encoding="utf-8-sig") as file:  # some editors write a byte order mark
+        with open_text(path, "rt", encoding="utf-8-sig") as file:  # some editors write a byte order mark
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     value = json.loads(line)
@@ -51,8 +52,8 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         raise ValueError(f"line {number} is no object")
                     yield f"{path}, line {number}", value
     except (OSError, EOFError, gzip.zlib.error, ValueError, RecursionError) as error:  # type: ignore[attr-defined]
-        place = f"line {number} of " if isinstance(error, (json.JSONDecodeError, RecursionError)) else ""
-        raise DataError(f"cannot read {place}{path}: {error}") from error
+        line = f"line {number} of " if isinstance(error, (json.JSONDecodeError, RecursionError)) else ""
+        raise DataError(f"cannot read {line}{path}: {error}") from error
 
 
 def read_common(path: Path, form: str) -> Iterator[tuple[str, Entry]]:
@@ -79,24 +80,32 @@ def read_common(path: Path, form: str) -> Iterator[tuple[str, Entry]]:
         else:
             yield where, entry
     for lines in texts.values():
-        yield from ((lines[0][0], entry) for entry in _competing(*map(list, zip(*lines, strict=True))))
+        where = lines[0][0]
+        for pair in _pair_texts(where, [text for _, text in lines]):
+            yield where, pair
 
 
-def _competing(places: list[str], texts: list[dict[str, Any]]) -> Iterator[Entry]:
+def _pair_texts(where: str, texts: Sequence[Entry]) -> Iterator[Entry]:
     """Pairs of the texts of an item: for each person, the chosen text with each of the others."""
-    votes = [_field(entry, where, "best") for where, entry in zip(places, texts, strict=True)]
-    shared = {str([entry.get(name) for name in ("image", "question", "box")]) for entry in texts}
-    if len(texts) < 2 or not any(votes) or len(shared) > 1:
+    votes = [int(_field(text, where, "best")) for text in texts]
+    contexts = {str([text.get(name) for name in ("image", "question", "box")]) for text in texts}
+    if len(texts) < 2 or not any(votes) or len(contexts) > 1:
         raise DataError(
-            f"{places[0]}: item must be of two texts or more, equal in image and question, one of them chosen, got "
+            f"{where}: item must be of two texts or more, equal in image and question, one of them chosen, got "
             f"{texts[0]['item']!r}"
         )
     for best, other in permutations(range(len(texts)), 2):
-        one, two = (texts[place] for place in sorted((best, other)))  # the better one is not always the first
-        scores = {name: [one[name], two[name]] for name in one if name not in _FIELDS and name in two}
-        rest = {name: one[name] for name in _FIELDS & set(one)}
-        captions = [one.get("candidate"), two.get("candidate")]
-        yield from [{**rest, **scores, "captions": captions, "label": int(best > other)}] * int(votes[best])
+        first, second = texts[min(best, other)], texts[max(best, other)]  # the better one is not always the first
+        pair: dict[str, Any] = {}
+        for name, value in first.items():
+            if name in _FIELDS:
+                pair[name] = value
+            elif name in second:  # a score column
+                pair[name] = [value, second[name]]
+        pair["captions"] = [first.get("candidate"), second.get("candidate")]
+        pair["label"] = int(best > other)
+        for _ in range(votes[best]):
+            yield pair
 
 
 def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
@@ -111,14 +120,18 @@ def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
     Raises:
         DataError: a field is missing or of the wrong type; the message names place and field.
     """
-    shown = _field(entry, where, "images") if form == QUADRUPLES else [entry.get("image")]
-    images = tuple(_image(image, where, root) for image in shown)
+    name: Any = where
+    if form == QUADRUPLES:
+        images = tuple(_image(image, where, root) for image in _field(entry, where, "images"))
+    else:
+        images = (_image(entry.get("image"), where, root),)
+        if isinstance(entry.get("image"), str):
+            name = entry["image"]
     if entry.get("box") is not None:
         images = (BoxedImage(images[0], entry["box"]),)
-    name = shown[0] if form != QUADRUPLES and isinstance(shown[0], str) else where
-    captions = [_field(entry, where, "candidate")] if form == RATINGS else _field(entry, where, "captions")
+    captions = (_field(entry, where, "candidate"),) if form == RATINGS else tuple(_field(entry, where, "captions"))
     item: dict[str, Any] = {
-        "captions": tuple(captions),
+        "captions": captions,
         "images": images,
         "references": tuple(text for text in _field(entry, where, "references", ()) if text.strip()),
         "image_id": str(entry.get("image_id") or name),
@@ -130,8 +143,11 @@ def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
     if form == RATINGS:
         ratings = _field(entry, where, "ratings")
         by_aspect = ratings if isinstance(ratings, Mapping) else {OVERALL: ratings}
-        numbers = {aspect: _numbers(values, where) for aspect, values in by_aspect.items()}
-        item["ratings"] = {aspect: values for aspect, values in numbers.items() if values}
+        item["ratings"] = {}
+        for aspect, values in by_aspect.items():
+            numbers = _numbers(values, where)
+            if numbers:
+                item["ratings"][aspect] = numbers
     elif form == PAIRS:
         label = _field(entry, where, "label")
         item["label"] = math.nan if label is None else float(label)
@@ -139,7 +155,7 @@ def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
 
 
 def _is_texts(value: Any, count: int | None = None) -> bool:
-    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
     return is_list and count in (None, len(value))
 
 
@@ -163,9 +179,9 @@ def _field(entry: Entry, where: str, name: str, default: Any = ...) -> Any:
     value = entry.get(name)
     if default is not ... and (value is None or value != value):
         return default
-    fits, wanted = _KINDS[name]
-    if not fits(value):
-        raise DataError(f"{where}: {name} must be {wanted}, got {value!r:.60}")
+    is_right, kind = _KINDS[name]
+    if not is_right(value):
+        raise DataError(f"{where}: {name} must be {kind}, got {value!r:.60}")
     return value
 
 
@@ -176,10 +192,10 @@ def is_score(value: Any) -> bool:
 
 def _numbers(values: Any, where: str) -> tuple[float, ...]:
     """The ratings that were given."""
-    given = [values] if is_score(values) else values
-    if not isinstance(given, (list, tuple)) or not all(map(is_score, given)):
+    ratings = [values] if is_score(values) else values
+    if not isinstance(ratings, (list, tuple)) or not all(map(is_score, ratings)):
         raise DataError(f"{where}: ratings must be numbers, one per rater, got {values!r:.60}")
-    numbers = tuple(float(value) for value in given if value is not None and value == value)
+    numbers = tuple(float(rating) for rating in ratings if rating is not None and rating == rating)
     if any(map(math.isinf, numbers)):
         raise DataError(f"{where}: ratings must be finite numbers, got {values!r:.60}")
     return numbers
@@ -192,7 +208,7 @@ def _columns(entry: Entry, count: int) -> dict[str, tuple[float, ...]]:
         values = [value] if count == 1 else value
         is_list = isinstance(values, (list, tuple)) and len(values) == count
         if name not in _FIELDS and is_list and all(map(is_score, values)):
-            columns[name] = tuple(math.nan if score is None else float(score) for score in values)
+            columns[name] = tuple(float("nan" if score is None else score) for score in values)
     return columns
 
 
@@ -204,5 +220,5 @@ def _image(image: Any, where: str, root: Path) -> Any:
         return image
     if not str(image).strip():
         raise DataError(f"{where}: image must be a path, got {image!r}")
-    places = [Path(image_file(folder / image)) for folder in (root, root / "images")]
-    return next((place for place in places if place.is_file()), places[0])
+    path, in_images = (Path(image_file(folder / image)) for folder in (root, root / "images"))
+    return in_images if in_images.is_file() and not path.is_file() else path

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reward.data.cells import is_list, missing_to_none, parse_list
-from reward.data.image_files import image_file
-from reward.data.samples import find_column, one_image, read_references
+from reward.data.cells import is_list, missing_to_none, parse_list, read_number
+from reward.data.samples import find_column, join_names
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL, PAIRS, RATINGS, Benchmark, BenchmarkSpec
-from reward.scoring.columns import image_identity
-from reward.scoring.image_root import image_root as find_root
+from reward.metaeval.benchmarks.own_captions import read_items
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import Source
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
-_SPEC = BenchmarkSpec("ratings", "", RATINGS, "tau-c", _CORRELATIONS, judgments="mean", checked="own")
+_SPEC = BenchmarkSpec(
+    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, documents="image", judgments="mean", checked="own"
+)
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
-_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", checked="own")
+_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", documents="image", checked="own")
 
-_RATER = re.compile(r"(rating|rater|annotator|human|judge|score)([ _-]?\d+|[ _-][a-z])", re.IGNORECASE)
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
-_BETTER_AND_WORSE = (("chosen", "rejected"), ("correct", "incorrect"), ("better", "worse"))
-_WORDS = {"true": 1.0, "yes": 1.0, "correct": 1.0, "false": 0.0, "no": 0.0, "incorrect": 0.0}
-_NOTHING = ("", "-", "n/a", "na", "nan", "null", "?")  # is written where nobody rated
-_TIES = ("tie", "both", "equal", "same", "neither", "none", "draw")
+_CHOSEN = ["chosen", "rejected"]  # columns whose names say which caption is better
+_RATERS = ("rater", "rater_id", "annotator", "annotator_id", "worker", "worker_id", "worker id")
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_NOT_RATED = ("", "-", "n/a", "na", "nan", "null", "?")
+_LABELS_OF_PAIRS = {"first": 0.0, "second": 1.0, "tie": math.nan}  # as `Benchmark` has them
 
 
 def load_ratings(
     data: Any,
     *,
     rating_columns: Sequence[str] = (),
+    rater_column: str | None = None,
     rating_map: Mapping[str, float] | None = None,
     candidate_column: str | None = None,
     limit: int | None = None,
@@ -49,186 +48,299 @@ def load_ratings(
     """Reads ratings of captions, or choices between two captions, as a benchmark.
 
     A row is a rated caption, of which the mean rating counts: numbers, `true` and `false`, or words of a map; in one
-    column, a column for each rater, a list, or {aspect: ratings}. Ratings of 0 and 1 alone are labels. With two columns
-    of captions (such as `caption_a` and `caption_b`) a row is a pair, and its rating is the better caption (`A`, `B`,
-    `caption_a`, or the number in the name), `tie`, or a word of a map, which is above 0 where the first is better.
-    Columns named `chosen` and `rejected` need no rating.
+    column, a column for each rater, a list, or {aspect: ratings}. Ratings of 0 and 1 alone are labels. In a long table
+    a row is what one rater says of a caption, and a column names the rater. With two columns of captions (such as
+    `caption_a` and `caption_b`) a row is a pair, and its rating is the better caption (`A`, `B`, `caption_a`, or the
+    number in the name), `tie`, or a word of a map, which is above 0 where the first is better. Columns named `chosen`
+    and `rejected` need no rating.
 
     Args:
         data: see `reward.scoring.readers.open_source`.
-        rating_columns: one, or one for each rater; empty looks for known names.
+        rating_columns: one, or one for each rater; empty takes the column `rating`, `ratings` or `human_score`.
+        rater_column: of a long table, what names the rater.
         rating_map: {word: number}, whatever the case of the words.
         candidate_column, split: see `score_dataset`.
-        limit: reads only so many rated rows.
+        limit: takes only so many rated captions.
         columns: image_column, references_column and image_root, see `score_dataset`.
 
     Raises:
-        DataError: a column is missing, nothing is rated, or a rating is a word that is not in the map.
+        DataError: a column is missing, nothing is rated, a rating is a word that is not in the map, or a long table
+            does not say which column names the raters.
     """
-    fields = [*rating_columns, candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
-    names = source.columns
-    rating_columns = [n for each in rating_columns for n in ([each] if each in names else each.split(","))]
-    captions = [name for name in names if candidate_column is None and _ONE_OF_TWO.fullmatch(name)]
-    captions = captions if len(captions) == 2 else []
-    raters = [str(find_column("rating", names, name, option="--rating-column")) for name in rating_columns]
-    ranked = next((list(two) for two in _BETTER_AND_WORSE if {*two} <= {*names}), [])
-    if ranked and not raters and candidate_column is None:  # the names say which is better
-        captions = ranked
+    source = open_source(data, split=split)
+    captions: list[str] = []
+    if candidate_column is None:
+        captions = _pair_columns(source.columns)
+    rating_columns = _rating_columns(source.columns, rating_columns, needed=captions != _CHOSEN)
+    if rater_column is not None:
+        find_column("rater", source.columns, rater_column, option="--rater-column")
+    scale = _Scale(source, captions, rating_map or {})
+    if captions:
+        if rater_column is not None or len(rating_columns) > 1:
+            raise DataError(
+                f"{' and '.join(captions)} of {source.name} are pairs, of which one column of choices is read: name it "
+                "with --rating-column, and leave out --rater-column"
+            )
+        spec = _PAIRS
+        items = _read_choices(source, scale, rating_columns, columns)[:limit]
+        provenance = f"{len(items)} choices between {' and '.join(captions)}"
+        if rating_columns:
+            provenance += f" in column {rating_columns[0]}"
     else:
-        raters = raters or ([] if "rating" in names else [name for name in names if _RATER.fullmatch(name)])
-        raters = raters or [str(find_column("rating", names, option="--rating-column", needed_by="bench"))]
-    words = {word.strip().lower(): number for word, number in (rating_map or {}).items()}
-
-    def judged() -> Iterator[dict[str, Any]]:
-        for row, item in _items(source, captions, raters, candidate_column, **columns):
-            if captions:
-                item["label"] = _choice(row.get(raters[0]), raters[0], captions, words) if raters else 0.0
-            else:
-                item["ratings"] = _ratings(row, raters, words)
-            if item.get("ratings") or item.get("label", ...) is not ...:
-                yield item
-
-    try:
-        benchmark = Benchmark.of(_PAIRS if captions else _SPEC, islice(judged(), limit))
-    except DataError:
-        raise
-    except ValueError as error:  # a rating in words
-        raise _unknown(source, str(error), captions, words) from None
-    if benchmark.rows.empty:
-        raise DataError(f"no row of {source.name} has a rating in {', '.join(raters)}")
-    spec = benchmark.spec if captions or not _are_labels(benchmark) else _LABELS
-    return replace(benchmark, spec=replace(spec, name=source.name, title=source.name))
+        option = "--candidate-column"
+        caption = find_column("candidate", source.columns, candidate_column, option=option, needed_by="scoring")
+        columns["candidate_column"] = caption
+        items, raters = _read_rated(source, scale, rating_columns, rater_column, columns)
+        items = items[:limit]
+        means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
+        spec = _LABELS if means == {0.0, 1.0} else _SPEC
+        count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
+        noun = "columns" if len(rating_columns) > 1 else "column"
+        names = join_names(rating_columns, most=10)
+        provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions in column {caption}"
+    benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
+    return replace(benchmark, provenance=provenance)
 
 
-def load_captions(
-    data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
-) -> Benchmark:
-    """Reads captions without ratings, whose other numbers are score columns; arguments as for `load_ratings`."""
-    fields = [candidate_column, columns.get("image_column"), columns.get("references_column")]
-    source = open_source(data, split=split, fields=fields)
-    items = ({**item, "ratings": {}} for _, item in _items(source, [], [], candidate_column, **columns))
-    return Benchmark.of(replace(_SPEC, name=source.name, title=source.name), items)
+def _read_choices(
+    source: Source, scale: _Scale, rating_columns: Sequence[str], columns: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The pairs of which somebody has chosen the better caption, or called it a tie."""
+    items = []
+    for row, item in read_items(source, captions=scale.captions, judgments=rating_columns, **columns):
+        choice: str | None = "first"  # of chosen and rejected
+        if rating_columns:
+            choice = scale.choice(row, rating_columns[0])
+        if choice is not None:
+            items.append({**item, "label": _LABELS_OF_PAIRS[choice]})
+    scale.check()
+    if not items:
+        raise DataError(f"no row of {source.name} has a choice in {', '.join(rating_columns)}")
+    return items
 
 
-def _items(
+def _read_rated(
     source: Source,
-    captions: Sequence[str],
-    raters: Sequence[str],
-    candidate_column: str | None,
-    *,
-    image_column: str | None = None,
-    references_column: str | None = None,
-    image_root: str | Path | None = None,
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns."""
-    names = source.columns
-    captions = captions or [
-        str(find_column("candidate", names, candidate_column, option="--candidate-column", needed_by="scoring"))
-    ]
-    image = find_column("image", names, image_column, option="--image-column")
-    references = find_column("references", names, references_column, option="--references-column")
-    question = find_column("question", names, option="--question-column")
-    further = {role: find_column(role, names, option=f"--{role}-column") for role in ("rubric", "questions")}
-    root = Path(source.folder if image_root is None else image_root)
-    with suppress(DataError):  # not one image is there, which matters to some metrics, and is told by them
-        root = find_root(source, image, image_root)
-    others = [name for name in names if name not in {*captions, *raters, image, references, question}]
-    for number, bare in enumerate(source.rows(names), start=1):
-        where = f"{source.name}, row {number}"
-        if isinstance(bare, BadRow):
-            raise DataError(f"{where}: {bare.message}")
-        row = {name: missing_to_none(cell) for name, cell in bare.items()}
-        texts = [row.get(name) for name in captions]
-        asked = None if question is None else row.get(question)
+    scale: _Scale,
+    rating_columns: Sequence[str],
+    rater_column: str | None,
+    columns: Mapping[str, Any],
+) -> tuple[list[dict[str, Any]], str]:
+    """The captions that somebody has rated, and in words who did."""
+    judgments = [*rating_columns]
+    if rater_column is not None:
+        judgments.append(rater_column)
+    rows, items = [], []
+    for row, item in read_items(source, judgments=judgments, **columns):
+        item["ratings"] = scale.ratings(row, rating_columns)
+        if item["ratings"]:
+            rows.append(row)
+            items.append(item)
+    scale.check()
+    if not items:
+        raise DataError(f"no row of {source.name} has a rating in {', '.join(rating_columns)}")
+    if rater_column is not None:
+        items, raters = _join_raters(source, rows, items, rater_column)
+        return items, f" by {len(raters)} raters in column {rater_column} ({join_names(raters, most=10)})"
+    if len(rating_columns) > 1:
+        return items, " (one for each rater)"
+    _check_one_row_each(source, items)
+    return items, ""
+
+
+def _pair_columns(names: Sequence[str]) -> list[str]:
+    """The two columns of captions of which one is better; none if a row is one caption."""
+    if {*_CHOSEN} <= {*names}:
+        return _CHOSEN
+    captions = [name for name in names if _ONE_OF_TWO.fullmatch(name)]
+    return captions if len(captions) == 2 else []
+
+
+def _rating_columns(names: Sequence[str], wanted: Sequence[str], *, needed: bool) -> list[str]:
+    """The columns of ratings: those that are named (`a,b,c` are three), else the one with a name that means a rating.
+
+    Columns such as `annotator_1`, `score_1` or `judge_1` are not taken for ratings: they may be workers' numbers or
+    scores of systems.
+    """
+    chosen: list[str] = []
+    for text in wanted:
+        if text in names:
+            chosen.append(text)
+        else:
+            chosen += text.split(",")
+    for name in chosen:
+        find_column("rating", names, name, option="--rating-column")
+    if chosen or not needed:
+        return chosen
+    column = find_column("rating", names, option="--rating-column")
+    if column is None:
+        raise DataError(
+            "bench needs ratings, and no column is named rating, ratings or human_score. The columns are: "
+            f"{join_names(names)}. Name the column with --rating-column, of several raters with --rating-column A,B,C"
+        )
+    return [column]
+
+
+class _Scale:
+    """Reads what people said as numbers, and collects the words that no map explains.
+
+    Args:
+        source: the data.
+        captions: the two columns of captions of pairs, else none.
+        rating_map: {word: number}.
+    """
+
+    def __init__(self, source: Source, captions: Sequence[str], rating_map: Mapping[str, float]) -> None:
+        self.name, self.captions = source.name, captions
+        self.words = {word.strip().lower(): number for word, number in rating_map.items()}
+        self.class_names = _class_names(source)
+        self.unknown: dict[str, list[str]] = {}  # {column: words}
+
+    def ratings(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, tuple[float, ...]]:
+        """{aspect: ratings} of a caption; empty where nobody rated it."""
+        ratings: dict[str, tuple[float, ...]] = {}
+        for column in columns:
+            by_aspect = parse_list(row.get(column))
+            if not isinstance(by_aspect, Mapping):
+                by_aspect = {OVERALL: by_aspect}
+            for aspect, values in by_aspect.items():
+                if not is_list(values):
+                    values = [values]
+                numbers = [self._number(value, column) for value in values]
+                rated = tuple(number for number in numbers if number is not None)
+                if rated:
+                    ratings[str(aspect)] = ratings.get(str(aspect), ()) + rated
+        return ratings
+
+    def choice(self, row: Mapping[str, Any], column: str) -> str | None:
+        """Which of two captions is better: "first", "second" or "tie"; None where nobody chose."""
+        written = self._written(row.get(column), column)
+        word = written.lower().removesuffix(".0")
+        number = self.words.get(word)
+        if word == "tie" or number == 0:
+            return "tie"
+        if number is not None:
+            return "first" if number > 0 else "second"
+        for side, name in zip(("first", "second"), self.captions, strict=True):
+            if word in (name.lower(), name[-1].lower()):
+                return side
+        if word not in _NOT_RATED:
+            self._note_unknown(column, written)
+        return None
+
+    def check(self) -> None:
+        """Refuses words that stand for no number, with the line to type.
+
+        Raises:
+            DataError: there are some.
+        """
+        for column, words in self.unknown.items():
+            wanted, meaning = "a number", ""
+            if self.captions:
+                wanted = f"{self.captions[0]}, {self.captions[1]} or tie"
+                meaning = f"(above 0 where {self.captions[0]} is better) "
+            line = ",".join(f"{word}=NUMBER" for word in sorted(words)[:6])
+            raise DataError(
+                f"column {column!r} of {self.name} holds words, not {wanted}: give each its number "
+                f'{meaning}by --rating-map "{line}" (rating_map=)'
+            )
+
+    def _number(self, value: Any, column: str) -> float | None:
+        """A rating as a number; None where nobody rated, or if it is an unknown word."""
+        written = self._written(value, column)
+        word = written.lower()
+        # What the user says of a word goes before all else.
+        if word in self.words:
+            return float(self.words[word])
+        if word in _NOT_RATED:
+            return None
+        if word in _WORDS:
+            return _WORDS[word]
         try:
-            shown = None if image is None else one_image(row.get(image))
-            given = () if references is None else read_references(row.get(references))
-        except InvalidSampleError as error:
-            raise DataError(f"{where}: {error}") from None
-        scores = {} if len(captions) == 2 else {name: (_number(row.get(name)),) for name in others}
-        yield (
-            row,
-            {
-                "captions": tuple(text if isinstance(text, str) else "" for text in texts),
-                "images": (_shown(shown, root),),
-                "references": given,
-                "image_id": where if shown is None else image_identity(shown),
-                "category": "",
-                "question": asked if isinstance(asked, str) and asked.strip() else None,
-                "cells": {role: parse_list(row.get(name)) for role, name in further.items() if name is not None},
-                "columns": scores,
-            },
+            return read_number(written)
+        except InvalidSampleError:
+            self._note_unknown(column, written)
+            return None
+
+    def _written(self, value: Any, column: str) -> str:
+        """What stands in a cell; of a `ClassLabel` of `datasets` the name, since its number is only a place."""
+        value = missing_to_none(value)
+        if value is None:
+            return ""
+        if column in self.class_names and isinstance(value, int):
+            value = self.class_names[column][value] if value >= 0 else ""  # -1 stands for no label
+        return str(value).strip()
+
+    def _note_unknown(self, column: str, word: str) -> None:
+        words = self.unknown.setdefault(column, [])
+        if word not in words:
+            words.append(word)
+
+
+def _class_names(source: Source) -> dict[str, list[str]]:
+    """{column: names of its classes} of the columns that `datasets` calls ClassLabel."""
+    metadata = getattr(source.schema, "metadata", None) or {}
+    described = json.loads(metadata.get(b"huggingface", b"{}"))
+    features = (described.get("info") or {}).get("features") or {}
+    names = {}
+    for column, feature in features.items():
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            names[column] = feature["names"]
+    return names
+
+
+def _check_one_row_each(source: Source, items: Sequence[Mapping[str, Any]]) -> None:
+    """Refuses a long table that is not called one: it would count each rater as a caption.
+
+    Raises:
+        DataError: captions come again, and a column is named as one of raters is, or all come twice or more.
+    """
+    # Some captions may come twice by chance, as where two systems wrote the same; a long table repeats them all.
+    captions = len({_caption_key(item) for item in items})
+    raters = [name for name in source.columns if name.strip().lower() in _RATERS]
+    if len(items) >= 2 * captions or (raters and len(items) > captions):
+        raise DataError(
+            f"{source.name} has {len(items)} rated rows of {captions} captions, as where each rater has a row: "
+            f"name the column that says who rated, --rater-column {raters[0] if raters else 'COLUMN'} (rater_column=)"
         )
 
 
-def _shown(image: Any, root: Path) -> Any:
-    if isinstance(image, dict) and image.get("path"):
-        return {**image, "path": root / image["path"]}
-    return str(image_file(root / image)) if isinstance(image, str) else image
+def _join_raters(
+    source: Source, rows: Sequence[Mapping[str, Any]], items: Sequence[dict[str, Any]], rater_column: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """One item for all rows of a caption, with the ratings in the order in which the raters appear; and the raters.
+
+    Raises:
+        DataError: a row names no rater, or a rater has rated a caption twice.
+    """
+    joined: dict[Any, dict[str, Any]] = {}
+    ratings_of: dict[Any, dict[str, dict[str, tuple[float, ...]]]] = {}  # {caption: {rater: {aspect: ratings}}}
+    raters: dict[str, None] = {}
+    for row, item in zip(rows, items, strict=True):
+        caption, rater = item["captions"][0], row.get(rater_column)
+        if rater is None or not str(rater).strip():
+            raise DataError(f"{source.name}: a rating of {caption!r:.60} has no rater in {rater_column!r}")
+        raters[str(rater)] = None
+        key = _caption_key(item)
+        first = joined.setdefault(key, item)
+        for name, value in item["columns"].items():
+            if str(first["columns"][name]) != str(value):  # of the rater, and no score of the caption; NaN is "nan"
+                first["columns"][name] = (math.nan,)
+        by_rater = ratings_of.setdefault(key, {})
+        if str(rater) in by_rater:
+            raise DataError(f"{source.name}: {rater!r} has rated {caption!r:.60} twice; keep one of the rows")
+        by_rater[str(rater)] = item["ratings"]
+    # By rater, so that the first rating of each caption is of the same person where all have rated all.
+    for key, item in joined.items():
+        item["ratings"] = {}
+        for rater in raters:
+            for aspect, ratings in ratings_of[key].get(rater, {}).items():
+                item["ratings"][aspect] = (*item["ratings"].get(aspect, ()), *ratings)
+    return list(joined.values()), list(raters)
 
 
-def _number(value: Any) -> float:
-    """A cell as a number, also where it is written as text; NaN for anything else."""
-    try:
-        number = math.nan if isinstance(value, bool) or value is None else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
-def _ratings(row: Mapping[str, Any], raters: Sequence[str], words: Mapping[str, float]) -> dict[str, tuple[float, ...]]:
-    """{aspect: ratings} of a caption; empty where nobody rated it. ValueError(column) for a rating in words."""
-    given: dict[str, tuple[float, ...]] = {}
-    for name in raters:
-        cell = parse_list(row.get(name))
-        for aspect, values in (cell if isinstance(cell, Mapping) else {OVERALL: cell}).items():
-            for value in map(missing_to_none, values if is_list(values) else [values]):
-                word = _word(value)
-                if word in _NOTHING:
-                    continue
-                number = float(value) if isinstance(value, (bool, np.bool_)) else words.get(word, _number(value))
-                number = _WORDS.get(word, math.nan) if math.isnan(number) else number
-                if math.isnan(number):
-                    raise ValueError(name)
-                given[str(aspect)] = (*given.get(str(aspect), ()), number)
-    return given
-
-
-def _word(value: Any) -> str:
-    return "" if value is None else str(value).strip().lower()
-
-
-def _choice(value: Any, rater: str, captions: Sequence[str], words: Mapping[str, float]) -> Any:
-    """Which of two captions is better, 0 or 1; NaN for a tie, ... where nobody chose. ValueError as in `_ratings`."""
-    word = _word(value)
-    if word in words:
-        return {0.0: math.nan}.get(words[word], float(words[word] < 0))
-    if word in _TIES:
-        return math.nan
-    if word in _NOTHING:
-        return ...
-    for place, name in enumerate(captions):
-        if word.removesuffix(".0") in (name.lower(), name[-1].lower()):
-            return float(place)
-    if captions[0][-1].isalpha() and word.removesuffix(".0") in ("0", "1"):
-        return float(word)
-    raise ValueError(rater)
-
-
-def _unknown(source: Source, column: str, captions: Sequence[str], words: Mapping[str, float]) -> DataError:
-    """The error for ratings in words, with the line to type."""
-    cells = [missing_to_none(row.get(column)) for row in source.rows([column]) if not isinstance(row, BadRow)]
-    found = {str(cell).strip() for cell in cells if isinstance(cell, str) and math.isnan(_number(cell))}
-    unknown = sorted(word for word in found if word.lower() not in (*_NOTHING, *words))
-    wanted = f"{captions[0]}, {captions[1]} or tie" if captions else "a number"
-    more = f"(above 0 where {captions[0]} is better) " if captions else ""
-    line = ",".join(f"{word}=NUMBER" for word in unknown[:6])
-    return DataError(
-        f"column {column!r} of {source.name} holds words, not {wanted}: give each its number "
-        f'{more}by --rating-map "{line}" (rating_map=)'
-    )
-
-
-def _are_labels(benchmark: Benchmark) -> bool:
-    return {float(np.mean(each.get(OVERALL, [math.nan]))) for each in benchmark.rows["ratings"]} == {0.0, 1.0}
+def _caption_key(item: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What is the same in all rows of one caption."""
+    if item["images"][0] is None:
+        return None, item["question"], item["captions"]
+    return item["image_id"], item["question"], item["captions"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from reward.data.cells import read_number
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, read_split, read_table
 from reward.metaeval.benchmarks.items import OVERALL, Entry
@@ -35,8 +36,12 @@ def load_vicr(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """A table with a column per rater, from 1 to 5, four or five of them per caption. There are no references."""
     for row in read_table(find_file(data, "vicr.csv")):
         if row.get("subset", part) == part:
-            cells = [row["ratings"], *(cell for name, cell in row.items() if name.startswith("rating_"))]
-            ratings = [float(cell) for cell in cells if str(cell or "").strip()]
+            ratings = []
+            for column, cell in row.items():
+                if column == "ratings" or column.startswith("rating_"):
+                    number = read_number(cell)
+                    if number is not None:
+                        ratings.append(number)
             name = str(row["image"]).replace("\\", "/").rpartition("/")[2]  # it may be an address
             yield {"image": name, "candidate": row["caption"], "ratings": ratings}
 
@@ -46,10 +51,11 @@ def _merged(splits: dict[str, Iterator[dict[str, Any]]]) -> Iterator[Entry]:
 
     Images are identified by file name or, without one, by their references. Every row counts as one judgment.
     """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
     images: dict[str, Any] = {}  # each held once
     for aspect, rows in splits.items():
         for row in rows:
+            candidate = _first(row, "cand", "mt", "caption") or ""  # published data have empty ones
             references = _first(row, "refs", "references") or []
             image, name = _first(row, "image", "img"), _first(row, "file_name", "imgid")
             if name is None and isinstance(image, str):
@@ -57,18 +63,22 @@ def _merged(splits: dict[str, Iterator[dict[str, Any]]]) -> Iterator[Entry]:
             elif name is None and references:
                 name = hashlib.sha256("\n".join(filter(str.strip, references)).encode()).hexdigest()[:16]
             elif name is None:
-                raise DataError(f"nothing names the image of the caption {_first(row, 'cand', 'mt', 'caption')!r:.60}")
+                raise DataError(f"nothing names the image of the caption {candidate!r:.60}")
+            name = str(name)
             is_encoded = isinstance(image, dict) and image.get("bytes") is not None
-            shown = images.setdefault(str(name), image if is_encoded else str(name))
-            candidate = _first(row, "cand", "mt", "caption") or ""  # published data have empty ones
-            entry = {"image": shown, "image_id": str(name), "candidate": candidate, "references": references}
-            entry = found.setdefault((str(name), candidate), {**entry, "ratings": {}})
+            images.setdefault(name, image if is_encoded else name)
+            if (name, candidate) not in entries:
+                entry = {"image": images[name], "image_id": name, "candidate": candidate, "references": references}
+                entries[name, candidate] = {**entry, "ratings": {}}
             score = _first(row, "score", "human_score")
             if score is not None and not math.isnan(score):
-                entry["ratings"].setdefault(aspect, []).append(score)
-    yield from found.values()
+                entries[name, candidate]["ratings"].setdefault(aspect, []).append(score)
+    yield from entries.values()
 
 
 def _first(row: dict[str, Any], *names: str) -> Any:
     """The first of these columns, which published data sets name differently; None if there is none."""
-    return next((row[name] for name in names if name in row), None)
+    for name in names:
+        if name in row:
+            return row[name]
+    return None

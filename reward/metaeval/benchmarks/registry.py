@@ -24,12 +24,17 @@ DRAWS = 5  # of references, in the literature on Pascal-50S
 def _specs() -> dict[str, BenchmarkSpec]:
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
-    facts = yaml.safe_load(files(__package__).joinpath("benchmarks.yaml").read_text("utf-8"))
-    return {name: BenchmarkSpec(name, **{**own, "parts": tuple(own.get("parts", ()))}) for name, own in facts.items()}
+    benchmarks = yaml.safe_load(files(__package__).joinpath("benchmarks.yaml").read_text("utf-8"))
+    specs = {}
+    for name, facts in benchmarks.items():
+        facts["parts"] = tuple(facts.get("parts", ()))
+        specs[name] = BenchmarkSpec(name, **facts)
+    return specs
 
 
-def _function(place: str) -> Callable[..., Iterator[Any]]:
-    module, _, name = place.partition(":")
+def _function(path: str) -> Callable[..., Iterator[Any]]:
+    """The function of this folder that `module:name` names."""
+    module, _, name = path.partition(":")
     function: Callable[..., Iterator[Any]] = getattr(import_module(f"{__package__}.{module}"), name)
     return function
 
@@ -57,14 +62,14 @@ def benchmark_spec(name: str) -> BenchmarkSpec:
         >>> benchmark_spec("Pascal50S").name
         'pascal-50s'
     """
-    known = {_plain(spec.name): spec for spec in _specs().values()}
-    if _plain(name) not in known:
-        if Path(name).exists():
-            raise DataError(f"no benchmark is named {name!r}; ratings of your own are read by load_ratings({name!r})")
-        if _plain(name) == "caparena":
-            raise DataError("CapArena's battles have a command of their own: capreward arena BATTLES.json -m METRIC")
-        raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}")
-    return known[_plain(name)]
+    for spec in _specs().values():
+        if _plain(spec.name) == _plain(name):
+            return spec
+    if Path(name).exists():
+        raise DataError(f"no benchmark is named {name!r}; ratings of your own are read by load_ratings({name!r})")
+    if _plain(name) == "caparena":
+        raise DataError("CapArena's battles have a command of their own: capreward arena BATTLES.json -m METRIC")
+    raise DataError(f"no benchmark is named {name!r}; there are: {', '.join(list_benchmarks())}")
 
 
 def _plain(name: str) -> str:
@@ -99,52 +104,64 @@ def load_benchmark(
     spec = benchmark_spec(name)
     if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1, got {limit}")
-    part = part or (spec.parts[0] if spec.parts else "")
-    if part and part not in spec.parts:
+    if not part:
+        part = next(iter(spec.parts), "")
+    elif part not in spec.parts:
         raise DataError(f"{name} has no part {part!r}; its parts: {', '.join(spec.parts) or 'none'}")
-    if spec.checked == "own" and (data or images):
+    is_made = spec.checked == "own"
+    if is_made and (data or images):
         raise DataError("the scenes are made on the spot: leave out --data and --images (data=, images=)")
     if data is not None and not os.path.exists(data):
-        raise DataError(f"{data} does not exist. {_needs(spec)}")
+        raise DataError(f"{data} does not exist. {_describe_files(spec)}")
     if images is not None and not Path(images).is_dir():
         raise DataError(f"there is no folder {images} of images")
-    place = "" if spec.checked == "own" else os.fspath(data or spec.hub or "")
+    path = "" if is_made else os.fspath(data or spec.hub or "")
     items: list[dict[str, Any]] = []
     try:
-        for item in islice(_items(spec, place, part, None if images is None else Path(images)), limit):
+        for item in islice(_items(spec, path, part, None if images is None else Path(images)), limit):
             items.append(item)
     except MissingFileError as error:
-        raise DataError(f"{error}. {_needs(spec)}") from error
+        raise DataError(f"{error}. {_describe_files(spec)}") from error
     except DataError:
         raise
     except Exception as error:  # what a wrong layout, `datasets` and the Hub raise is of many kinds
-        what = f"{type(error).__name__}: {error}"
-        raise DataError(f"cannot read {place}, item {len(items) + 1}: {what}\n{_needs(spec)}") from error
+        problem = f"item {len(items) + 1}: {type(error).__name__}: {error}"
+        raise DataError(f"cannot read {path}, {problem}\n{_describe_files(spec)}") from error
     if not items:
-        raise DataError(f"{name}: {place} holds nothing to score. {_needs(spec)}")
+        raise DataError(f"{name}: {path} holds nothing to score. {_describe_files(spec)}")
     return Benchmark.of(spec, items, part, draws=reference_draws)
 
 
-def _items(spec: BenchmarkSpec, place: str, part: str, images: Path | None) -> Iterator[dict[str, Any]]:
+def _items(spec: BenchmarkSpec, path: str, part: str, images: Path | None) -> Iterator[dict[str, Any]]:
     """Items of a file or folder, or of a data set of the Hub, as `Benchmark.of` takes them."""
-    path = Path(place)
     entries: Iterator[tuple[str, Entry]]
-    if place and spec.checked != "own" and in_common_form(path):
-        entries = read_common(path, spec.form)
-    elif spec.load and (place or spec.checked == "own"):
-        config = {"config": spec.config} if spec.config else {}
-        loaded = _function(spec.load)(place, part, images, **config)
-        entries = ((f"{place or spec.name}, item {n}", entry) for n, entry in enumerate(loaded, start=1))
+    if path and in_common_form(Path(path)):
+        entries = read_common(Path(path), spec.form)
+    elif spec.load and (path or spec.checked == "own"):
+        entries = _published_entries(spec, path, part, images)
+    elif path:
+        raise MissingFileError(f"{path} is not a .jsonl file in the common form")
     else:
-        raise MissingFileError(f"{place} is not a .jsonl file in the common form" if place else f"{spec.name}: no path")
-    root = images or (path.parent if path.is_file() else path)
+        raise MissingFileError(f"{spec.name}: no path")
+    # Where relative image paths start.
+    root = images or (Path(path).parent if Path(path).is_file() else Path(path))
     items = (as_item(entry, spec.form, where, root) for where, entry in entries)
-    rated = (item for item in items if spec.form != RATINGS or item["ratings"])
-    return _function(spec.refine)(rated, part) if spec.refine else rated
+    if spec.form == RATINGS:
+        items = (item for item in items if item["ratings"])
+    return _function(spec.refine)(items, part) if spec.refine else items
 
 
-def _needs(spec: BenchmarkSpec) -> str:
+def _published_entries(spec: BenchmarkSpec, path: str, part: str, images: Path | None) -> Iterator[tuple[str, Entry]]:
+    """The entries of the published files, each with its number."""
+    config = {"config": spec.config} if spec.config else {}
+    for number, entry in enumerate(_function(spec.load)(path, part, images, **config), start=1):
+        yield f"{path or spec.name}, item {number}", entry
+
+
+def _describe_files(spec: BenchmarkSpec) -> str:
     """What the user has to provide."""
     terms = f"Licence: {spec.licence}" if spec.licence else "Its licence is not known to us: ask its authors"
-    where = "Put it anywhere and give its path (--data, data=)"
-    return f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. {where}."
+    return (
+        f"{spec.title} needs {spec.files}. From: {spec.origin}. {terms}. Put it anywhere and give its path "
+        "(--data, data=)."
+    )

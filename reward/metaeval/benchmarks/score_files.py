@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,22 +31,26 @@ def add_scores(benchmark: Benchmark, name: str, files: Sequence[Path]) -> Benchm
     Raises:
         DataError: unreadable, or no block has such a score.
     """
-    found = {key: block for file in files for key, block in _blocks(file, name)}
-    if not found:
+    blocks: dict[tuple[str, ...], tuple[list[float], float | None]] = {}
+    for file in files:
+        blocks.update(_read_blocks(file, name))
+    if not blocks:
         raise DataError(f"no line '{name} : NUMBER' below a caption in {', '.join(map(str, files))}")
     scores, labels = np.full(benchmark.shape, np.nan), np.full(len(benchmark.rows), np.nan)
-    for place, row in enumerate(benchmark.rows.itertuples()):
-        given, label = found.get(_key(row.image_id, row.captions), (None, None))
-        if given is not None:
-            scores[place], labels[place] = given, np.nan if label is None else label
+    for number, row in enumerate(benchmark.rows.itertuples()):
+        block = blocks.get(_key(row.image_id, row.captions))
+        if block is not None:
+            scores[number], label = block
+            labels[number] = np.nan if label is None else label
     if np.isnan(scores).all():
         return benchmark
     rows = benchmark.rows
     if "label" in rows and not np.isnan(labels).all():
         labels = np.where(np.isnan(labels), rows["label"], labels)
-        if changed := int((labels != rows["label"]).sum()):
-            what = f"{changed} of {len(rows)} labels differ in the files of {name!r}, and are taken from there"
-            warnings.warn(f"{benchmark.spec.name}: {what}", stacklevel=2)
+        changed = int((labels != rows["label"]).sum())
+        if changed:
+            message = f"{changed} of {len(rows)} labels differ in the files of {name!r}, and are taken from there"
+            warnings.warn(f"{benchmark.spec.name}: {message}", stacklevel=2)
         rows = rows.assign(label=labels)
     return replace(benchmark, rows=rows, columns={**benchmark.columns, name: scores})
 
@@ -56,27 +59,33 @@ def _key(image: str, captions: Sequence[str]) -> tuple[str, ...]:
     return (Path(image).stem, *(" ".join(caption.split()) for caption in captions))
 
 
-def _blocks(file: Path, name: str) -> Iterator[tuple[tuple[str, ...], tuple[list[float], float | None]]]:
+def _read_blocks(file: Path, name: str) -> Iterator[tuple[tuple[str, ...], tuple[list[float], float | None]]]:
     """What a block is of, and its scores and label; blocks that lack a score are left out."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {file}: {error}") from error
-    block: dict[str, Any] = {}
+    image: str | None = None  # of the block; none before the first
+    captions: list[str] = []
+    scores: list[float] = []
+    label: float | None = None
     for line in [*lines, "image file : "]:
         match = _LINE.fullmatch(line)
         if match is None:
             continue
         field, value = match.groups()
         if field == "image file":
-            if block and block["captions"] and len(block["scores"]) == len(block["captions"]):
-                yield _key(block["image"], block["captions"]), (block["scores"], block["label"])
-            block = {"image": value, "captions": [], "scores": [], "label": None}
-        elif field == "caption" and block:
-            block["captions"].append(value)
-        elif field in (name, "label") and block:
+            if image is not None and captions and len(scores) == len(captions):
+                yield _key(image, captions), (scores, label)
+            image, captions, scores, label = value, [], [], None
+        elif field == "caption" and image is not None:
+            captions.append(value)
+        elif field in (name, "label") and image is not None:
             try:
                 number = float(value)
             except ValueError:
                 raise DataError(f"{file}: {line!r} holds no number") from None
-            block |= {"label": number} if field == "label" else {"scores": [*block["scores"], number]}
+            if field == "label":
+                label = number
+            else:
+                scores.append(number)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, answer_mass, token_text
-from reward.judges.replies import find_number
+from reward.judges.base import LEAST_MASS, Answer, token_text
+from reward.judges.readings import find_number, plain_digits
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 DIGITS = tuple("0123456789")
+NO_PROBABILITIES = "the judge reports no log probabilities, which FLEUR is made of"
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Number:
 
     Args:
         value: as it was written.
-        units: place of the units digit among the digits of the answer; None if it was left out, as in ".85".
-        first: place of the first decimal among them; None if there are no decimals.
+        units: index of the units digit among the digits of the answer; None if it was left out, as in ".85".
+        first: index of the first decimal among them; None if there are no decimals.
     """
 
     value: float
@@ -36,12 +39,14 @@ class Grade:
     Args:
         smoothed: score after smoothing.
         raw: the number that the judge wrote.
-        partial: whether the second decimal is left out because the judge does not report its probabilities.
+        probabilities: those of the digits that were smoothed.
+        is_partial: whether the second decimal is left out because the judge does not report its probabilities.
     """
 
     smoothed: float
     raw: float
-    partial: bool = False
+    probabilities: tuple[float, ...]
+    is_partial: bool = False
 
 
 def read_number(text: str) -> Number | str:
@@ -59,16 +64,19 @@ def read_number(text: str) -> Number | str:
         >>> read_number("I would say 85%.")
         "the grade must be out of 1: 'I would say 85%.'"
     """
-    found = find_number(text, 0, 1)
-    if isinstance(found, str):
-        return found
-    written = found.text.replace(",", ".")
-    whole, point, decimals = written.partition(".")
-    rest = own_words(text)
-    if not point and re.search(r"\w", re.sub(r"/\s*1(\.0+)?", "", rest[found.end :])):
+    number = find_number(text, 0, 1)
+    if isinstance(number, str):
+        return number
+    whole, point, decimals = number.text.replace(",", ".").partition(".")
+    following = re.sub(r"/\s*1(\.0+)?", "", own_words(text)[number.end :])
+    if not point and re.search(r"\w", following):
         return f"the answer holds no number with decimals: {text.strip()!r:.120}"
-    start = len(_digits(text[: found.start]))
-    return Number(float(written), start if whole else None, start + len(whole) if decimals else None)
+    start = len(_digits(text[: number.start]))
+    return Number(
+        number.value,
+        units=start if whole else None,
+        first=start + len(whole) if decimals else None,
+    )
 
 
 def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
@@ -79,36 +87,50 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     is smoothed at the units place, as in the paper. So is a bare 0, which nothing follows: its expected value is p(1).
 
     Raises:
-        JudgeError: the judge wrote several digits as one token, or reports no probabilities.
+        JudgeError: the judge wrote several digits as one token.
     """
     number = read_number(answer.text)
     if isinstance(number, str):
         return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
     if not answer.logprobs:
-        raise JudgeError("the judge reports no log probabilities, which FLEUR is made of")
+        return NO_PROBABILITIES
     if _digits("".join(answer.tokens)) != _digits(answer.text):
         return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
     if number.value == 1 or number.first is None:
-        if number.units is None:
-            return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
-        zero, one = answer_mass(answer.logprobs[_place(answer, number.units)], ("0", "1"))
-        if not zero + one >= LEAST_MASS:
-            return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
-        return Grade(smoothed_units(zero, one) if number.value == 1 else min(one, 1.0), number.value)
-    first = _place(answer, number.first)
-    reported = first + 1 < len(answer.logprobs)
-    if not reported and answer.truncated:
+        return _units_grade(answer, number)
+    return _decimals_grade(answer, number.value, number.first, second_decimal)
+
+
+def _units_grade(answer: Answer, number: Number) -> Grade | str:
+    """The grade of an answer 1.0, 1 or 0, smoothed at its units place."""
+    if number.units is None:
+        return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
+    zero, one, *_ = _digit_masses(answer.logprobs[_token_of_digit(answer, number.units)])
+    if not zero + one >= LEAST_MASS:
+        return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
+    smoothed = smoothed_units(zero, one) if number.value == 1 else min(one, 1.0)
+    return Grade(smoothed, number.value, (zero, one))
+
+
+def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_decimal: bool) -> Grade | str:
+    """The grade of an answer 0.x or 0.xx, smoothed over its decimals; `first_decimal` counts digits."""
+    first = _token_of_digit(answer, first_decimal)
+    is_reported = first + 1 < len(answer.logprobs)
+    if not is_reported and answer.truncated:
         return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
-    if reported and _digits(answer.tokens[first + 1]):
-        _place(answer, number.first + 1)  # refuses a token of several digits
-    has_second = len(str(number.value)) > len("0.8")  # in the authors' code, too, 0.80 counts as 0.8
-    tenths, hundredths = answer_mass(answer.logprobs[first], DIGITS), [0.0] * len(DIGITS)
-    if reported and (second_decimal or has_second):
-        hundredths = answer_mass(answer.logprobs[first + 1], DIGITS)
-    for mass in map(sum, [tenths, hundredths] if has_second else [tenths]):
-        if not mass >= LEAST_MASS:
-            return f"the judge gave the digits of its number a probability of {mass:.2g} in all"
-    return Grade(smoothed_score(tenths, hundredths), number.value, partial=second_decimal and not reported)
+    if is_reported and _digits(answer.tokens[first + 1]):
+        _token_of_digit(answer, first_decimal + 1)  # refuses a token of several digits
+    # In the authors' code, too, 0.80 counts as 0.8.
+    has_second = len(str(value)) > len("0.8")
+    tenths = _digit_masses(answer.logprobs[first])
+    hundredths = [0.0] * len(DIGITS)
+    if is_reported and (second_decimal or has_second):
+        hundredths = _digit_masses(answer.logprobs[first + 1])
+    least = min(sum(tenths), sum(hundredths)) if has_second else sum(tenths)
+    if not least >= LEAST_MASS:
+        return f"the judge gave the digits of its number a probability of {least:.2g} in all"
+    smoothed = smoothed_score(tenths, hundredths)
+    return Grade(smoothed, value, (*tenths, *hundredths), is_partial=second_decimal and not is_reported)
 
 
 def merged_message(name: str, example: str) -> str:
@@ -120,19 +142,29 @@ def merged_message(name: str, example: str) -> str:
     )
 
 
-def _place(answer: Answer, digit: int) -> int:
+def _token_of_digit(answer: Answer, digit: int) -> int:
     """Index of the token of a digit. Digits are counted, because tokens may lack white space."""
-    seen = 0
-    for place, token in enumerate(answer.tokens):
-        seen += len(_digits(token))
-        if seen > digit:
+    digits = 0
+    for index, token in enumerate(answer.tokens):
+        digits += len(_digits(token))
+        if digits > digit:
             if len(token_text(token)) > 1:
-                raise JudgeError(
-                    merged_message("that was asked", f"{token_text(token)!r} in {answer.text.strip()!r:.60}")
-                )
-            return place
+                example = f"{token_text(token)!r} in {answer.text.strip()!r:.60}"
+                raise JudgeError(merged_message("that was asked", example))
+            return index
     raise AssertionError("the tokens hold as many digits as the text")
 
 
 def _digits(text: str) -> str:
-    return "".join(character for character in text if character in DIGITS)
+    """The digits of a text, those of all scripts as 0 to 9."""
+    return "".join(character for character in plain_digits(text) if character in DIGITS)
+
+
+def _digit_masses(logprobs: Mapping[str, float]) -> list[float]:
+    """The probability of each digit among the alternatives of one token."""
+    masses = dict.fromkeys(DIGITS, 0.0)
+    for token, logprob in logprobs.items():
+        text = plain_digits(token_text(token))
+        if text in masses:
+            masses[text] += math.exp(logprob)
+    return list(masses.values())

@@ -5,26 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from reward.data.samples import CaptionSample
-from reward.data.score_table import ScoreTable
-from reward.errors import ConfigError, ImageError, JudgeError
-from reward.judges.base import Judge, Question, ask, read_each
-from reward.judges.wording import pad_to_square
+from reward.errors import ConfigError, JudgeError
+from reward.judges.base import Judge, Question, read_each
+from reward.judges.wording import quoted
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, NO_PROBABILITIES, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
-from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
-from reward.metrics.scorer import Group
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
+from reward.metrics.judge_metric.reading import CertaintyWatch
 
 logger = logging.getLogger(__name__)
 
 _TOP = 20  # the most that servers report; a local judge reports all ten digits anyway
+_TIMES = ("before", "after")
 
 
 class FleurScorer(JudgedScorer):
@@ -53,9 +50,9 @@ class FleurScorer(JudgedScorer):
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
-        explanation: "after" has the judge explain the score in a second turn, as in the paper; "before" has it explain
-            first and grade then, in the second turn (appendix G). `ScoreTable.texts["explanation"]` has the texts. Why
-            there is none is in `ScoreTable.errors`, with "after" beside the scores, which stay.
+        explanation: when the judge explains the score: "after" it, in a second turn, as in the paper; or "before" it,
+            so that it grades in the second turn (appendix G), and a caption without explanation has no score.
+        explain: True is `explanation="after"`, see `JudgedScorer`.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
@@ -63,6 +60,7 @@ class FleurScorer(JudgedScorer):
 
     Example:
         >>> from PIL import Image
+        >>> from reward import CaptionSample
         >>> from reward.judges import Answer, ScriptedJudge
         >>> logs = [{"0": 0.0}, {".": 0.0}, {"8": math.log(0.5), "7": math.log(0.5)}, {"5": 0.0}]
         >>> judge = ScriptedJudge(lambda question: Answer("0.85", ("0", ".", "8", "5"), tuple(logs)))
@@ -89,71 +87,38 @@ class FleurScorer(JudgedScorer):
         temperature: float = 1.0,
         seed: int = 0,
         explanation: str | None = None,
+        explain: bool = False,
     ) -> None:
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images)
+        if explain and explanation is None:
+            explanation = "after"
+        super().__init__(
+            judge,
+            prompt=prompt,
+            max_characters=max_characters,
+            pad_images=pad_images,
+            explain=explain or explanation is not None,
+        )
         if second_decimal not in ("always", "written"):
             raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
-        if explanation not in (None, "before", "after"):
+        if explanation not in (None, *_TIMES):
             raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
-        self.use_references, self.second_decimal, self.max_new_tokens = use_references, second_decimal, max_new_tokens
-        self.draws, self.temperature, self.seed, self.explanation = draws, temperature, seed, explanation
+        self.use_references = use_references
+        self.second_decimal = second_decimal
+        self.max_new_tokens = max_new_tokens
+        self.draws = draws
+        self.temperature = temperature
+        self.seed = seed
+        self.explanation = explanation
         aspects = SPEC.aspects if draws is None else ("sampled",)
-        texts = () if explanation is None else ("explanation",)
-        self.spec = replace(SPEC, aspects=aspects, default_weights={aspects[0]: 1.0}, texts=texts)
+        self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
+        self._watch = CertaintyWatch(self.judge.name)
         if draws is None:
             self._check_digits()
 
-    def score_samples(
-        self,
-        samples: list[CaptionSample],
-        batch_size: int | None = None,
-        progress: bool = False,
-        contexts: Any = None,
-    ) -> ScoreTable:
-        """Scores; with `explanation`, the table has the texts too, None where there is none."""
-        if self.explanation is None:
-            return super().score_samples(samples, batch_size, progress)
-        if self.explanation == "after":
-            table = super().score_samples(samples, batch_size, progress)
-            reasons, why = self._reasons(samples, table.scores[:, 0])
-        else:
-            reasons, why = self._reasons(samples)
-            table = super().score_samples(samples, batch_size, progress, reasons)
-        errors = table.errors | {row: f"the judge gave no explanation: {reason}" for row, reason in why.items()}
-        return replace(table, errors=dict(sorted(errors.items())), texts={"explanation": reasons})
-
-    def _lack(self, group: Group) -> str | None:
-        mute = self.explanation == "before" and group.context is None
-        return super()._lack(group) or ("the judge gave no explanation, after which it was to grade" if mute else None)
-
-    def _reasons(self, samples: Sequence[CaptionSample], scores: Any = None) -> tuple[list[str | None], dict[int, str]]:
-        """Explanations of the scores, or before there are any; None where there is nothing to explain, or no answer.
-
-        And for each row whose explanation was asked for in vain, why.
-        """
-        questions: dict[int, Question] = {}
-        for row, sample in enumerate(samples):
-            if sample.image is None or (scores is not None and not math.isfinite(scores[row])):
-                continue
-            with suppress(ImageError):  # which scoring reports
-                image = pad_to_square(sample.image) if self.pad_images else sample.image
-                caption = self.seen(sample.candidate, image, sample.references if self.use_references else ())
-                questions[row] = first = self._question(caption, reason=scores is None)
-                if scores is not None:
-                    said = (("user", first.text), ("assistant", f"{scores[row]:.2f}"))
-                    questions[row] = replace(first, text=self.prompt.explain, history=said)
-        reasons: list[str | None] = [None] * len(samples)
-        answers, failures = ask(self.judge.generate, list(questions.values()), max_new_tokens=256)
-        lost = {row: failures.get(place, "its answer is empty") for place, row in enumerate(questions)}
-        for row, answer in zip(questions, answers, strict=True):
-            if answer is not None and answer.text.strip():
-                reasons[row] = answer.text.strip()
-                del lost[row]
-        return reasons, lost
-
     def _check_digits(self) -> None:
+        """Refuses a judge whose tokenizer is known to write several digits as one token."""
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
         if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
             example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
@@ -163,44 +128,88 @@ class FleurScorer(JudgedScorer):
     def reads_references(self) -> bool:
         return self.use_references
 
-    def _question(self, caption: JudgedCaption, *, reason: bool = False) -> Question:
-        """The question for the grade, after the explanation that is the caption's context; or that for the reason."""
-        text = self.prompt.question(caption.candidate, caption.references, reason=reason or caption.context is not None)
-        asked = Question(text, image=caption.image, system=self.prompt.system or None)
-        if caption.context is None:
-            return asked
-        return replace(asked, text=self.prompt.ask, history=(("user", text), ("assistant", caption.context)))
-
-    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+    def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
+        questions = [self._question(caption) for caption in captions]
+        if self.explanation != "before":
+            return self._grades(questions)
+        # The judge explains first. Where it does, the question for the grade is its second turn.
+        first_turns = {row: self._question(caption, reason=True) for row, caption in enumerate(captions)}
+        reasons, failures = self.ask_reasons(first_turns)
+        second_turns = []
+        for row, reason in reasons.items():
+            # The reason may quote the caption, and so a chat marker of it.
+            history = (("user", first_turns[row].text), ("assistant", quoted(reason, quote=False)))
+            second_turns.append(replace(first_turns[row], text=self.prompt.ask, history=history))
+        ratings: dict[int, Rating | str] = dict(failures)
+        for row, rating in zip(reasons, self._grades(second_turns), strict=True):
+            if isinstance(rating, str):
+                ratings[row] = rating
+            else:
+                ratings[row] = rating._replace(explanation=reasons[row])
+        return [ratings[row] for row in range(len(captions))]
+
+    def _question(self, caption: JudgedCaption, *, reason: bool = False) -> Question:
+        """The question for the grade of a caption, or for a reason before there is one."""
+        text = self.prompt.question(caption.candidate, caption.references, reason=reason)
+        return Question(text, image=caption.image, system=self.prompt.system or None)
+
+    def _grades(self, questions: list[Question]) -> list[Rating | str]:
+        """The judge's grades in answer to questions for them."""
         if self.draws is not None:
-            return self._sampled([self._question(caption) for caption in captions], self.draws)
+            return self._sampled_grades(questions, self.draws)
         grades = read_each(
             self.judge.generate,
-            [self._question(caption) for caption in captions],
+            questions,
             partial(read_grade, second_decimal=self.second_decimal == "always"),
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
         )
-        if ended := sum(not isinstance(grade, str) and grade.partial for grade in grades):
+        if set(grades) == {NO_PROBABILITIES}:
+            raise JudgeError(NO_PROBABILITIES)  # it is the judge, and no single answer
+        ratings: list[Rating | str] = []
+        partial_count = 0
+        for question, grade in zip(questions, grades, strict=True):
+            if isinstance(grade, str):
+                ratings.append(grade)
+                continue
+            self._watch.add(grade.probabilities)
+            partial_count += grade.is_partial
+            ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
+        if partial_count:
             logger.warning(
                 "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal "
                 "are smoothed over that decimal alone, as with second_decimal='written'.",
-                ended,
+                partial_count,
             )
-        return [grade if isinstance(grade, str) else (grade.smoothed, grade.raw) for grade in grades]
+        return ratings
 
-    def _sampled(self, questions: list[Question], draws: int) -> list[Sequence[float] | str]:
-        """The mean of the sampled grades of each question."""
-        heat, seeds = self.temperature, range(self.seed, self.seed + draws)
-        asked = [replace(question, temperature=heat, seed=seed) for question in questions for seed in seeds]
-        generate, limit = self.judge.generate, self.max_new_tokens
-        read = read_each(generate, asked, lambda answer: read_number(answer.text), max_new_tokens=limit)
-        if lost := sum(isinstance(number, str) for number in read):
-            logger.warning("fleur: %d of %d sampled grades could not be read and are left out", lost, len(read))
-        rows: list[Sequence[float] | str] = []
-        for start in range(0, len(read), draws):
-            values = [number.value for number in read[start : start + draws] if not isinstance(number, str)]
-            rows.append([math.fsum(values) / len(values)] if values else str(read[start]))
-        return rows
+    def _sampled_grades(self, questions: list[Question], draws: int) -> list[Rating | str]:
+        """The mean of some sampled grades in answer to each question."""
+        seeds = range(self.seed, self.seed + draws)
+        sampled = [
+            replace(question, temperature=self.temperature, seed=seed) for question in questions for seed in seeds
+        ]
+        numbers = read_each(
+            self.judge.generate,
+            sampled,
+            lambda answer: read_number(answer.text),
+            max_new_tokens=self.max_new_tokens,
+        )
+        ratings: list[Rating | str] = []
+        unread_count = 0
+        for index, question in enumerate(questions):
+            drawn = numbers[index * draws : (index + 1) * draws]
+            values = [number.value for number in drawn if not isinstance(number, str)]
+            unread_count += draws - len(values)
+            if values:
+                mean = math.fsum(values) / len(values)
+                ratings.append(Rating([mean], [(question, f"{mean:.2f}")]))
+            else:
+                ratings.append(str(drawn[0]))
+        if unread_count:
+            logger.warning(
+                "fleur: %d of %d sampled grades could not be read and are left out", unread_count, len(numbers)
+            )
+        return ratings

@@ -30,6 +30,7 @@ class HarmonicPrompt(JudgePrompt):
         rubric: holds `{noun}`, `{criterion}` and `{levels}` once each.
         candidate: holds `{noun}` and `{candidate}` once each.
         ask: asks for the digit.
+        explain: asks for the reason, as the turn after all ratings; needed only where explanations are wanted.
         quote: whether the text and its question are quoted; in the paper they are not.
 
     Raises:
@@ -53,6 +54,7 @@ class HarmonicPrompt(JudgePrompt):
     candidate: str
     ask: str
     quote: bool = True
+    explain: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,13 +67,14 @@ class HarmonicPrompt(JudgePrompt):
             if texts["question"] != "":
                 check_places(texts["question"], f"tasks: {task}: question", "question")
         check_fields(self.criteria, "criteria", (OVERALL, *CRITERIA))
-        for name, about in self.criteria.items():
-            check_fields(about, f"criteria: {name}", ("sees_image", "meaning", "levels"))
-            if not isinstance(about["sees_image"], bool):
+        for name, criterion in self.criteria.items():
+            check_fields(criterion, f"criteria: {name}", ("sees_image", "meaning", "levels"))
+            if not isinstance(criterion["sees_image"], bool):
                 raise ConfigError(f"prompt field 'criteria: {name}: sees_image' must be true or false")
-            if not isinstance(about["levels"], list) or len(about["levels"]) != len(RATINGS):
+            levels = criterion["levels"]
+            if not isinstance(levels, list) or len(levels) != len(RATINGS):
                 raise ConfigError(f"prompt field 'criteria: {name}: levels' must hold {len(RATINGS)} texts")
-            for text in (about["meaning"], *about["levels"]):
+            for text in (criterion["meaning"], *levels):
                 check_places(text, f"criteria: {name}", optional=_WORDS)
 
     def sees_image(self, criterion: str) -> bool:
@@ -91,12 +94,14 @@ class HarmonicPrompt(JudgePrompt):
             candidate: the text that is rated.
             question: the question that it answers; shown only with the image.
         """
-        words = {name: self.tasks[task][name] for name in _WORDS}
-        about = self.criteria[criterion]
-        levels = "\n".join(f"{rating}: {level}" for rating, level in zip(RATINGS, about["levels"], strict=True))
-        rubric = fill(self.rubric, criterion=about["meaning"], levels=levels, noun=words["noun"])
-        parts = [fill(rubric, **words)]  # the placeholders of the criterion
+        texts = self.tasks[task]
+        noun, subject = texts["noun"], texts["subject"]
+        facts = self.criteria[criterion]
+        levels = "\n".join(f"{rating}: {level}" for rating, level in zip(RATINGS, facts["levels"], strict=True))
+        rubric = fill(self.rubric, criterion=facts["meaning"], levels=levels, noun=noun)
+        # Meaning and levels have places of their own, which are filled once they stand in the rubric.
+        parts = [fill(rubric, noun=noun, subject=subject)]
         if question is not None and self.asks_question(task) and self.sees_image(criterion):
-            parts.append(fill(self.tasks[task]["question"], question=self.quoted(question)))
-        parts += [fill(self.candidate, candidate=self.quoted(candidate), noun=words["noun"]), self.ask]
+            parts.append(fill(texts["question"], question=self.quoted(question)))
+        parts += [fill(self.candidate, candidate=self.quoted(candidate), noun=noun), self.ask]
         return "\n\n".join(parts)

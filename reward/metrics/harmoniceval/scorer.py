@@ -11,11 +11,12 @@ import numpy as np
 
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError
-from reward.judges.base import LEAST_MASS, Judge, Question, weigh_answers
+from reward.judges.base import Judge, Question
 from reward.metrics.harmoniceval import SPEC
 from reward.metrics.harmoniceval.aggregate import RATINGS, aggregate, harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA, OVERALL, HarmonicPrompt
-from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
+from reward.metrics.judge_metric.reading import WordReader
 from reward.metrics.scorer import Group
 
 MMHE_TASKS = {"IC": "captioning", "VQA": "question_answering", "REG": "referring", "VDU": "documents"}
@@ -39,6 +40,7 @@ class HarmonicScorer(JudgedScorer):
             is the default.
         max_characters: most characters of a text that the judge sees; longer ones are cut and flagged.
         pad_images: see `FleurScorer`.
+        explain: see `JudgedScorer`; the reason is given for all ratings together.
         criteria: those that are rated and weighed, such as correctness and completeness alone, as the paper does for
             captions of Flickr8k; ("overall",) has the judge give one rating for all five together, without criteria.
 
@@ -69,18 +71,22 @@ class HarmonicScorer(JudgedScorer):
         max_characters: int = 4000,
         pad_images: bool = False,
         criteria: Sequence[str] = CRITERIA,
+        explain: bool = False,
     ) -> None:
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
         harmonic_weights(np.ones(1), gamma)  # raises for an invalid gamma
-        self.gamma, self.task, self.criteria = float(gamma), task, tuple(criteria)
+        self.gamma = float(gamma)
+        self.task = task
+        self.criteria = tuple(criteria)
         if task not in self.prompt.tasks:
             raise ConfigError(f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}")
-        known = self.criteria == (OVERALL,) or set(self.criteria) <= set(CRITERIA)
-        if not known or not self.criteria or len(set(self.criteria)) < len(self.criteria):
+        are_several = 0 < len(set(self.criteria)) == len(self.criteria) and set(self.criteria) <= set(CRITERIA)
+        if self.criteria != (OVERALL,) and not are_several:
             names = ", ".join(CRITERIA)
             raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
-        aspects = tuple(dict.fromkeys((OVERALL, *self.criteria)))
-        self.spec = replace(SPEC, aspects=aspects, reads_questions=self.prompt.asks_question(task))
+        aspects = (OVERALL, *self.criteria) if are_several else self.criteria
+        self.spec = replace(self.spec, aspects=aspects, reads_questions=self.prompt.asks_question(task))
+        self._words = WordReader(self.judge, is_exact=True)
 
     def context(self, sample: CaptionSample) -> tuple[str, str | None]:
         """The task of a sample, its own (or MMHE's name of it: REG, VQA, VDU, IC) or the scorer's, and its question."""
@@ -90,35 +96,41 @@ class HarmonicScorer(JudgedScorer):
         task, question = group.context
         if task not in self.prompt.tasks:
             return f"task {task!r} is unknown; the prompt has {', '.join(self.prompt.tasks)}"
-        if self.prompt.asks_question(task) != (question is not None):
-            needs = "needs the question that the text answers (CaptionSample(question=...))"
-            return f"task {task!r} {needs if question is None else 'has no questions, but the text answers one'}"
+        asks_question = self.prompt.asks_question(task)
+        if asks_question and question is None:
+            return f"task {task!r} needs the question that the text answers (CaptionSample(question=...))"
+        if question is not None and not asks_question:
+            return f"task {task!r} has no questions, but the text answers one"
         return super()._lack(group)
 
-    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+    def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """Overall score and criterion scores of each caption, or why there are none."""
-        questions = [
-            Question(
-                self.prompt.question(criterion, caption.context[0], caption.candidate, caption.context[1]),
-                image=caption.image if self.prompt.sees_image(criterion) else None,
-                system=self.prompt.system or None,
-            )
-            for caption in captions
-            for criterion in self.criteria
-        ]
-        answers, failures = weigh_answers(self.judge, questions, [str(rating) for rating in RATINGS])
+        questions = [self._question(caption, criterion) for caption in captions for criterion in self.criteria]
+        probabilities = self._words(questions, [str(rating) for rating in RATINGS])
         count = len(self.criteria)
-        table = np.asarray(answers, dtype=np.float64).reshape(len(captions), count, len(RATINGS))
-        return [
-            self._read(probabilities, [failures.get(row * count + place) for place in range(count)])
-            for row, probabilities in enumerate(table)
-        ]
+        ratings = []
+        for first in range(0, len(questions), count):
+            last = first + count
+            ratings.append(self._rating(questions[first:last], probabilities[first:last]))
+        return ratings
 
-    def _read(self, probabilities: np.ndarray, failures: list[str | None]) -> Sequence[float] | str:
-        for criterion, mass, failure in zip(self.criteria, probabilities.sum(axis=-1), failures, strict=True):
-            if failure is not None:
-                return f"{criterion}: {failure}"
-            if not mass >= LEAST_MASS:
-                return f"{criterion}: the judge gave the ratings 1 to 5 a probability of {mass:.2g} in all"
+    def _question(self, caption: JudgedCaption, criterion: str) -> Question:
+        task, question = caption.context
+        return Question(
+            self.prompt.question(criterion, task, caption.candidate, question),
+            image=caption.image if self.prompt.sees_image(criterion) else None,
+            system=self.prompt.system or None,
+        )
+
+    def _rating(self, questions: list[Question], probabilities: list[np.ndarray | str]) -> Rating | str:
+        """The scores of one caption by the probabilities of the ratings 1 to 5 on each criterion."""
+        turns = []
+        for criterion, question, row in zip(self.criteria, questions, probabilities, strict=True):
+            if isinstance(row, str):
+                return f"{criterion}: {row}"
+            turns.append((question, str(RATINGS[int(np.argmax(row))])))
         result = aggregate(probabilities, self.gamma)
-        return [result.overall, *(() if self.criteria == (OVERALL,) else result.scores)]
+        scores = [result.overall]
+        if self.criteria != (OVERALL,):
+            scores += result.scores.tolist()
+        return Rating(scores, turns)

@@ -8,6 +8,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -18,11 +19,12 @@ from reward.checkpoints.fingerprints import split_sources
 from reward.checkpoints.folders import named_metric, read_config, save_checkpoint
 from reward.data.samples import ImageLike
 from reward.data.score_table import ScoreTable
-from reward.errors import CheckpointError, ConfigError
+from reward.data.written_captions import without_reasoning
+from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges.asking import asking_for
-from reward.judges.base import Judge
+from reward.judges.base import Judge, Question, ask
 from reward.judges.sources import is_server, load_judge
-from reward.judges.wording import JudgePrompt, pad_to_square
+from reward.judges.wording import JudgePrompt, check_text, pad_to_square, quoted
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 
 if TYPE_CHECKING:
@@ -31,11 +33,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EXPLANATION = "explanation"  # the column of the judge's reasons
+EXPLANATION_LENGTH = 256  # tokens
+
 
 class JudgedCaption(NamedTuple):
-    """A caption as the judge sees it, with the image and the references that it sees.
+    """A caption as the judge sees it.
 
-    `context` is that of its group. `truncated` says that a text was too long, and was cut.
+    Args:
+        candidate: the caption, cut to `max_characters`.
+        image: prepared as the metric wants it; None if the sample has none.
+        references: those that are shown, cut as well.
+        context: that of its group, see `CaptionScorer.context`.
+        truncated: whether a text was cut.
     """
 
     candidate: str
@@ -43,6 +53,21 @@ class JudgedCaption(NamedTuple):
     references: list[str]
     context: Any
     truncated: bool
+
+
+class Rating(NamedTuple):
+    """What a judge made of a caption.
+
+    Args:
+        scores: one an aspect.
+        turns: the questions that were asked about the caption, each with the judge's answer. Where an explanation is
+            wanted, it is asked for as the next turn of this conversation.
+        explanation: the judge's reason, if it was given before the scores.
+    """
+
+    scores: Sequence[float]
+    turns: Sequence[tuple[Question, str]] = ()
+    explanation: str | None = None
 
 
 class JudgedScorer(CaptionScorer):
@@ -54,6 +79,9 @@ class JudgedScorer(CaptionScorer):
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
         pad_images: whether images are padded to squares before the judge sees them.
+        explain: whether the judge is asked for the reason of its scores, which costs one question a caption more; the
+            first judge, where there are several. `ScoreTable.texts["explanation"]` has the reasons. One that fails
+            leaves the scores as they are, and `ScoreTable.errors` says why.
 
     Attributes:
         saved: names of the attributes that are arguments of the class, besides prompt and these.
@@ -72,23 +100,33 @@ class JudgedScorer(CaptionScorer):
         prompt: Any = None,
         max_characters: int = 4000,
         pad_images: bool = False,
+        explain: bool = False,
     ) -> None:
-        self.judges: tuple[Judge, ...] = tuple(judge) if isinstance(judge, (list, tuple)) else (judge,)  # type: ignore[assignment]
-        for each in self.judges:
-            if not isinstance(each, Judge):
+        judges: Any = [judge]
+        if isinstance(judge, (list, tuple)):
+            judges = judge
+        for model in judges:
+            if not isinstance(model, Judge):
                 name = type(self).__name__
                 raise TypeError(
-                    f"{name} needs a judge, got {type(each).__name__}: pass a LocalJudge or a ServerJudge of "
+                    f"{name} needs a judge, got {type(model).__name__}: pass a LocalJudge or a ServerJudge of "
                     f"reward.judges, or load a vision-language model with {name}.from_pretrained(folder or Hub id)"
                 )
-        if len(self.judges) != 1 and not (self.asks_several and self.judges):
-            raise ConfigError(f"metric {self.spec.name!r} asks one judge, got {len(self.judges)}")
+        if len(judges) != 1 and not (self.asks_several and judges):
+            raise ConfigError(f"metric {self.spec.name!r} asks one judge, got {len(judges)}")
         if max_characters < 1:
             raise ValueError(f"max_characters must be at least 1, got {max_characters}")
+        if not isinstance(explain, bool):
+            raise ConfigError(f"explain must be true or false, got {explain!r:.80}")
+        self.judges: tuple[Judge, ...] = tuple(judges)
         self.judge = self.judges[0]
         self.prompt = self.prompt_class.of(prompt)
         self.max_characters = max_characters
         self.pad_images = self.decodes_images = pad_images
+        self.explain = explain
+        if explain:
+            check_text(self.prompt.explain, "explain")
+            self.spec = replace(self.spec, texts=(EXPLANATION,))
         self._origin: dict[str, Any] | None = None  # what from_pretrained loaded the judge from
 
     @classmethod
@@ -99,6 +137,7 @@ class JudgedScorer(CaptionScorer):
         revision: str | None = None,
         device: Any = None,
         dtype: Any = None,
+        max_thinking: int | None = None,
         judge: Judge | None = None,
         cache: str | os.PathLike[str] | None = None,
         concurrency: int | None = None,
@@ -118,6 +157,7 @@ class JudgedScorer(CaptionScorer):
             revision: branch, tag or commit of a Hub id.
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the model is stored in.
+            max_thinking: most tokens of a judge's thought, see `LocalJudge`.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
             cache, concurrency, prices, extra_body, timeout, retries, top_logprobs: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
@@ -127,37 +167,41 @@ class JudgedScorer(CaptionScorer):
                 judge ships with this package.
             JudgeError: the model cannot be a judge for this metric.
         """
-        metric, place = cls.spec.name, os.fspath(source)
-        if place == "embedded":
+        metric = cls.spec.name
+        name = os.fspath(source)
+        if name == "embedded":
             raise CheckpointError(
                 f"no judge for {metric} is shipped with this package. Give a vision-language model, as a folder or a "
                 f"Hub id: load_scorer({metric!r}, 'name/model'), or -m {metric}=name/model. For a server: "
                 f"-m {metric}=http://localhost:8000/v1#name/model, or {cls.__name__}(ServerJudge(...)) of reward.judges"
             )
-        origin: dict[str, Any] = {"source": place, "revision": revision}
-        if named_metric(source) is not None:  # not a model's own folder, nor a Hub id
-            saved = read_config(source, metric=metric)
-            settings = {**{name: value for name, value in saved.items() if name not in ("metric", "judge")}, **settings}
-            origin = saved.get("judge") or {}
-        told: Any = judge
+        origin: dict[str, Any] = {"source": name, "revision": revision}
+        if named_metric(source) is not None:  # a folder of `save_pretrained`, and neither a model's nor a Hub id
+            saved = dict(read_config(source, metric=metric))
+            del saved["metric"]
+            origin = saved.pop("judge") or {}
+            settings = {**saved, **settings}
+        if judge is None and not origin:
+            raise CheckpointError(
+                f"{name!r} was saved with a judge that cannot be loaded from files; give one: "
+                f"{cls.__name__}.from_pretrained({name!r}, judge=...)"
+            )
+        judges: Any = judge
         if judge is None:
-            if not origin:
-                raise CheckpointError(
-                    f"{place!r} was saved with a judge that cannot be loaded from files; give one: "
-                    f"{cls.__name__}.from_pretrained({place!r}, judge=...)"
-                )
             server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
             server |= {"timeout": timeout, "retries": retries, "top_logprobs": top_logprobs}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
-            told = [
-                load_judge(each, **server | ({} if is_server(each) else local))
-                for each in split_sources(origin["source"])
-            ]
-        scorer = cls(told, **settings)
+            local |= {"max_thinking": max_thinking}
+            judges = []
+            for model in split_sources(origin["source"]):
+                # A model on this machine refuses the options of a server.
+                options = server if is_server(model) else server | local
+                judges.append(load_judge(model, **options))
+        scorer = cls(judges, **settings)
         if origin:
-            places = split_sources(origin["source"])
-            places = [os.path.abspath(each) if os.path.isdir(each) else each for each in places]
-            scorer._origin = {**origin, "source": ",".join(places)}
+            models = split_sources(origin["source"])
+            models = [os.path.abspath(model) if os.path.isdir(model) else model for model in models]
+            scorer._origin = {**origin, "source": ",".join(models)}
         return scorer
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -175,23 +219,26 @@ class JudgedScorer(CaptionScorer):
 
     def _settings(self) -> dict[str, Any]:
         """The arguments of the class, as plain values."""
-        own = {name: getattr(self, name) for name in (*self.saved, "max_characters", "pad_images")}
-        return {"prompt": self.prompt.to_json(), **own}
+        settings = {"prompt": self.prompt.to_json()}
+        for name in (*self.saved, "max_characters", "pad_images", "explain"):
+            settings[name] = getattr(self, name)
+        return settings
 
     @property
     def fingerprint(self) -> str:
         """Names judge, wording, settings and code; a resumed run continues only if they are unchanged."""
-        code = fingerprint_code(*(each.__module__ for each in type(self).__mro__))
-        made_of = {"judge": [fingerprint_scorer(each) for each in self.judges], "code": code, **self._settings()}
-        return f"{self.judge_names} {hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]}"
+        code = fingerprint_code(*(ancestor.__module__ for ancestor in type(self).__mro__))
+        judges = [fingerprint_scorer(judge) for judge in self.judges]
+        identity = json.dumps({"judge": judges, "code": code, **self._settings()}, sort_keys=True)
+        return f"{self.judge_names} {hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
     @property
     def judge_names(self) -> str:
-        return ", ".join(each.name for each in self.judges)
+        return ", ".join(judge.name for judge in self.judges)
 
     @abstractmethod
-    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
-        """The scores of each caption, or why there are none.
+    def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
+        """What the judge makes of each caption, or why it has no score.
 
         Raises:
             JudgeError: the judge itself fails: wrong key, server down, a tokenizer that does not fit the metric.
@@ -201,33 +248,88 @@ class JudgedScorer(CaptionScorer):
         return pad_to_square(image)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        """Scores (K, A). How many questions run together is the judge's own matter."""
-        captions = [
-            self.seen(candidate, group.features, group.references, group.context)
-            for group in groups
-            for candidate in group.rows
-        ]
-        results = self.rate(captions)
-        none = [np.nan] * len(self.spec.aspects)
-        return CandidateScores(
-            [none if isinstance(result, str) else result for result in results],
-            [caption.truncated for caption in captions],
-            {index: result for index, result in enumerate(results) if isinstance(result, str)},
-        )
+        """Scores (K, A), and explanations where they are wanted. How many questions run together is for the judge."""
+        captions = [self._cut(candidate, group) for group in groups for candidate in group.rows]
+        ratings: dict[int, Rating] = {}
+        errors: dict[int, str] = {}
+        scores: list[Sequence[float]] = []
+        for index, rating in enumerate(self.rate(captions)):
+            if isinstance(rating, str):
+                errors[index] = rating
+                scores.append([np.nan] * len(self.spec.aspects))
+            else:
+                ratings[index] = rating
+                scores.append(rating.scores)
+        truncated = [caption.truncated for caption in captions]
+        if not self.explain:
+            return CandidateScores(scores, truncated, errors)
+        explanations, remarks = self._explanations(ratings)
+        texts = {EXPLANATION: [explanations.get(index) for index in range(len(captions))]}
+        return CandidateScores(scores, truncated, errors, texts, remarks)
 
-    def seen(
-        self, candidate: str, image: ImageLike | None, references: Sequence[str] = (), context: Any = None
-    ) -> JudgedCaption:
+    def _cut(self, candidate: str, group: Group) -> JudgedCaption:
         """A caption with texts that are cut to `max_characters`; of the references the longest are cut first."""
-        candidate, texts = candidate.strip(), [reference.strip() for reference in references]
-        room = left = 2 * self.max_characters
-        shares = [0] * len(texts)
-        for done, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
-            shares[index] = min(len(texts[index]), left // (len(texts) - done))
-            left -= shares[index]
-        shown = [text[:share] for text, share in zip(texts, shares, strict=True) if share]
-        truncated = len(candidate) > self.max_characters or sum(map(len, texts)) > room
-        return JudgedCaption(candidate[: self.max_characters], image, shown, context, truncated)
+        candidate = candidate.strip()
+        references = [reference.strip() for reference in group.references]
+        characters_left = 2 * self.max_characters
+        truncated = len(candidate) > self.max_characters or sum(map(len, references)) > characters_left
+        # From the shortest on, each reference may take an equal share of what is left.
+        lengths = [0] * len(references)
+        shortest_first = sorted(range(len(references)), key=lambda index: len(references[index]))
+        for count, index in enumerate(shortest_first):
+            share = characters_left // (len(references) - count)
+            lengths[index] = min(len(references[index]), share)
+            characters_left -= lengths[index]
+        shortened = [reference[:length] for reference, length in zip(references, lengths, strict=True) if length]
+        return JudgedCaption(candidate[: self.max_characters], group.features, shortened, group.context, truncated)
+
+    def _explanations(self, ratings: dict[int, Rating]) -> tuple[dict[int, str], dict[int, str]]:
+        """The explanation of each rating, and {index: why there is none}."""
+        explanations: dict[int, str] = {}
+        questions: dict[int, Question] = {}
+        for index, rating in ratings.items():
+            if rating.explanation is None:
+                questions[index] = self._next_question(rating)
+            else:
+                explanations[index] = rating.explanation
+        try:
+            reasons, failures = self.ask_reasons(questions)
+        except JudgeError as error:
+            # The scores are there, and stay. A judge that is gone ends the run at its next caption.
+            reasons, failures = {}, dict.fromkeys(questions, f"the judge gave no explanation: {error}")
+        return explanations | reasons, failures
+
+    def _next_question(self, rating: Rating) -> Question:
+        """The question for the reason, as the next turn of the conversation that led to a rating."""
+        history: list[tuple[str, str]] = []
+        images: list[ImageLike] = []
+        for question, answer in rating.turns:
+            # What the judge wrote may quote a caption, and so a chat marker of it.
+            history += [("user", question.text), ("assistant", quoted(answer, quote=False))]
+            if question.image is not None:
+                images.append(question.image)
+        image = images[0] if images else None  # a judge is shown one, before the first turn
+        return Question(self.prompt.explain, image, system=self.prompt.system or None, history=tuple(history))
+
+    def ask_reasons(self, questions: dict[int, Question]) -> tuple[dict[int, str], dict[int, str]]:
+        """What the first judge says to questions for its reasons.
+
+        Returns:
+            ({key of a question: the reason}, {key of a question: why there is none}).
+
+        Raises:
+            JudgeError: the judge itself fails.
+        """
+        reasons: dict[int, str] = {}
+        failures: dict[int, str] = {}
+        answers, problems = ask(self.judge.generate, list(questions.values()), max_new_tokens=EXPLANATION_LENGTH)
+        for number, (index, answer) in enumerate(zip(questions, answers, strict=True)):
+            reason = "" if answer is None else without_reasoning(answer.text).strip()
+            if reason:
+                reasons[index] = reason
+            else:
+                failures[index] = f"the judge gave no explanation: {problems.get(number, 'its answer is empty')}"
+        return reasons, failures
 
     def score_samples(self, *arguments: Any, **options: Any) -> ScoreTable:
         """See `CaptionScorer`. Judges that wait for a server say for which metric they are asked."""
@@ -235,12 +337,17 @@ class JudgedScorer(CaptionScorer):
             return super().score_samples(*arguments, **options)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        # padded images are held in memory, others are opened by the judge
+        # Padded images are held in memory; others are opened by the judge.
         most_images = self.images_per_pass if self.pad_images else None
         return windows(groups, batch_size or self.window_size, most_images)
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:
         if failed:
-            told = "%s: %d of %d samples got no score from the judge, such as: %s"
-            logger.warning(told, self.spec.name, len(failed), count, failed[min(failed)])
+            logger.warning(
+                "%s: %d of %d samples got no score from the judge, such as: %s",
+                self.spec.name,
+                len(failed),
+                count,
+                failed[min(failed)],
+            )
         super()._warn(count, failed, truncated)

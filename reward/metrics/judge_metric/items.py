@@ -1,10 +1,11 @@
-"""Reads the cells of a row that hold criteria, or questions with their right answers, in the forms that people have."""
+"""Criteria, and questions with their right answers, as cells of a data set hold them."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
@@ -12,11 +13,19 @@ from reward.data.cells import is_list, missing_to_none, parse_list, to_list
 from reward.data.samples import check_encodable, is_blank
 from reward.errors import InvalidSampleError
 
-_TEXT = ("criterion", "text", "description", "requirement", "question", "title")  # the first that is there counts
+# Names that a field may have; the first that is there counts.
+_TEXT = ("criterion", "text", "description", "requirement", "question", "title")
 _WEIGHT = ("weight", "points")
 _CHOICES = ("choices", "options")
+
 _BULLET = re.compile(r"^\s*(?:[-*\u2022]|\(?\d{1,3}[.)])\s+")
 _LETTERED = re.compile(r"^\s*\(?([A-Z])[.):]\s", re.MULTILINE)
+# A choice that speaks of others: "All of the above", "Both A and C".
+_SPEAKS_OF_OTHERS = re.compile(
+    r"(?i:\b(?:all|none|both|neither|either|any|some|two) of (?:the|these|them)\b)|\b[A-Z],? (?:and|or|&) [A-Z]\b"
+)
+# A question that lists its choices itself: "What runs? (A) cat (B) dog".
+_LISTS_CHOICES = re.compile(r"(?<!\w)A[.):]\s.*(?<!\w)B[.):]\s", re.DOTALL)
 _FORMS = {
     "rubric": 'write ["It names the dog.", ...], or [{"criterion": "It names the dog.", "weight": 2}, ...]',
     "questions": 'write [{"question": "What runs?", "answer": "a dog"}, ...], with "choices": [...] if there are any',
@@ -24,15 +33,19 @@ _FORMS = {
 
 
 class Item(NamedTuple):
-    """A criterion, or a question: `answer` is the right letter where there are choices, else the right words.
+    """A criterion, or a question that a caption is to answer.
 
-    `letters` are those of the choices; None for a question without.
+    Args:
+        text: the criterion; or the question without its choices.
+        weight: how much it counts; below 0 for what a caption must not do.
+        answer: to a question; one of its choices if it has any, else the right words.
+        choices: of a question, in the order in which the judge sees them.
     """
 
     text: str
     weight: float = 1.0
     answer: str = ""
-    letters: str | None = None
+    choices: tuple[str, ...] = ()
 
 
 def read_rubric(cell: Any) -> tuple[Item, ...]:
@@ -47,13 +60,7 @@ def read_rubric(cell: Any) -> tuple[Item, ...]:
         >>> [item.text for item in read_rubric("- It names the dog.\\n- It is short.")]
         ['It names the dog.', 'It is short.']
     """
-    items = []
-    for place, value in enumerate(_values(cell, "rubric")):
-        if is_list(value) and len(pair := to_list(value, "criterion")) == 2:
-            value = {"criterion": pair[0], "weight": pair[1]}
-        fields = value if isinstance(value, Mapping) else {"criterion": value}
-        items.append(Item(_text(fields, place, "rubric"), _weight(fields, place, "rubric")))
-    return _weighed(items, "rubric")
+    return _read_items(cell, "rubric", _read_criterion)
 
 
 def read_questions(cell: Any) -> tuple[Item, ...]:
@@ -66,44 +73,69 @@ def read_questions(cell: Any) -> tuple[Item, ...]:
         InvalidSampleError: none of these.
 
     Example:
-        >>> read_questions([{"question": "What runs?", "answer": "dog", "choices": ["cat", "dog"]}])[0]
-        Item(text='What runs?\\nA. cat\\nB. dog', weight=1.0, answer='B', letters='AB')
+        >>> read_questions([{"question": "What runs?", "answer": "B", "choices": ["cat", "dog"]}])[0]
+        Item(text='What runs?', weight=1.0, answer='dog', choices=('cat', 'dog'))
     """
-    items = []
-    for place, fields in enumerate(_values(cell, "questions")):
-        if not isinstance(fields, Mapping):
-            raise _wrong("questions", place, f"is {fields!r:.60}")
-        item = _question(_text(fields, place, "questions"), fields, place)
-        items.append(item._replace(weight=_weight(fields, place, "questions")))
-    return _weighed(items, "questions")
+    return _read_items(cell, "questions", _read_question)
 
 
-def weighted_share(items: tuple[Item, ...], met: list[float]) -> float:
+def shuffle_choices(item: Item, seed: int) -> Item:
+    """A question with its choices in an order that depends on the seed and the texts alone.
+
+    So the right answer stands in no place more often than in another, whatever the order in the data is, and a question
+    has one order in every process and file. Choices that speak of others keep theirs, as do those of a question that
+    lists them itself.
+
+    Example:
+        >>> item = Item("What runs?", answer="dog", choices=("cat", "dog", "fox"))
+        >>> shuffle_choices(item, seed=0).choices, shuffle_choices(item, seed=1).choices
+        (('dog', 'cat', 'fox'), ('cat', 'fox', 'dog'))
+    """
+    if _LISTS_CHOICES.search(item.text) or any(map(_SPEAKS_OF_OTHERS.search, item.choices)):
+        return item
+
+    def order(choice: str) -> str:
+        return hashlib.sha256(f"{seed}\n{item.text}\n{choice}".encode()).hexdigest()
+
+    return item._replace(choices=tuple(sorted(item.choices, key=order)))
+
+
+def weighted_share(items: Sequence[Item], values: Sequence[float]) -> float:
     """Weights of what is met over all weights above 0, from 0 to 1; a negative weight is of what must not be met.
+
+    Args:
+        items: criteria or questions.
+        values: how far each is met, from 0 to 1.
 
     Example:
         >>> weighted_share((Item("a", 3.0), Item("b", 1.0), Item("c", -2.0)), [1.0, 0.5, 0.25])
         0.75
     """
-    gained = math.fsum(item.weight * each for item, each in zip(items, met, strict=True))
-    return min(max(gained / math.fsum(max(item.weight, 0.0) for item in items), 0.0), 1.0)
+    gained = math.fsum(item.weight * value for item, value in zip(items, values, strict=True))
+    total = math.fsum(max(item.weight, 0.0) for item in items)
+    return min(max(gained / total, 0.0), 1.0)
 
 
-def _values(cell: Any, name: str) -> list[Any]:
+def _read_items(cell: Any, name: str, read: Callable[[Any], Item]) -> tuple[Item, ...]:
+    """The items in a cell of the column `name`; `read` makes one of an entry, or raises a ValueError."""
+    items: list[Item] = []
+    for number, entry in enumerate(_entries(cell, name), start=1):
+        try:
+            items.append(read(entry))
+        except ValueError as problem:
+            raise InvalidSampleError(f"the row's {name}: item {number} {problem}; {_FORMS[name]}") from None
+    if not any(item.weight > 0 for item in items):
+        raise InvalidSampleError(f"the row's {name} holds nothing with a weight above 0; {_FORMS[name]}")
+    return tuple(items)
+
+
+def _entries(cell: Any, name: str) -> list[Any]:
+    """What a cell holds, an entry an item."""
     value = parse_list(missing_to_none(cell))
     if value is None:
         raise InvalidSampleError(f"the row has no {name}; {_FORMS[name]}")
     if isinstance(value, Mapping):
-        first = next(iter(value.values()), None)
-        if len(value) == 1 and (is_list(first) or isinstance(first, Mapping)):
-            return _values(first, name)
-        if texts := [value[key] for key in _TEXT if key in value]:
-            if not is_list(texts[0]):
-                return [value]
-            columns = {key: to_list(each, name) for key, each in value.items() if is_list(each)}
-            return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]  # `datasets`
-        keys = ("question", "answer") if name == "questions" else ("criterion", "weight")
-        return [dict(zip(keys, pair, strict=True)) for pair in value.items()]
+        return _entries_of_mapping(value, name)
     if isinstance(value, str) and name == "rubric":
         return [_BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
     if not is_list(value):
@@ -111,61 +143,136 @@ def _values(cell: Any, name: str) -> list[Any]:
     return to_list(value, name)
 
 
-def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((fields[name] for name in names if missing_to_none(fields.get(name)) is not None), None)
+def _entries_of_mapping(value: Mapping[str, Any], name: str) -> list[Any]:
+    first = next(iter(value.values()), None)
+    if len(value) == 1 and (is_list(first) or isinstance(first, Mapping)):  # {"rubric": [...]}
+        return _entries(first, name)
+    texts = [value[key] for key in _TEXT if key in value]
+    if not texts:  # {criterion: weight} or {question: answer}
+        keys = ("question", "answer") if name == "questions" else ("criterion", "weight")
+        return [dict(zip(keys, pair, strict=True)) for pair in value.items()]
+    if not is_list(texts[0]):
+        return [value]
+    # `datasets` turns a list of dicts into a dict of lists.
+    columns = {key: to_list(column, name) for key, column in value.items() if is_list(column)}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _text(fields: Mapping[str, Any], place: int, name: str) -> str:
-    text = _first(fields, _TEXT)
+def _read_criterion(entry: Any) -> Item:
+    fields = entry
+    if not isinstance(entry, Mapping):
+        fields = {"criterion": entry}
+        if is_list(entry):
+            pair = to_list(entry, "criterion")
+            if len(pair) == 2:
+                fields = dict(zip(("criterion", "weight"), pair, strict=True))
+    return Item(_text(fields), _weight(fields))
+
+
+def _read_question(entry: Any) -> Item:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"is {entry!r:.60}")
+    text = _text(entry)
+    value = missing_to_none(entry.get("answer"))
+    if isinstance(value, bool):
+        value = "Yes" if value else "No"
+    if value is None or is_blank(str(value)):
+        raise ValueError(f"has no answer: {dict(entry)!r:.60}")
+    answer = str(value).strip()
+    choices = _first_field(entry, _CHOICES)
+    if choices is None and answer.casefold().rstrip(".") in ("yes", "no"):
+        choices, answer = ["Yes", "No"], answer.rstrip(".")
+    question, lettered = _split_choices(text)
+    if choices is None and answer in lettered:
+        choices = lettered
+    if isinstance(choices, Mapping):  # {letter: choice}
+        answer = str(choices.get(answer, answer))
+        choices = list(choices.values())
+    if choices is None:
+        return Item(text, _weight(entry), answer)
+    texts = [str(choice).strip() for choice in to_list(choices, "choices")]
+    right = _right_choice(texts, answer, value)
+    plain = _without_letters(texts)
+    if list(lettered.values()) == plain:  # they stand in the question, perhaps once more
+        text = question
+    return Item(text, _weight(entry), plain[right], tuple(plain))
+
+
+def _right_choice(choices: list[str], answer: str, value: Any) -> int:
+    """Index of the choice that an answer means: by its text or letter, or, for a whole number, by its place from 0."""
+    letters = ascii_uppercase[: len(choices)]
+    if len(choices) < len(ascii_uppercase):  # one letter is for what cannot be told
+        if type(value) is int and 0 <= value < len(choices) and answer not in choices:
+            return value
+        for texts in (choices, _without_letters(choices)):
+            folded = [text.casefold() for text in texts]
+            if answer.casefold() in folded:
+                return folded.index(answer.casefold())
+        if len(answer) == 1 and answer in letters:
+            return letters.index(answer)
+    raise ValueError(f"has the answer {answer!r:.40}, which is none of its choices")
+
+
+def _without_letters(choices: list[str]) -> list[str]:
+    """Choices without letters that stand before all of them, as in ["A. cat", "B. dog"]."""
+    texts = []
+    for letter, choice in zip(ascii_uppercase, choices, strict=False):
+        mark = _LETTERED.match(choice)
+        if mark is None or mark[1] != letter:
+            return choices
+        texts.append(choice[mark.end() :].strip())
+    return texts
+
+
+def _split_choices(text: str) -> tuple[str, dict[str, str]]:
+    """A question without the choices that stand in it as lines with the letters A, B, ..., and these by their letters.
+
+    Lines behind choices of one line each belong to the question.
+
+    Example:
+        >>> _split_choices("What runs?\\nA. cat\\nB) dog\\nOne letter, please.")
+        ('What runs?\\nOne letter, please.', {'A': 'cat', 'B': 'dog'})
+    """
+    marks: list[re.Match[str]] = []
+    for mark in _LETTERED.finditer(text):
+        if ascii_uppercase.index(mark[1]) == len(marks):
+            marks.append(mark)
+    if len(marks) < 2:
+        return text, {}
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    choices = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
+    rest = ""
+    if not any("\n" in choice for choice in choices[:-1]):
+        choices[-1], _, rest = choices[-1].partition("\n")
+    letters = [mark[1] for mark in marks]
+    question = f"{text[: marks[0].start()].strip()}\n{rest.strip()}".strip()
+    return question, dict(zip(letters, choices, strict=True))
+
+
+def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """The value of the first of some fields that has one, else None."""
+    for name in names:
+        if missing_to_none(fields.get(name)) is not None:
+            return fields[name]
+    return None
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    text = _first_field(fields, _TEXT)
     if not isinstance(text, str) or is_blank(text):
-        raise _wrong(name, place, f"has no text: {dict(fields)!r:.60}")
-    check_encodable(text, name)
+        raise ValueError(f"has no text: {dict(fields)!r:.60}")
+    check_encodable(text, "its text")
     return text.strip()
 
 
-def _weight(fields: Mapping[str, Any], place: int, name: str) -> float:
-    value = _first(fields, _WEIGHT)
+def _weight(fields: Mapping[str, Any]) -> float:
+    value = _first_field(fields, _WEIGHT)
+    if value is None:
+        return 1.0
     try:
-        weight = 1.0 if value is None else float(value)
-        if not math.isfinite(weight) or isinstance(value, bool):
-            raise ValueError
+        weight = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        raise _wrong(name, place, f"has the weight {value!r:.40}, which is no number") from None
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise ValueError(f"has the weight {value!r:.40}, which is no number")
     return weight
-
-
-def _question(text: str, fields: Mapping[str, Any], place: int) -> Item:
-    answer = missing_to_none(fields.get("answer"))
-    choices = _first(fields, _CHOICES)
-    if isinstance(answer, bool):
-        answer = "Yes" if answer else "No"
-    if answer is None or is_blank(str(answer)):
-        raise _wrong("questions", place, f"has no answer: {dict(fields)!r:.60}")
-    told = str(answer).strip()
-    if isinstance(choices, Mapping):  # by letter
-        told, choices = str(choices.get(told, told)), list(choices.values())
-    if choices is None and told.casefold().rstrip(".") in ("yes", "no"):
-        told, choices = told.rstrip("."), ["Yes", "No"]
-    if choices is None:
-        letters = "".join(_LETTERED.findall(text))
-        return Item(text, answer=told, letters=letters if told in [*letters] else None)
-    texts = [str(choice).strip() for choice in to_list(choices, "choices")]
-    folded = [choice.casefold() for choice in texts]
-    letters = ascii_uppercase[: len(texts)]
-    if type(answer) is int and 0 <= answer < len(texts) and told not in texts:
-        told = texts[answer]
-    at = folded.index(told.casefold()) if told.casefold() in folded else letters.find(told) if len(told) == 1 else -1
-    if at < 0 or len(texts) >= len(ascii_uppercase):
-        raise _wrong("questions", place, f"has the answer {told!r:.40}, which is none of its choices")
-    lines = [f"{letter}. {choice}" for letter, choice in zip(letters, texts, strict=True)]
-    return Item("\n".join([text, *lines]), answer=letters[at], letters=letters)
-
-
-def _weighed(items: list[Item], name: str) -> tuple[Item, ...]:
-    if not any(item.weight > 0 for item in items):
-        raise InvalidSampleError(f"the row's {name} holds nothing with a weight above 0; {_FORMS[name]}")
-    return tuple(items)
-
-
-def _wrong(name: str, place: int, problem: str) -> InvalidSampleError:
-    return InvalidSampleError(f"the row's {name}: item {place + 1} {problem}; {_FORMS[name]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class AskPrompt(JudgePrompt):
         system: system message; the default says that captions are material. Empty for none.
         sees_image: whether the judge sees the image.
         quote: whether captions and references are quoted, so that none can pass for a part of the question.
+        explain: asks for the reason, as the turn after the answers; of all that were asked about the caption.
         version: name of this prompt.
 
     Raises:
@@ -60,6 +62,7 @@ class AskPrompt(JudgePrompt):
     system: str = _GUARD
     sees_image: bool = True
     quote: bool = True
+    explain: str = "Why is that your answer? Give the reason in a few sentences."
     version: str = ""
 
     def __post_init__(self) -> None:
@@ -72,27 +75,30 @@ class AskPrompt(JudgePrompt):
         low, high = self.scale
         if self.read == "digit" and not (low % 1 == high % 1 == 0 <= low and high < 10):
             raise ConfigError(f"'read: digit' needs a scale of single digits, such as 1:5, got {low:g}:{high:g}")
-        _ = self.number
+        self.number_pattern()  # raises of a pattern that cannot be
 
-    @property
-    def number(self) -> re.Pattern[str] | None:
+    def number_pattern(self) -> re.Pattern[str] | None:
         """`pattern` as a regular expression with one group; None where it is empty.
 
         Raises:
-            ConfigError: it is none.
+            ConfigError: it is no regular expression, or has not one group.
         """
-        text = self.pattern
-        if "{number}" in text:
-            before, _, after = text.partition("{number}")
-            words = [_MARKS.join(map(re.escape, part.split())) for part in (before, after)]
-            text = (words[0] + _MARKS if words[0] else "") + _NUMBER + (_MARKS + words[1] if words[1] else "")
+        if not self.pattern:
+            return None
+        expression = self.pattern
+        if "{number}" in expression:
+            # Marks of Markdown may stand between any two words of it, and around the number.
+            parts = [re.escape(word) for word in expression.replace("{number}", " {number} ").split()]
+            expression = _MARKS.join(parts).replace(re.escape("{number}"), _NUMBER)
         try:
-            found = re.compile(text, re.IGNORECASE | re.MULTILINE)
+            pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         except re.error as error:
             raise ConfigError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
-        if text and found.groups != 1:
-            raise ConfigError(f"pattern must hold {{number}}, as in 'Score: {{number}}', or one group, got {text!r}")
-        return found if text else None
+        if pattern.groups != 1:
+            raise ConfigError(
+                f"pattern must hold {{number}}, as in 'Score: {{number}}', or one group, got {expression!r}"
+            )
+        return pattern
 
     @property
     def shows_references(self) -> bool:
@@ -101,11 +107,14 @@ class AskPrompt(JudgePrompt):
     @classmethod
     def of(cls, prompt: Any = None, **changes: Any) -> Any:
         """See `JudgePrompt.of`; a text with `{caption}` is the question itself, `"grade100"` one that ships."""
-        prompt = "yes" if prompt is True else prompt  # as YAML reads --set prompt=yes
-        if isinstance(prompt, str) and re.search(r"\{(caption|candidate)\}", prompt):
-            prompt = {"ask": prompt}
-        elif isinstance(prompt, str) and (shipped := cls.default_file.parent / f"{prompt}.yaml").is_file():
-            prompt = shipped
+        if prompt is True:  # as YAML reads --set prompt=yes
+            prompt = "yes"
+        if isinstance(prompt, str):
+            shipped = cls.default_file.parent / f"{prompt}.yaml"
+            if "{caption}" in prompt or "{candidate}" in prompt:
+                prompt = {"ask": prompt}
+            elif shipped.is_file():
+                prompt = shipped
         return super().of(prompt, **changes)
 
     def _set(self, name: str, value: Any) -> None:
@@ -161,15 +170,18 @@ def parse_scale(value: Any) -> tuple[float, float]:
         >>> parse_scale("0:100"), parse_scale([1, 5]), parse_scale(65)
         ((0.0, 100.0), (1.0, 5.0), (1.0, 5.0))
     """
-    if isinstance(value, int) and value >= 60:
-        value = divmod(value, 60)  # YAML 1.1 takes 1:5 for a number to the base of 60
+    ends: Any = value
+    if isinstance(value, str):
+        ends = value.replace("-", ":").split(":")
+    elif isinstance(value, int) and value >= 60:
+        ends = divmod(value, 60)  # YAML 1.1 takes 1:5 for a number to the base of 60
     try:
-        low, high = map(float, value.replace("-", ":").split(":") if isinstance(value, str) else value)
-        if not -float("inf") < low < high < float("inf"):
-            raise ValueError
+        low, high = map(float, ends)
     except (TypeError, ValueError):
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
         raise ConfigError(
             f"'scale' must be the lowest and the highest grade, as in 1:5 (scale='1:5'), got {value!r:.80}; "
             "for a question that is answered by Yes or No write read: yes"
-        ) from None
+        )
     return low, high

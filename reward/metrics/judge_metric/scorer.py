@@ -7,23 +7,36 @@ import string
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from reward.data.samples import CaptionSample
 from reward.data.written_captions import without_reasoning
 from reward.errors import ConfigError
-from reward.judges.base import Judge, Question, ask, read_each
+from reward.judges.base import Answer, Judge, Question, read_each
 from reward.judges.wording import fill, quoted
 from reward.metrics.judge_metric import CLAIR, JUDGE, QUESTIONS, RUBRIC, VQASCORE
-from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer
-from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, weighted_share
+from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
+from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, shuffle_choices, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt, QuestionsPrompt, RubricPrompt
 from reward.metrics.judge_metric.reading import WordReader, json_score, written_number
 
 _YES_NO = ("Yes", "No")
-Value = float | str  # from 0 to 1, or why there is none
+_ARTICLES = ("a", "an", "the")
+_UNKNOWN = "unknown"  # what the prompt has the judge write where a question cannot be answered
+
+
+class Verdict(NamedTuple):
+    """What a judge answered to one question.
+
+    Args:
+        value: from 0 to 1.
+        answer: its words, or the likeliest of those it was given.
+    """
+
+    value: float
+    answer: str
 
 
 class JudgeScorer(JudgedScorer):
@@ -38,7 +51,7 @@ class JudgeScorer(JudgedScorer):
         pattern, scale, sees_image: replace what the prompt says, see `AskPrompt`.
         column: of `rubric` and `questions`: the column that holds them, of any name.
         max_new_tokens: length limit of an answer that the judge writes.
-        max_characters, pad_images: see `JudgedScorer`.
+        max_characters, pad_images, explain: see `JudgedScorer`.
 
     Raises:
         ConfigError: a prompt, pattern or scale that cannot be, or a column for a metric that reads none.
@@ -70,53 +83,94 @@ class JudgeScorer(JudgedScorer):
         max_new_tokens: int = 2048,
         max_characters: int = 4000,
         pad_images: bool = False,
+        explain: bool = False,
     ) -> None:
-        asked = self.prompt_class.of(prompt or self.shipped, pattern=pattern, scale=scale, sees_image=sees_image)
-        super().__init__(judge, prompt=asked, max_characters=max_characters, pad_images=pad_images)
-        if column is not None and not self.spec.columns:
-            raise ConfigError(f"metric {self.spec.name!r} reads no further column: leave out column=")
-        self.column, columns = column, self.spec.columns if column is None else (column,) * len(self.spec.columns)
+        prompt = self.prompt_class.of(prompt or self.shipped, pattern=pattern, scale=scale, sees_image=sees_image)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
+        columns = self.spec.columns
+        if column is not None:
+            if not columns:
+                raise ConfigError(f"metric {self.spec.name!r} reads no further column: leave out column=")
+            columns = (column,)
+        self.column = column
         self.max_new_tokens = max_new_tokens
-        shows = {"needs_image": self.prompt.sees_image, "needs_references": self.prompt.shows_references}
-        self.spec = replace(self.spec, columns=columns, **shows)
-        self._words = [WordReader(each, max_new_tokens, is_exact=self.prompt.read == "p(yes)") for each in self.judges]
+        self.spec = replace(
+            self.spec,
+            columns=columns,
+            needs_image=self.prompt.sees_image,
+            needs_references=self.prompt.shows_references,
+        )
+        is_exact = self.prompt.read == "p(yes)"
+        self._word_readers = [WordReader(model, max_new_tokens, is_exact=is_exact) for model in self.judges]
 
-    def rate(self, captions: list[JudgedCaption]) -> list[Sequence[float] | str]:
+    def context(self, sample: CaptionSample) -> Hashable:
+        """What the judge is asked about a caption, one question an item; here a single one, about the whole of it."""
+        return (Item(""),)
+
+    def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
-        each = [self._rate(captions, words) for words in self._words]
-        return [
-            next((value for value in values if isinstance(value, str)), None) or [float(np.mean(values))]
-            for values in zip(*each, strict=True)
-        ]
+        ratings_by_judge = [self._rate(captions, words) for words in self._word_readers]
+        return [_mean_rating(ratings) for ratings in zip(*ratings_by_judge, strict=True)]
 
-    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Value]:
-        return self._values([self._question(caption) for caption in captions], words)
+    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Rating | str]:
+        """What one judge makes of each caption: the weighted share of its items, or why one of these has no verdict."""
+        questions: list[Question] = []
+        items: list[Item] = []
+        for caption in captions:
+            for item in caption.context:
+                questions.append(self._question(caption, item))
+                items.append(item)
+        verdicts = self._verdicts(questions, items, words)
+        ratings = []
+        first = 0
+        for caption in captions:
+            last = first + len(caption.context)
+            ratings.append(_rating(caption.context, questions[first:last], verdicts[first:last]))
+            first = last
+        return ratings
 
-    def _question(self, caption: JudgedCaption, **values: str) -> Question:
-        low, high = (f"{end:g}" for end in self.prompt.scale)
-        values |= {"candidate": self.prompt.quoted(caption.candidate), "low": low, "high": high}
-        values["references"] = "\n\n".join(map(self.prompt.quoted, caption.references))
-        return self._asked(fill(self.prompt.ask, **values), caption.image)
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        """The question about an item of a caption."""
+        return self._filled(caption)
 
-    def _asked(self, text: str, image: Any = None) -> Question:
-        return Question(text, image=image, system=self.prompt.system or None)
+    def _filled(self, caption: JudgedCaption, **values: str) -> Question:
+        """The prompt's question about a caption, with further values for its places."""
+        low, high = self.prompt.scale
+        text = fill(
+            self.prompt.ask,
+            candidate=self.prompt.quoted(caption.candidate),
+            references="\n\n".join(map(self.prompt.quoted, caption.references)),
+            low=f"{low:g}",
+            high=f"{high:g}",
+            **values,
+        )
+        return Question(text, image=caption.image, system=self.prompt.system or None)
 
-    def _values(self, questions: list[Question], words: WordReader) -> list[Value]:
-        """What the judge says to each question, as the prompt has it read."""
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+        """What the judge answers to the question about each item, or why there is no answer."""
+        return self._read_verdicts(questions, words)
+
+    def _read_verdicts(self, questions: list[Question], words: WordReader) -> list[Verdict | str]:
+        """What the judge answers to each question, read as the prompt says."""
         if "yes" in self.prompt.read:
-            return [each if isinstance(each, str) else float(each[0]) for each in words(questions, _YES_NO)]
-        scale = low, high = self.prompt.scale
+            return _word_verdicts(words(questions, _YES_NO), _YES_NO, (1.0, 0.0))
+        low, high = self.prompt.scale
         if self.prompt.read == "digit":
             digits = np.arange(low, high + 1)
-            found = words(questions, [f"{digit:g}" for digit in digits])
-            grades = [each if isinstance(each, str) else float(each @ digits) for each in found]
+            names = [f"{digit:g}" for digit in digits]
+            return _word_verdicts(words(questions, names), names, (digits - low) / (high - low))
+        if self.prompt.read == "json":
+            read_grade = partial(json_score, scale=self.prompt.scale)
         else:
-            number = partial(written_number, scale=scale, pattern=self.prompt.number)
-            read = partial(json_score, scale=scale) if self.prompt.read == "json" else number
-            grades = read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
-        return [
-            grade if isinstance(grade, str) else min(max((grade - low) / (high - low), 0.0), 1.0) for grade in grades
-        ]
+            read_grade = partial(written_number, scale=self.prompt.scale, pattern=self.prompt.number_pattern())
+
+        def read(answer: Answer) -> Verdict | str:
+            grade = read_grade(answer)
+            if isinstance(grade, str):
+                return grade
+            return Verdict((grade - low) / (high - low), without_reasoning(answer.text))
+
+        return read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
 
 
 class ClairScorer(JudgeScorer):
@@ -176,13 +230,8 @@ class RubricScorer(JudgeScorer):
     def context(self, sample: CaptionSample) -> Hashable:
         return read_rubric(sample.columns.get(self.spec.columns[0]))
 
-    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Value]:
-        asked = [
-            self._question(caption, criterion=quoted(item.text, quote=False))
-            for caption in captions
-            for item in caption.context
-        ]
-        return _shares(captions, self._values(asked, words))
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        return self._filled(caption, criterion=quoted(item.text, quote=False))
 
 
 class QuestionsScorer(JudgeScorer):
@@ -193,6 +242,10 @@ class QuestionsScorer(JudgeScorer):
     Without, an answer in other words than the right one's counts by the share of yes to whether it says the same.
 
     Source: Xing et al., "CapRL", with probabilities in place of the letter chosen.
+
+    Args:
+        seed: of the order in which the judge sees the choices of a question, see `shuffle_choices`.
+        judge, prompt, sees_image, column, max_new_tokens, max_characters, pad_images, explain: see `JudgeScorer`.
 
     Example:
         >>> from reward.judges import ScriptedJudge
@@ -206,68 +259,138 @@ class QuestionsScorer(JudgeScorer):
 
     spec = QUESTIONS
     prompt_class = QuestionsPrompt
+    saved = (*JudgeScorer.saved, "seed")
+
+    def __init__(
+        self,
+        judge: Judge | Sequence[Judge],
+        *,
+        prompt: AskPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
+        sees_image: bool | None = None,
+        column: str | None = None,
+        seed: int = 0,
+        max_new_tokens: int = 2048,
+        max_characters: int = 4000,
+        pad_images: bool = False,
+        explain: bool = False,
+    ) -> None:
+        super().__init__(
+            judge,
+            prompt=prompt,
+            sees_image=sees_image,
+            column=column,
+            max_new_tokens=max_new_tokens,
+            max_characters=max_characters,
+            pad_images=pad_images,
+            explain=explain,
+        )
+        self.seed = seed
 
     def context(self, sample: CaptionSample) -> Hashable:
-        return read_questions(sample.columns.get(self.spec.columns[0]))
+        items = read_questions(sample.columns.get(self.spec.columns[0]))
+        return tuple(shuffle_choices(item, self.seed) for item in items)
 
-    def _rate(self, captions: list[JudgedCaption], words: WordReader) -> list[Value]:
-        asked = [(caption, item) for caption in captions for item in caption.context]
-        questions = [self._about(caption, item) for caption, item in asked]
-        values: list[Value] = [0.0] * len(asked)
-        for letters in {item.letters for _, item in asked}:
-            rows = [row for row, (_, item) in enumerate(asked) if item.letters == letters]
-            some, items = [questions[row] for row in rows], [asked[row][1] for row in rows]
-            found = self._written(some, items, words) if letters is None else self._chosen(some, items, words)
-            for row, value in zip(rows, found, strict=True):
-                values[row] = value
-        return _shares(captions, values)
+    def _question(self, caption: JudgedCaption, item: Item) -> Question:
+        if not item.choices:
+            return self._filled(caption, question=quoted(item.text, quote=False), how=self.prompt.write)
+        lines = [item.text]
+        for letter, choice in zip(string.ascii_uppercase, (*item.choices, self.prompt.unknown), strict=False):
+            lines.append(f"{letter}. {choice}")
+        return self._filled(caption, question=quoted("\n".join(lines), quote=False), how=self.prompt.choose)
 
-    def _about(self, caption: JudgedCaption, item: Item) -> Question:
-        text, how = item.text, self.prompt.write
-        if item.letters is not None:
-            text, how = f"{text}\n{_unknown(item)}. {self.prompt.unknown}", self.prompt.choose
-        return self._question(caption, question=quoted(text, quote=False), how=how)
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+        # Questions with equally many choices have the same letters, and are asked together.
+        rows_by_count: dict[int, list[int]] = {}
+        for row, item in enumerate(items):
+            rows_by_count.setdefault(len(item.choices), []).append(row)
+        verdicts: dict[int, Verdict | str] = {}
+        for count, rows in rows_by_count.items():
+            ask_items = self._ask_letters if count else self._ask_words
+            answers = ask_items([questions[row] for row in rows], [items[row] for row in rows], words)
+            verdicts.update(zip(rows, answers, strict=True))
+        return [verdicts[row] for row in range(len(items))]
 
-    def _chosen(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Value]:
-        letters = [*(items[0].letters or ""), _unknown(items[0])]
-        return [
-            each if isinstance(each, str) else float(each[letters.index(item.answer)])
-            for each, item in zip(words(questions, letters), items, strict=True)
-        ]
+    def _ask_letters(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+        """The verdicts of questions with equally many choices: the probability of the right one."""
+        letters = string.ascii_uppercase[: len(items[0].choices) + 1]
+        verdicts: list[Verdict | str] = []
+        for item, probabilities in zip(items, words(questions, list(letters)), strict=True):
+            if isinstance(probabilities, str):
+                verdicts.append(probabilities)
+            else:
+                right = item.choices.index(item.answer)
+                verdicts.append(Verdict(float(probabilities[right]), letters[probabilities.argmax()]))
+        return verdicts
 
-    def _written(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Value]:
-        answers, failures = ask(words.judge.generate, questions, max_new_tokens=self.max_new_tokens)
-        values: list[Value] = [0.0] * len(items)
-        unlike: dict[int, Question] = {}
-        for row, (answer, item) in enumerate(zip(answers, items, strict=True)):
-            if row in failures or not (told := without_reasoning(answer.text)):
-                values[row] = failures.get(row, "the judge's answer is empty")
-            elif _plain(told) == _plain(item.answer):
-                values[row] = 1.0
-            elif _plain(told) != "unknown":
-                texts = {"question": quoted(item.text, quote=False), "right": quoted(item.answer, quote=False)}
-                unlike[row] = self._asked(fill(self.prompt.same, answer=self.prompt.quoted(told), **texts))
-        for row, value in zip(unlike, self._values([*unlike.values()], words) if unlike else (), strict=True):
-            values[row] = value
-        return values
+    def _ask_words(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+        """The verdicts of questions without choices. Other words than the right ones are compared by the judge."""
+
+        def read(answer: Answer) -> Verdict | str:
+            text = without_reasoning(answer.text).strip()
+            return Verdict(0.0, text) if text else "the judge's answer is empty"
+
+        verdicts = read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        written: dict[int, str] = {}  # answers in other words than the right one's, by row
+        for row, (verdict, item) in enumerate(zip(verdicts, items, strict=True)):
+            if isinstance(verdict, str):
+                continue
+            if _plain_words(verdict.answer) == _plain_words(item.answer):
+                verdicts[row] = verdict._replace(value=1.0)
+            elif _plain_words(verdict.answer) != [_UNKNOWN]:
+                written[row] = verdict.answer
+        comparisons = [self._comparison(answer, items[row]) for row, answer in written.items()]
+        for row, verdict in zip(written, self._read_verdicts(comparisons, words), strict=True):
+            verdicts[row] = verdict if isinstance(verdict, str) else verdict._replace(answer=written[row])
+        return verdicts
+
+    def _comparison(self, answer: str, item: Item) -> Question:
+        """The question whether an answer says the same as the right one."""
+        text = fill(
+            self.prompt.same,
+            question=quoted(item.text, quote=False),
+            right=quoted(item.answer, quote=False),
+            answer=self.prompt.quoted(answer),
+        )
+        return Question(text, system=self.prompt.system or None)
 
 
-def _unknown(item: Item) -> str:
-    """The letter behind the last choice."""
-    return string.ascii_uppercase[string.ascii_uppercase.index((item.letters or "A")[-1]) + 1]
+def _mean_rating(ratings: Sequence[Rating | str]) -> Rating | str:
+    """The mean of several judges' ratings, with the turns of the first; or the first reason why one has none."""
+    scores = []
+    for rating in ratings:
+        if isinstance(rating, str):
+            return rating
+        scores.append(rating.scores[0])
+    return Rating([float(np.mean(scores))], ratings[0].turns)  # type: ignore[union-attr]
 
 
-def _plain(text: str) -> str:
+def _rating(items: Sequence[Item], questions: Sequence[Question], verdicts: Sequence[Verdict | str]) -> Rating | str:
+    """The weighted share of a caption, with the questions about its items and their answers as turns."""
+    values = []
+    turns = []
+    for question, verdict in zip(questions, verdicts, strict=True):
+        if isinstance(verdict, str):
+            return verdict
+        values.append(verdict.value)
+        turns.append((question, verdict.answer))
+    return Rating([weighted_share(items, values)], turns)
+
+
+def _word_verdicts(
+    results: Sequence[np.ndarray | str], words: Sequence[str], values: Sequence[float] | np.ndarray
+) -> list[Verdict | str]:
+    """The mean of the words' values by their probabilities, and the likeliest word."""
+    verdicts: list[Verdict | str] = []
+    for probabilities in results:
+        if isinstance(probabilities, str):
+            verdicts.append(probabilities)
+        else:
+            value = min(float(np.dot(probabilities, values)), 1.0)  # rounding may put it above
+            verdicts.append(Verdict(value, words[int(np.argmax(probabilities))]))
+    return verdicts
+
+
+def _plain_words(text: str) -> list[str]:
+    """The words of an answer without capitals, punctuation and articles."""
     words = text.casefold().translate(str.maketrans("", "", string.punctuation)).split()
-    return " ".join(word for word in words if word not in ("a", "an", "the"))
-
-
-def _shares(captions: list[JudgedCaption], values: list[Value]) -> list[Value]:
-    """The weighted share of each caption, of the values of its items; or the first reason why one has none."""
-    shares: list[Value] = []
-    rest = iter(values)
-    for caption in captions:
-        own = [next(rest) for _ in caption.context]
-        lost = next((value for value in own if isinstance(value, str)), None)
-        shares.append(lost or weighted_share(caption.context, own))  # type: ignore[arg-type]
-    return shares
+    return [word for word in words if word not in _ARTICLES]

@@ -70,12 +70,13 @@ class RougeLScorer(NgramScorer):
         """ROUGE-L of each caption."""
         scores = []
         for candidates, references in items:
-            others = [reference.split() for reference in references]
+            # Not at the no-break space inside a token, at which BLEU and CIDEr split: pycocoevalcap has it so.
+            others = [reference.split(" ") for reference in references]
             for candidate in candidates:
-                words = candidate.split()
+                words = candidate.split(" ")
                 common = longest_common(words, others)
                 precision = max(common) / len(words)
-                recall = max(length / max(1, len(other)) for length, other in zip(common, others, strict=True))
+                recall = max(length / len(other) for length, other in zip(common, others, strict=True))
                 weighed = (1 + _BETA**2) * precision * recall
                 scores.append(weighed / (recall + _BETA**2 * precision) if weighed else 0.0)
         return scores

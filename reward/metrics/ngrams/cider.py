@@ -35,10 +35,10 @@ _DOCUMENTS_AT_ONCE = 10_000  # whose texts are in memory and given to one Java p
 class CiderScorer(NgramScorer):
     """Similarity of n-grams, each weighed by how few documents of a corpus have it: CIDEr-D, 0 to 10.
 
-    A document is the references of one caption. The corpus is usually the references of all evaluated captions, as in
-    `capreward bench` and `capreward score`. Without a corpus the scorer raises an error, because scores would
-    depend on the other captions of the call. For a reward, fit on the references of the training data, save, and load
-    the folder:
+    A document is the references of one image, however many captions it has; the corpus is usually those of all
+    evaluated images, as in all commands, see `reward.metrics.base.image_documents`. Without a corpus the scorer raises
+    an error, because scores would depend on the other captions of the call. For a reward, fit on the references of the
+    training data, save, and load the folder:
 
         CiderScorer().fit(references).save_pretrained("cider-coco")
         MetricReward("cider", "cider-coco")
@@ -70,11 +70,10 @@ class CiderScorer(NgramScorer):
     def fit(self, corpus: Iterable[Sequence[str]]) -> CiderScorer:
         """A scorer with the document frequencies of a corpus; this one stays as it is.
 
-        An n-gram in no document counts like one in a single document. So repeated documents change scores slightly;
-        published figures on Flickr8k-Expert count the references of an image once for each of its captions.
+        An n-gram in no document counts like one in a single document. So repeated documents change scores.
 
         Args:
-            corpus: the references of each caption; captions without references are ignored.
+            corpus: the references of each image; images without references are ignored.
 
         Raises:
             ConfigError: there are fewer than two different documents, so every weight would be 0.
@@ -100,11 +99,7 @@ class CiderScorer(NgramScorer):
         return CiderScorer({" ".join(ngram): count for ngram, count in counts.items()}, documents)
 
     def score_samples(
-        self,
-        samples: list[CaptionSample],
-        batch_size: int | None = None,
-        progress: bool = False,
-        contexts: Any = None,
+        self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
     ) -> ScoreTable:
         """Scores (N, 1).
 
@@ -116,7 +111,7 @@ class CiderScorer(NgramScorer):
                 "metric 'cider' weighs words by how rare they are in a corpus of references, and has none: call "
                 "fit(the references of every caption), or load a folder that a fitted scorer has saved"
             )
-        return super().score_samples(samples, batch_size, progress, contexts)
+        return super().score_samples(samples, batch_size, progress)
 
     def rate(self, items: Sequence[Words]) -> Sequence[float]:
         """CIDEr-D of each caption."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -69,14 +70,16 @@ def run_java(arguments: Sequence[str], text: str, *, purpose: str, folder: Path 
 def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
     """Words of each text, joined by single spaces: Penn Treebank tokens in lower case without punctuation.
 
-    One Java process reads all texts. The words of a text do not depend on the other texts.
+    Texts are read in NFC, so that an accent is the same word however it is stored. One Java process reads all texts.
+    The words of a text do not depend on the other texts.
 
     Args:
         texts: any texts.
         purpose: the metric, for messages.
 
     Returns:
-        {text: its words}; a text of punctuation alone has no words.
+        {text: its words}; a text of punctuation alone has no words. A fraction after a number is one token with a
+        no-break space in it, which pycocoevalcap takes for one word in ROUGE-L, and for two in BLEU and CIDEr.
 
     Raises:
         MissingExtraError: the package pycocoevalcap or Java is not installed.
@@ -103,7 +106,7 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
 
 def _parts(text: str) -> list[str]:
     """The parts of a text that are split each on its own: its words if they are plain, else the whole."""
-    collapsed = " ".join(text.split())
+    collapsed = " ".join(unicodedata.normalize("NFC", text).split())
     if _PLAIN.fullmatch(collapsed):
         return collapsed.split(" ")
     return [collapsed]
@@ -128,4 +131,4 @@ def _tokenize(texts: list[str], purpose: str) -> list[str]:
     if len(output) != _BETWEEN.count("\n") * len(texts) + 1:
         raise CapRewardError(f"{purpose}: the tokenizer gave {len(output)} lines for {len(texts)} texts")
     punctuation = set(package.PUNCTUATIONS)
-    return [" ".join(word for word in line.split() if word not in punctuation) for line in output[:-1:3]]
+    return [" ".join(word for word in line.split(" ") if word and word not in punctuation) for line in output[:-1:3]]

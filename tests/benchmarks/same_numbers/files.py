@@ -95,14 +95,14 @@ def write_files(folder: Path) -> None:
         }
         for place, scene in enumerate(scenes()[:5])
     ]
-    lines = {"rows": rows, "wild": wild, "groups": groups}
-    lines["chats"] = [{"image": row["image"], "messages": chat} for row, chat in zip(rows, chats, strict=True)]
-    for name, values in lines.items():
+    files_of_lines = {"rows": rows, "wild": wild, "groups": groups}
+    files_of_lines["chats"] = [{"image": row["image"], "messages": chat} for row, chat in zip(rows, chats, strict=True)]
+    for name, values in files_of_lines.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), encoding="utf-8")
     frame = pd.DataFrame(rows)
     frame.to_parquet(folder / "rows.parquet")
     frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.csv", index=False)
-    frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "rows.tsv", index=False, sep="\t")
+    frame.assign(references=frame["references"].map(json.dumps)).to_csv(folder / "tabs.csv", index=False, sep="\t")
     by_image = {f"{place}.png": list(scene["captions"].values())[:5] for place, scene in enumerate(scenes()[:5])}
     (folder / "by_image.json").write_text(json.dumps(by_image))
     results = [{"image_id": int(row["image"][:-4]), "caption": row["caption"]} for row in rows]
@@ -138,7 +138,7 @@ def files(book: Book) -> None:
         "wild vela.jsonl": ("score", "wild.jsonl", "-m", "vela", "--batch-size", 3),
         "wild several.parquet": ("score", "wild.jsonl", "-m", "clipscore", *words),
         "csv.csv": ("score", "rows.csv", *words, "-m", "cider"),
-        "tsv.jsonl": ("score", "rows.tsv", "-m", "vela", "--weights", "desc=1,rel=2"),
+        "tsv.jsonl": ("score", "tabs.csv", "-m", "vela", "--weights", "desc=1,rel=2"),
         "parquet.parquet": ("score", "rows.parquet", "-m", "beitscore", "-m", "meteor"),
         "texts.jsonl": ("score", "texts", "-m", "clipscore", "-m", "length"),
         "coco.jsonl": ("score", "results.json", "--annotations", "truths.json", "-m", "refclipscore", "-m", "unigram"),

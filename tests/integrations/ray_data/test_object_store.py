@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -64,20 +65,34 @@ def test_from_bucket_to_bucket(kind: str, bucket: Any, tmp_path: Path) -> None:
     assert (summary.rows, summary.errors) == (24, {"candidate": 1, "metric": 1, "image": 1})
     assert run(f"s3://captions/in/*.{kind}", output="s3://captions/out").already_done
     bucket.invalidate_cache()
-    assert not [name for name in bucket.ls("captions/out") if "_unfinished" in name]
     bucket.get("captions/out/part-*", str(tmp_path / "got") + "/")
     run(str(tmp_path / f"*.{kind}"), output=tmp_path / "out")
     got, here = read_folder(tmp_path / "got"), read_folder(tmp_path / "out")
     assert [(row["brightness"], row["words"]) for row in got] == [(row["brightness"], row["words"]) for row in here]
 
 
+def test_files_of_this_disk_are_told_by_their_content(bucket: Any, tmp_path: Path) -> None:
+    data = save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "0.jsonl"
+    run = partial(score_here, data, PictureScorer(), "s3://captions/out")
+    run()
+    assert run().already_done
+    time, content = data.stat().st_mtime_ns, data.read_bytes()
+    data.write_bytes(content.replace(b'"word word word "', b'"word word      "'))
+    os.utime(data, ns=(time, time))
+    assert not run().already_done
+    bucket.invalidate_cache()
+    bucket.get("captions/out/part-*", str(tmp_path / "got") + "/")
+    row = read_folder(tmp_path / "got")[2]
+    assert (row["candidate"], row["words"]) == ("word word      ", 2 + len(row["references"]))
+
+
 def test_a_store_without_the_bucket_and_one_that_does_not_answer(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = str(save_rows(make_rows(tmp_path), tmp_path, "jsonl") / "*.jsonl")
-    with pytest.raises(DataError, match=r"there is no file s3://none/in|holds no file"):
+    with pytest.raises(DataError, match=r"s3://none/in cannot be read: .* bucket does not exist"):
         score_here("s3://none/in", "length", tmp_path / "out")
-    with pytest.raises(OutputError, match=r"cannot write s3://none/out/_run.json: .* bucket does not exist"):
+    with pytest.raises(OutputError, match=r"cannot write s3://none/out: .* bucket does not exist"):
         score_here(data, "length", "s3://none/out")
     assert not bucket.exists("none")
     bucket.clear_instance_cache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import re
 import sys
 import tarfile
@@ -14,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from integrations.ray_data import score_files
-from reward.errors import CapRewardError, DataError, MissingExtraError
+from reward.errors import CapRewardError, DataError, MissingExtraError, OutputError
 from reward.scoring import score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.toys.json_lines import read_lines, write_lines
@@ -72,9 +74,79 @@ def test_only_what_changed_is_scored_again(
     assert len((tmp_path / "log").read_text().splitlines()) == 13  # the second file and the new one
     assert (summary.resumed_rows, len(before.items() & parts(out).items())) == (12, 3)
     (folder / "2.parquet").unlink()
-    score_here(folder, PictureScorer(), out, part_rows=4)
-    assert [row["id"] for row in read_folder(out)] == list(range(24))
     assert score_here(folder, PictureScorer(), out, part_rows=4).already_done
+    assert [row["id"] for row in read_folder(out)] == list(range(24))
+
+
+def edit_row(folder: Path, out: Path) -> None:
+    """A row becomes another of as many bytes, and the file keeps its time."""
+    path = folder / "0.jsonl"
+    time = path.stat().st_mtime_ns
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"word word word "', b'"word word      "'))
+    assert path.read_bytes() != content
+    os.utime(path, ns=(time, time))
+
+
+def replace_picture(folder: Path, out: Path) -> None:
+    Image.new("RGB", (8, 8), (250, 250, 250)).save(folder / "0.png")
+
+
+def delete_part(folder: Path, out: Path) -> None:
+    min(out.glob("part-*.parquet")).unlink()
+
+
+def delete_summary(folder: Path, out: Path) -> None:
+    min((out / "_records").glob("*.summary.json")).unlink()
+
+
+def damage_part(folder: Path, out: Path) -> None:
+    path = max(out.glob("part-*.parquet"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("change", [edit_row, replace_picture, delete_part, delete_summary, damage_part])
+def test_no_row_has_an_old_score(change: Any, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = save_rows(rows, tmp_path / "in", "jsonl")
+    score_here(folder, PictureScorer(), tmp_path / "out")
+    before = read_folder(tmp_path / "out")
+    change(folder, tmp_path / "out")
+    score_here(folder, PictureScorer(), tmp_path / "out")
+    score_here(folder, PictureScorer(), tmp_path / "afresh")
+    assert read_folder(tmp_path / "out") == read_folder(tmp_path / "afresh")
+    assert (read_folder(tmp_path / "out") == before) == (change not in (edit_row, replace_picture))
+    assert score_here(folder, PictureScorer(), tmp_path / "out").already_done
+
+
+def test_another_metric_starts_afresh_or_is_refused(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    folder = save_rows(rows, tmp_path / "in", "jsonl")
+    score_here(folder, PictureScorer(), tmp_path / "out")
+    with pytest.raises(OutputError, match=r"differs from this one in its metric.*--overwrite"):
+        score_here(folder, "length", tmp_path / "out")
+    score_here(folder, "length", tmp_path / "out", overwrite=True)
+    assert "brightness" not in read_folder(tmp_path / "out")[0]
+    assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
+
+
+BAD_LINES = {
+    b"{broken": "line 2 is not valid JSON",
+    b"[1, 2]": "line 2 is not a JSON object but list",
+    b'{"id": 7, "candidate": 7}': "candidate",
+    b'{"id": 7, "candidate": null}': "candidate",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_costs_its_row_alone(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"id": 1, "candidate": "a red star"}\n' + line + b'\n{"id": 2, "candidate": "a dog"}\n')
+    summary = score_here(path, "length", tmp_path / "out")
+    assert (summary.rows, summary.scored) == (3, 2)
+    got = pq.read_table(tmp_path / "out").to_pylist()
+    assert [row["reward"] for row in got] == [3.0, None, 2.0]
+    assert BAD_LINES[line] in got[1]["error"]
 
 
 def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -89,7 +161,7 @@ def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tm
     got = read_folder(tmp_path / "out")
     assert [row["id"] for row in got] == list(range(24))
     assert list(got[0]) == ["id", "length", "reward", "truncated", "error"]
-    with pytest.raises(DataError, match="1 of 1 fragments could not be read; the others are scored"):
+    with pytest.raises(DataError, match="1 of 1 fragments could not be scored"):
         score_here(data, "length", tmp_path / "all", columns=["id", "ballast"])
 
 
@@ -99,7 +171,7 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
     write_tar(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
     (folder / "b.tar").write_bytes((folder / "a.tar").read_bytes()[:5000])
     run = partial(score_here, folder, PictureScorer(), out, candidate_column="txt")
-    with pytest.raises(DataError, match=r"1 of 2 fragments could not be read.*b\.tar cannot be read: unexpected"):
+    with pytest.raises(DataError, match=r"1 of 2 fragments could not be scored.*b\.tar cannot be read: unexpected"):
         run()
     assert len(read_folder(out)) == 8
     (folder / "b.tar").unlink()
@@ -141,7 +213,7 @@ def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
         ("in", "in", {}, "which is no part of a run"),
         ("outer/in", "outer", {}, "holds the input"),
         ("", "new", {}, "several kinds"),
-        ("in", "out", {"prefix": "x_"}, "differs from this one: prefix was '', now 'x_'"),
+        ("in", "out", {"prefix": "x_"}, "differs from this one in its metric"),
         ("in", "new", {"part_rows": 0}, "part_rows must be a whole number of at least 1, got 0"),
         ("in", "new", {"cpus": 0}, "cpus must be above 0 and gpus at least 0, got 0 and 0"),
     ],

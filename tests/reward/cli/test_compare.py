@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks import Benchmark
-from reward.metaeval.benchmarks.own_ratings import load_captions
+from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.two_captioners import compare_captioners
 from reward.registry import MetricSource
 from tests.reward.cli.conftest import Run
@@ -55,11 +57,97 @@ def test_what_has_no_score_is_left_out_and_said(tmp_path: Path) -> None:
     first = side(tmp_path / "a.jsonl", [*LENGTHS[:4], None])
     (found,) = compare_captioners([first, side(tmp_path / "b.jsonl", [2, 2, 1], IMAGES[2:])], LENGTH)
     assert found.scores.tolist() == [[4, 1], [2, 2]]
-    assert "3 images are in both, by path; 2 of them have scores of both; 1 captions have none" in found.note
+    assert (
+        "3 images are in both, by path; 2 of them have scores of both; 1 captions of a.jsonl and 0 of b" in found.note
+    )
+    assert found.unscored == (1, 0)
     bare = load_captions(write_lines(tmp_path / "c.jsonl", [{"image": "x.png", "caption": "star"}]))
-    for metrics, message in (([], "no column reward: give --metric"), (LENGTH, "0 images are in both")):
+    for metrics, message in (([], "no column reward of scores: give --metric"), (LENGTH, "0 images are in both")):
         with pytest.raises(DataError, match=message):
             list(compare_captioners([first, bare], metrics))
+
+
+def scored(run: Run, data: Path, *line: object) -> Path:
+    """What `score` makes of captions, beside them."""
+    output = data.with_name(f"{data.stem}.{'-'.join(map(str, line))}.jsonl".replace("/", "-"))
+    run("score", data, "-o", output, "-q", *line)
+    return output
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "compared", "message"),
+    [
+        ("-m length", "-m length", "", ""),
+        ("-m length -m unigram", "-m unigram -m length", "-m length", ""),
+        ("-m length -m unigram", "-m length", "-m length", ""),
+        ("-m length -m unigram -w length=1,unigram=3", "-m length", "-m length", ""),
+        ("-m length --prefix a_", "-m length --prefix b_", "", ""),
+        ("-m unigram", "-m unigram", "-m length", ""),  # scored now
+        ("-m length -w length=1", "-m length -w length=2", "-m length", ""),  # so is what differs in its settings
+        ("-m length", "-m unigram", "", "by length in a.* and by unigram in b.*cannot be compared: --metric NAME="),
+        ("-m length -m unigram", "-m length", "", "choose one of length, unigram by --metric"),
+        (
+            "-m length -m unigram -w length=1,unigram=1",
+            "-m length -m unigram -w length=1,unigram=3",
+            "",
+            r"by length\+unigram in both, with different weights",
+        ),
+    ],
+)
+def test_scores_are_compared_that_the_same_metric_made(
+    run: Run, tmp_path: Path, first: str, second: str, compared: str, message: str
+) -> None:
+    sides = []
+    for name, lengths, line in (("a", LENGTHS, first), ("b", [2] * 5, second)):
+        rows = [{"image": image, "caption": "star " * words} for image, words in zip(IMAGES, lengths, strict=True)]
+        data = write_lines(tmp_path / f"{name}.jsonl", [{**row, "references": ["a star"]} for row in rows])
+        sides.append(scored(run, data, *line.split()))
+    if message:
+        assert re.search(message, run("compare", *sides, *compared.split(), code=1)[1])
+        return
+    (row,) = json.loads(run("compare", *sides, *compared.split(), "--json")[0])["rows"]
+    assert (row["metric"].removeprefix("column:"), row["scores"]) == (compared[3:] or "reward", [2.8, 2.0])
+    assert ("by length" in row["note"]) == (first not in ("-m unigram", "-m length -w length=1"))
+
+
+def test_scores_of_an_edited_file_are_not_taken_for_those_of_its_captions(run: Run, tmp_path: Path) -> None:
+    sides = []
+    for name in "ab":
+        rows = [{"image": image, "caption": "star star"} for image in IMAGES]
+        sides.append(scored(run, write_lines(tmp_path / f"{name}.jsonl", rows), "-m", "length"))
+    sides[0].write_text(sides[0].read_text().replace("star star", "star", 1))
+    assert json.loads(run("compare", *sides, "-m", "length", "--json")[0])["rows"][0]["scores"] == [1.8, 2.0]
+    assert f"nothing beside {sides[0].name} says which metric" in run("compare", *sides)[1]
+
+
+def test_a_file_without_any_score_is_scored_anew(run: Run, tmp_path: Path) -> None:
+    sides = []
+    for name in "ab":
+        rows = [{"image": image, "caption": "a star", "references": ["star"]} for image in IMAGES]
+        data = write_lines(
+            tmp_path / f"{name}.jsonl", [{**row, "references": []} for row in rows] if name == "a" else rows
+        )
+        sides.append(scored(run, data, "-m", "length", "-m", "unigram"))
+    message = run("compare", *sides, "-m", "unigram", code=1)[1]
+    assert "5 captions of a.-m-length-m-unigram.jsonl and 0 of" in message.replace("--", "-")
+
+
+def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path: Path) -> None:
+    files = [write_lines(tmp_path / f"{name}.jsonl", []) for name in "ab"]
+    for file, rewards in zip(files, ([3, 1, None, 2, 2], [2, None, None, 1, 1]), strict=True):
+        rows = [{"image": image, "caption": "star", "reward": one} for image, one in zip(IMAGES, rewards, strict=True)]
+        write_lines(file, rows)
+    out, err = run("compare", *files, "--json", "-q")
+    assert json.loads(out)["rows"][0]["unscored"] == [1, 2]
+    assert "1 captions of a.jsonl and 2 of b.jsonl have no score, and do not count" in err
+
+
+def test_a_caption_beside_a_prediction_is_asked_about(run: Run, tmp_path: Path) -> None:
+    rows = [{"image": image, "caption": "a star", "prediction": "star", "reward": 1} for image in IMAGES]
+    file = write_lines(tmp_path / "a.jsonl", rows)
+    message = run("compare", file, f"again={file}", code=1)[1]
+    assert "candidate could be any of caption, prediction: choose one with --candidate-column" in message
+    run("compare", file, f"again={file}", "--candidate-column", "prediction")
 
 
 def test_the_command_prints_a_table_and_writes_one_page(run: Run, tmp_path: Path) -> None:

@@ -72,5 +72,8 @@ def test_a_model_on_this_machine_and_a_prompt_of_ones_own(run: Run, tmp_path: Pa
     data = write_lines(tmp_path / "data.jsonl", [{"image": "a.png", "caption": "A dog."}])
     prompt, folder, output = tmp_path / "mine.yaml", save_yes_judge(tmp_path / "yes"), tmp_path / "s.jsonl"
     prompt.write_text('ask: "Is this right? {caption}"\nread: yes\n')
-    run("score", data, "-m", f"judge={folder}", "--set", f"prompt={prompt}", "--device", "cpu", "-o", output)
-    assert 0 < read_lines(output)[0]["grade"] < 1
+    line = ["score", data, "-m", f"judge={folder}", "--device", "cpu", "-o", output]
+    run(*line, "--set", f"prompt={prompt}", "--set", "explain=true")
+    (row,) = read_lines(output)
+    assert 0 < row["grade"] < 1
+    assert row["explanation"]

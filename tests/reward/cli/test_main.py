@@ -17,8 +17,7 @@ import typer
 from rich.table import Table
 
 import reward
-from reward.cli.app import COMMANDS, app
-from reward.cli.help import Command
+from reward.cli.app import COMMANDS, Command, app
 from reward.cli.main import main
 from reward.cli.terminal import console, plain, print_json
 from reward.errors import DataError

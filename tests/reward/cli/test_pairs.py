@@ -131,7 +131,7 @@ def test_prompts_and_groups_of_the_rows_keep_captions_apart(run: Run, folder: Pa
         ({}, "-o {data} --overwrite", "is the input"),
         ({"rewards": [1]}, "", "row 1 has 2 captions and 1 scores"),
         ({"rewards": 1}, "", "column 'rewards' must be a list, got int"),
-        ({"rewards": [1, "good"]}, "", "column 'rewards' must hold numbers, got 'good'"),
+        ({"rewards": [1, "good"]}, "", "column 'rewards' must hold numbers: 'good' is no number"),
     ],
 )
 def test_what_cannot_be_is_refused(row: dict[str, Any], line: str, message: str, run: Run, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,6 +53,13 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data.strip())
+
+
+@pytest.mark.parametrize("scores", [[0.5] * 3, [1e20] * 3, [0.1, math.nextafter(0.1, 1), 0.1], [1e17, 1e17 + 16, 1e17]])
+def test_equal_scores_have_a_histogram(tmp_path: Path, run: Run, scores: list[float]) -> None:
+    data = write_lines(tmp_path / "scores.jsonl", [{"candidate": "A dog.", "reward": score} for score in scores])
+    run("report", data, "-o", tmp_path / "report.html")
+    assert len(Page(tmp_path / "report.html").plots) == 1
 
 
 def test_the_page_of_scores_shows_everything(tmp_path: Path, run: Run) -> None:

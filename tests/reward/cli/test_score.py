@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.reward.cli.conftest import Run
@@ -37,8 +44,52 @@ def test_it_says_what_was_read_and_what_could_not_be_scored(run: Run, tmp_path: 
     out, err = run("score", data, "--metric", "unigram", "--output", output)
     assert out == ""
     assert [row["f1"] for row in read_lines(output)] == [pytest.approx(2 / 3), None]
-    assert "columns read: candidate = caption, references = refs" in err
+    assert "columns read: candidate = caption, references = refs; 2 rows" in err
     assert "1 not scored (candidate); the first is row 2: candidate is empty" in err
     assert "scored 2 rows" in err
     out, err = run("score", data, "-m", "length", "-o", tmp_path / "s.parquet", "--quiet")
     assert (out, err.startswith("1 not scored (candidate)")) == ("", True)
+
+
+def test_pictures_that_are_left_out_are_told_of(run: Run, tmp_path: Path) -> None:
+    rows = [{"image": {"bytes": b"x", "path": "1.jpg"}, "caption": "a star"}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
+    for command in ("score", "rerank"):
+        line = [command, tmp_path / "data.parquet", "-m", "length", "-o", tmp_path / f"{command}.jsonl"]
+        assert "left out" not in run(*line)[1]
+        assert read_lines(line[-1])[0]["image"] == "data:image/jpeg;base64,eA=="
+        told = "pictures inside the data are left out of the output (--drop-images)"
+        assert told in run(*line, "--drop-images", "--overwrite")[1]
+        assert read_lines(line[-1])[0]["image"] == "1.jpg"
+
+
+LINES = [{"image": "0", "caption": "a"}, {"image": "0", "caption": "a b c"}, {"image": "1", "caption": None}]
+
+
+@pytest.mark.parametrize(
+    ("line", "rewards"),
+    [
+        ("score - -m length -o -", [1, 3, None]),
+        ("score - -m length --quiet", [1, 3, None]),
+        ("score data.jsonl -m length -o - --min-reward 1", [1, 3]),
+        ("rerank - -m length -o - --top 1", [3]),
+        ("score - -m length -o rows.jsonl --top 50%", [3]),
+    ],
+)
+def test_rows_come_and_go_through_a_pipe(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, rewards: list[float | None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = write_lines(tmp_path / "data.jsonl", LINES)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data.read_bytes())))
+    out, _ = run(*line.split())
+    rows = [json.loads(text) for text in out.splitlines()] or read_lines(tmp_path / "rows.jsonl")
+    assert [row["reward"] for row in rows] == rewards
+    assert {path.name for path in tmp_path.iterdir()} <= {"data.jsonl", "rows.jsonl", "rows.jsonl.summary.json"}
+
+
+def test_who_reads_a_pipe_may_stop_early(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": "a red star " * 20}] * 2000)
+    command = f"{sys.executable} -m capreward score {data} -m length -o - --quiet | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 from datasets import Dataset
 
 from integrations.verl import compute_score
-from reward.data.cells import parse_list
+from reward.data.cells import parse_list, read_number
 from reward.data.samples import CaptionSample, one_image
 from reward.decoding.selection import rate_candidates, rerank
 from reward.errors import InvalidSampleError
@@ -21,6 +22,22 @@ from tests.toys.json_lines import read_lines
 
 CAPTIONS = ["A red star.", "A star."]
 REFERENCES = [["A red star.", "A red star."], ["A star on grass."]]
+NUMBERS: list[tuple[object, object]] = [
+    *((text, None) for text in ("", " ", "NA", "nan", "None", "n/a", "-", math.nan, pd.NA, None)),
+    *(
+        ("1.10", 1.1),
+        ("1e5", 1e5),
+        (" 7 ", 7),
+        ("007", 7),
+        ("0,5", 0.5),
+        (",5", 0.5),
+        ("-12,25", -12.25),
+        ("0,125", 0.125),
+    ),
+    *((7, 7), (np.float32(0.5), 0.5), (Decimal("1.5"), 1.5), ("1234,567", 1234.567), ("1,5e3", 1500)),
+    *((text, "may be a number with a decimal comma or one above a thousand") for text in ("1,234", "-12,345")),
+    *((cell, "is no number") for cell in ("good", "1,2,3", "1.234,5", "inf", math.inf, True, b"1", [1], "5 stars")),
+]
 SEQUENCES = {
     "tuple": tuple,
     "column of datasets": lambda values: Dataset.from_dict({"it": values})["it"],
@@ -29,6 +46,15 @@ SEQUENCES = {
     "array of Arrow": pa.array,
     "chunked": lambda values: pa.chunked_array([values[:1], values[1:]]),
 }
+
+
+@pytest.mark.parametrize(("cell", "expected"), NUMBERS, ids=repr)
+def test_a_cell_that_is_needed_as_a_number_is_one_or_none_or_refused(cell, expected):
+    if isinstance(expected, str):
+        with pytest.raises(InvalidSampleError, match=expected):
+            read_number(cell)
+    else:
+        assert read_number(cell) == expected
 
 
 @pytest.mark.parametrize("kind", SEQUENCES)

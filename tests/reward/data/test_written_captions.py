@@ -11,7 +11,7 @@ from PIL import Image
 
 from reward import CaptionSample, CombinedReward, MetricReward
 from reward.data import written_captions
-from reward.data.written_captions import FIRST_CHARACTERS, blank_reasoning, caption_in
+from reward.data.written_captions import FIRST_CHARACTERS, LAST_CHARACTERS_OF_REASONING, blank_reasoning, caption_in
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
@@ -81,6 +81,7 @@ def test_forms_that_stand_together(written, caption):
 def test_all_marks_begin_with_the_characters_that_are_looked_for():
     marks = {mark for pair in TABLE["reasoning"] + TABLE["answers"] for mark in pair} - {"}"}
     assert {mark[0] for mark in marks | {*TABLE["ends"]}} == {*FIRST_CHARACTERS}
+    assert {mark[-1] for pair in TABLE["reasoning"] for mark in pair} == {*LAST_CHARACTERS_OF_REASONING}
 
 
 MARKS = [mark for pair in TABLE["reasoning"] + TABLE["answers"] for mark in pair] + TABLE["ends"]

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaTokenizer, LlavaProcessor
 
+from reward import load_scorer
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Question
 from reward.judges.base import answer_mass
@@ -229,6 +230,7 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
     """Without its head, a reward model would answer with words that nobody trained."""
     file = save_rating_judge(tmp_path, "8") / "model.safetensors"
     weights, loaded = load_file(file), LocalJudge.from_pretrained(tmp_path, device="cpu")
+    assert load_scorer("judge", tmp_path, device="cpu", max_thinking=7).judge.max_thinking == 7
     tables = [judge.answer_distribution(QUESTIONS[:2], ANSWERS) for judge in (loaded, LocalJudge(*strict_llava("8")))]
     np.testing.assert_allclose(*tables, rtol=1e-4)
     counted = {"model.vision_tower.vision_model.embeddings.position_ids": torch.arange(4)}  # not learned
@@ -243,8 +245,15 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
         LocalJudge.from_pretrained(tmp_path, device="cpu")
 
 
-def test_reasoning_that_the_chat_template_opens_is_closed_before_the_answer():
+@pytest.mark.parametrize(
+    ("opening", "prompt_end"),
+    [
+        ("<think>\n", "<think>\n\n</think>\n\n"),
+        ("{% if enable_thinking is false %}<think></think>{% else %}<think>{% endif %}", "<think></think>"),
+    ],
+)
+def test_reasoning_that_the_chat_template_opens_is_closed_before_the_answer(opening, prompt_end):
     model, processor = toy_judges.llava()
-    processor.chat_template += "{% if add_generation_prompt %}<think>\n{% endif %}"
+    processor.chat_template += f"{{% if add_generation_prompt %}}{opening}{{% endif %}}"
     judge = LocalJudge(model, processor)
-    assert judge.writer.text(Question("How good?")).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert judge.writer.text(Question("How good?")).endswith(f"assistant\n{prompt_end}")

@@ -13,7 +13,8 @@ from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
 from reward.metaeval.bench_report import grids, notes, to_json, write_report
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
-from reward.metaeval.evaluation import compare, evaluate, holm
+from reward.metaeval.difference import compare, holm
+from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.json_lines import write_lines

@@ -39,10 +39,10 @@ def written(folder: Path, name: str = "ratings.csv", **columns: Any) -> Path:
     ("columns", "options"),
     [
         ({"human_score": RATINGS}, {}),
-        ({"rating_1": [each - 1 for each in RATINGS], "rating_2": [each + 1 for each in RATINGS]}, {}),
+        ({"annotator_1": [3, 1] * 4, "score_1": RATINGS[::-1], "judge_1": [1] * 8, "rating": RATINGS}, {}),
         ({"anna": RATINGS, "ben": ["n/a", "-", "NA", *RATINGS[3:]]}, {"rating_columns": ["anna,ben"]}),
         ({"rating": [[each, each] for each in RATINGS]}, {}),
-        ({"scores": [{"human": each} for each in RATINGS]}, {"rating_columns": ["scores.human"]}),
+        ({"rating": [f"{each},0" for each in RATINGS]}, {}),  # decimal commas
         ({"rating": [f"{each} Stars" for each in RATINGS]}, {"rating_map": {f"{n} stars": n for n in range(1, 6)}}),
     ],
 )
@@ -64,7 +64,7 @@ def test_aspects_and_further_cells_that_a_metric_needs_are_kept(tmp_path: Path) 
 
 def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
     labels = ["no", "yes", "no", "no", "yes", "no", "yes", "no"]
-    evaluation = table_of(written(tmp_path, label=labels)).rows[0].evaluation
+    evaluation = table_of(written(tmp_path, rating=labels)).rows[0].evaluation
     assert evaluation is not None
     truth = [label == "yes" for label in labels]
     found = {name: each.value for name, each in evaluation.estimates.items()}
@@ -84,20 +84,129 @@ def test_labels_have_auroc_and_average_precision_too(tmp_path: Path) -> None:
             {"caption_a": ["A."] * 8, "caption_b": ["B."] * 8, "winner": ["first", "second"] * 4},
             r"column 'winner' .* not caption_a, caption_b or tie: .*above 0 where caption_a is better.*first=NUMBER",
         ),
-        ({}, r"none is named rating.* The columns are: image, caption.*--rating-column"),
+        ({}, r"no column is named rating, .* The columns are: image, caption.*--rating-column A,B,C"),
+        *(
+            ({f"{name}1": RATINGS, f"{name}2": RATINGS}, r"no column is named rating, ratings or human_score")
+            for name in ("annotator_", "score_", "judge_", "rating_", "rater")
+        ),
+        *(({name: RATINGS}, "no column is named rating") for name in ("label", "score", "winner", "mos", "human")),
+        ({"rating": RATINGS, "human_score": RATINGS}, "could be any of rating, human_score: .* --rating-column"),
+        (
+            {"image": ["0.png"] * 8, "caption": ["A star."] * 8, "rating": RATINGS},
+            "8 rated rows of 1 captions, .*COLUMN",
+        ),
+        (
+            {"image": ["0.png"] * 8, "caption": list("aabcdefg"), "worker_id": [*"uvuvuvuv"], "rating": RATINGS},
+            "8 rated rows of 7 captions, as where each rater has a row: .*--rater-column worker_id",
+        ),
     ],
 )
 def test_what_is_no_rating_is_told_with_what_to_type(tmp_path: Path, columns: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        load_ratings(written(tmp_path, **columns))
+        load_ratings(written(tmp_path, **columns), rating_columns=["winner"] if "caption_a" in columns else [])
+
+
+def long_table(folder: Path, rows: list[tuple[str | None, str, str | None, Any]]) -> Path:
+    frame = pd.DataFrame(rows, columns=["image", "caption", "who", "rating"])
+    frame["seconds"] = range(len(rows))
+    frame["length"] = frame["caption"].str.len()
+    frame.to_csv(folder / "long.csv", index=False)
+    return folder / "long.csv"
+
+
+def test_a_long_table_has_a_row_for_each_rater_of_a_caption(tmp_path: Path) -> None:
+    rows: list[Any] = [("1.png", "A star.", "anna", 1), ("1.png", "A star.", "ben", 3), ("2.png", "A dog.", "ben", 2)]
+    rows += [("2.png", "A star.", "cleo", 5), ("2.png", "A dog.", "anna", 4), ("1.png", "A star.", "cleo", None)]
+    own = load_ratings(long_table(tmp_path, rows), rater_column="who")
+    assert [(*item.captions, item.ratings["overall"]) for item in own.rows.itertuples()] == [
+        ("A star.", (1, 3)),
+        ("A dog.", (4, 2)),  # in the order of the raters
+        ("A star.", (5,)),
+    ]
+    assert own.provenance == (
+        "5 ratings in column rating by 3 raters in column who (anna, ben, cleo), of 3 captions in column caption"
+    )
+    # a number that differs between the rows of a caption is no score of it
+    assert own.columns["seconds"][:, 0].tolist() == pytest.approx([np.nan, np.nan, 3], nan_ok=True)
+    assert own.columns["length"][:, 0].tolist() == [7, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("1.png", "A star.", "anna", 1), ("1.png", "A star.", "anna", 3)], "'anna' has rated 'A star.' twice"),
+        ([("1.png", "A star.", None, 1)], "a rating of 'A star.' has no rater in 'who'"),
+    ],
+)
+def test_a_long_table_names_a_rater_once_for_each_rating(tmp_path: Path, rows: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_ratings(long_table(tmp_path, rows), rater_column="who")
+
+
+@pytest.mark.parametrize(
+    ("names", "rating_map", "ratings"),
+    [
+        (["1", "5", "3"], {}, [1, 5, 3]),
+        (["no", "yes"], {}, [0, 1]),
+        (["yes", "no"], {}, [1, 0]),  # their places are 0 and 1
+        (["good", "bad"], {"good": 1, "bad": 0}, [1, 0]),
+        (["good", "bad"], {}, 'holds words.*--rating-map "bad=NUMBER,good=NUMBER"'),
+    ],
+)
+@pytest.mark.parametrize("form", ["dataset", "folder", "parquet"])
+def test_a_class_label_counts_by_its_name(
+    tmp_path: Path, form: str, names: list[str], rating_map: dict[str, float], ratings: Any
+) -> None:
+    import datasets
+
+    features = {"caption": datasets.Value("string"), "rating": datasets.ClassLabel(names=names)}
+    cells = {"caption": [*"abc"][: len(names)], "rating": [*range(len(names))]}
+    data: Any = datasets.Dataset.from_dict(cells, datasets.Features(features))
+    if form == "folder":
+        data.save_to_disk(str(tmp_path / "saved"))
+        data = tmp_path / "saved"
+    elif form == "parquet":
+        data.to_parquet(str(tmp_path / "rated.parquet"))
+        data = tmp_path / "rated.parquet"
+    if isinstance(ratings, str):
+        with pytest.raises(DataError, match=ratings):
+            load_ratings(data, rating_map=rating_map)
+        return
+    rows = load_ratings(data, rating_map=rating_map).rows
+    assert [given["overall"][0] for given in rows["ratings"]] == ratings
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "provenance"),
+    [
+        ({"rating": RATINGS}, {}, "8 ratings in column rating, of 8 captions in column caption"),
+        (
+            {"rating": [[each, 3] for each in RATINGS]},
+            {},
+            "16 ratings in column rating, of 8 captions in column caption",
+        ),
+        (
+            {"anna": RATINGS, "ben": [*RATINGS[:6], None, None]},
+            {"rating_columns": ["anna,ben"]},
+            "14 ratings in columns anna, ben (one for each rater), of 8 captions in column caption",
+        ),
+        (
+            {"caption_a": ["A."] * 8, "caption_b": ["B."] * 8, "better": ["A", "b", "tie", None] * 2},
+            {"rating_columns": ["better"]},
+            "6 choices between caption_a and caption_b in column better",
+        ),
+    ],
+)
+def test_a_line_says_whose_ratings_were_read(tmp_path: Path, columns: Any, options: Any, provenance: str) -> None:
+    assert load_ratings(written(tmp_path, "r.jsonl", **columns), **options).provenance == provenance
 
 
 @pytest.mark.parametrize(
     ("names", "given", "options"),
     [
         (("caption_a", "caption_b"), ["A", "B", "tie", "caption_b"], {}),
-        (("caption_1", "caption_2"), [1, 2, "both", "2"], {}),
-        (("text a", "text b"), [0, 1, "Same", "b"], {}),
+        (("caption_1", "caption_2"), [1, 2, "Tie", "2"], {}),
+        (("text a", "text b"), [0, 1, "same", "b"], {"0": 1, "1": -1, "same": 0}),
         (
             ("caption_a", "caption_b"),
             ["A is better", "B wins", "=", "B wins"],
@@ -108,7 +217,7 @@ def test_what_is_no_rating_is_told_with_what_to_type(tmp_path: Path, columns: di
 def test_two_captions_are_compared(tmp_path: Path, names: Any, given: list[Any], options: dict[str, float]) -> None:
     texts = (["A star.", "Star.", "A.", "A."], ["Star.", "A star.", "B.", "A star."])
     pd.DataFrame({**dict(zip(names, texts, strict=True)), "winner": given}).to_csv(tmp_path / "pairs.csv", index=False)
-    table = table_of(tmp_path / "pairs.csv", rating_map=options)
+    table = table_of(tmp_path / "pairs.csv", rating_map=options, rating_columns=["winner"])
     np.testing.assert_array_equal(table.benchmark.rows["label"], [0, 1, np.nan, 1])
     assert table.rows[0].evaluation.estimates["overall"].value == 1  # type: ignore[union-attr]
 

@@ -7,8 +7,8 @@ from PIL import Image
 
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
-from reward.judges import Answer, LocalJudge, ServerJudge
-from reward.metrics.judge_metric.items import read_questions, read_rubric
+from reward.judges import Answer, LocalJudge, ServerJudge, Usage
+from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, shuffle_choices
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
 from reward.scoring import score_dataset
@@ -77,16 +77,14 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written, expe
         JudgeScorer(RecordingJudge(), prompt=True).score(RED, "A dog.")
 
 
-def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled(caplog):
+def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled():
     def fails(question):
         raise JudgeError("the server gave no log probabilities")
 
-    replies = [{"Yes": 1.0, "No": 0.0}, fails]
+    replies = [{"Yes": 0.3, "No": 0.1}, fails]
     judge = RecordingJudge("Yes", lambda question: replies[0](question) if callable(replies[0]) else replies[0])
     scorer = JudgeScorer(judge, prompt="yes")
-    assert scorer.score(RED, "A dog.").scores == 1.0
-    assert scorer.score(RED, [f"{count} dogs." for count in range(120)]).scores.tolist() == [[1.0]] * 120
-    assert caplog.text.count("a probability of exactly 0 or 1") == 1
+    assert scorer.score(RED, "A dog.").scores == pytest.approx(0.75)
     replies.pop(0)
     assert "no log probabilities" in scorer.score(RED, "A dog.").errors[0], "it is not read from words now"
 
@@ -140,22 +138,62 @@ CHOICES = ["cat", "dog"]
 
 
 @pytest.mark.parametrize(
-    ("fields", "text", "answer"),
+    ("fields", "item"),
     [
-        ({"question": "q", "answer": "dog"}, "q", "dog"),
-        ({"question": "q", "answer": "B", "choices": CHOICES}, "q\nA. cat\nB. dog", "B"),
-        ({"question": "q", "answer": "Dog", "options": CHOICES}, "q\nA. cat\nB. dog", "B"),
-        ({"question": "q", "answer": 1, "choices": CHOICES}, "q\nA. cat\nB. dog", "B"),
-        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, "q\nA. cat\nB. dog", "B"),
-        ({"question": "q\nA. cat\nB. dog", "answer": "B"}, "q\nA. cat\nB. dog", "B"),
-        ({"question": "q", "answer": "yes"}, "q\nA. Yes\nB. No", "A"),
-        ({"question": "q", "answer": False}, "q\nA. Yes\nB. No", "B"),
+        ({"question": "q", "answer": "dog"}, Item("q", answer="dog")),
+        ({"question": "q", "answer": "B", "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "Dog", "options": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "Q: q\nA. cat\n(B) dog", "answer": "B"}, Item("Q: q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, Item("q\nNow?", 1, "dog", ("cat", "dog"))),
+        ({"question": "q\nA. a\ncat\nB. a\ndog", "answer": "B"}, Item("q", 1, "a\ndog", ("a\ncat", "a\ndog"))),
+        ({"question": "q", "answer": "B", "choices": ["A. cat", "B. dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "dog", "choices": ["(A) cat", "(B) dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q\nA. cat\nB. dog", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "yes"}, Item("q", 1, "Yes", ("Yes", "No"))),
+        ({"question": "q", "answer": False}, Item("q", 1, "No", ("Yes", "No"))),
     ],
 )
-def test_questions_in_the_forms_that_people_have(fields, text, answer):
+def test_questions_in_the_forms_that_people_have(fields, item):
     for cell in ([fields], json.dumps([fields]), {name: [value] for name, value in fields.items()}):
-        (item,) = read_questions(cell)
-        assert (item.text, item.answer, item.letters) == (text, answer, "AB" if "\n" in text else None)
+        assert read_questions(cell) == (item,)
+
+
+@pytest.mark.parametrize(
+    ("choices", "orders"),
+    [
+        (["red", "green", "blue"], 6),
+        (["cat", "dog", "Both of them"], 1),
+        (["cat", "dog", "A and B"], 1),
+    ],
+)
+def test_choices_are_shuffled_by_the_seed_and_the_question_alone(choices, orders):
+    def shuffled(question, seed, given=choices):
+        return shuffle_choices(Item(question, answer=choices[0], choices=tuple(given)), seed).choices
+
+    assert len({shuffled("Which?", seed) for seed in range(40)}) == orders
+    assert len({shuffled(f"Which, {number}?", 0) for number in range(40)}) == orders
+    assert len({shuffled("Is it A. red or B. green?", seed) for seed in range(40)}) == 1
+    if orders > 1:
+        assert shuffled("Which?", 3) == shuffled("Which?", 3, reversed(choices)), "whatever their order in the data"
+
+
+def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
+    """Where the right choice always comes first, a judge that always says A has a share of one third by its answers."""
+    judge = RecordingJudge(distribution={"A": 0.7, "B": 0.1, "C": 0.1, "D": 0.1})
+    rows = []
+    for number in range(300):
+        question = {"question": f"What is thing {number}?", "answer": "red", "choices": ["red", "green", "blue"]}
+        rows.append({"caption": "A red star.", "questions": [question]})
+    in_process = QuestionsScorer(judge).score(rows).scores[:, 0]
+    assert in_process.mean() == pytest.approx((0.7 + 0.1 + 0.1) / 3, abs=0.05)
+    other = QuestionsScorer(judge, seed=1)
+    assert other.score(rows).scores[:, 0].tolist() != in_process.tolist()
+    judge.fingerprint = "the same"  # it remembers its questions
+    assert other.fingerprint != QuestionsScorer(judge).fingerprint
+    score_dataset(write_lines(tmp_path / "rows.jsonl", rows), QuestionsScorer(judge), tmp_path / "scores.jsonl")
+    assert [row["answered"] for row in read_lines(tmp_path / "scores.jsonl")] == in_process.tolist()
 
 
 @pytest.mark.parametrize(
@@ -212,7 +250,9 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture():
         return "The Dog." if "> A dog runs." in asked.text else "unknown" if "> A pet." in asked.text else "a hound"
 
     def letters(asked):
-        return {"Yes": 0.6, "No": 0.2} if "Does the answer" in asked.text else {"B": 0.4, "A": 0.2, "C": 0.2}
+        if "Does the answer" in asked.text:
+            return {"Yes": 0.6, "No": 0.2}
+        return {"A": 0.4, "B": 0.2, "C": 0.2} if "A. dog" in asked.text else {"A": 0.2, "B": 0.4, "C": 0.2}
 
     judge = RecordingJudge(answer, letters)
     free = [{"question": "What runs?", "answer": "a dog"}]
@@ -234,6 +274,22 @@ def test_files_bring_their_criteria_and_a_row_with_wrong_ones_has_a_reason(tmp_p
     scored = read_lines(tmp_path / "scores.jsonl")
     assert [row["met"] for row in scored] == [pytest.approx(0.75), pytest.approx(0.75), None]
     assert "must be a list, got 5" in scored[2]["error"]
+
+
+def test_the_summary_of_a_run_counts_how_answers_were_read(tmp_path):
+    counts = {"probabilities": 5, "text": 0}  # some of a run before
+
+    def grade(question):
+        counts["text"] += 1
+        return "4"
+
+    judge = RecordingJudge(grade)
+    judge.usage = type("Counted", (Usage,), {"readings": counts})()
+    judge.fingerprint = "the same"  # it remembers its questions
+    scorer = JudgeScorer(judge, prompt="Rate it: {caption}", scale="1:5", sees_image=False)
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": f"{number} dogs."} for number in range(70)])
+    assert score_dataset(data, scorer, tmp_path / "scores.jsonl").readings == {"text": 70}, "of two parts"
+    assert score_dataset(data, scorer, tmp_path / "scores.jsonl").readings == {"text": 70}, "as it was written"
 
 
 def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():
@@ -276,5 +332,8 @@ def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_me
         options = {"timeout": 9.0, "retries": 2, "top_logprobs": 11}
         assert load_scorer("rubric", server.endpoint, **options).score([row]).errors == {}
         assert server.requests[-1]["top_logprobs"] == 11
+        explained = load_scorer("rubric", server.endpoint, explain=True).score([row])
+        assert explained.errors == {}
+        assert explained.texts["explanation"] != [None]
     with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):
         load_scorer("rubric", folder, concurrency=2)

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from reward import CaptionSample, load_scorer
-from reward.data.images import THREADS, encoded_image
+from reward.data.images import encoded_image
 from reward.errors import ImageError
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.scoring import ahead
+from reward.scoring import ahead, score_dataset
 from reward.scoring.columns import RowTask
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
@@ -47,22 +47,28 @@ class Reader:
         return Image.new("RGB", (10, 10))
 
 
-def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def chunk_sizes(rows: int, most_rows: int) -> list[int]:
+    chunks: Any = ahead.decoded_chunks([tasks(map(str, range(rows)))], Reader(), most_rows)  # type: ignore[arg-type]
+    return [len(chunk) for chunk, _ in chunks]
+
+
+def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more() -> None:
     before, reader = threading.active_count(), Reader()
-    chunks: Any = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 500)  # type: ignore[arg-type]
-    assert len(next(chunks)[0]) == ahead.FIRST_ROWS
+    chunks: Any = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 100)  # type: ignore[arg-type]
+    assert len(next(chunks)[0]) == 100
     limit = time.monotonic() + 10
-    first, second = ahead.FIRST_ROWS, 3 * ahead.FIRST_ROWS // 2  # each is longer by half, up to the 500
-    while len(reader.opened) < first + second and time.monotonic() < limit:
+    while len(reader.opened) < 200 and time.monotonic() < limit:
         time.sleep(0.01)
     chunks.close()
-    assert first + second <= len(reader.opened) <= first + second + 2 * THREADS  # and those that threads have meanwhile
+    assert 200 <= len(reader.opened) <= 200 + ahead.IMAGES_AHEAD
     assert threading.active_count() <= before  # threads of other tests may have ended, too
-    grown = ahead.decoded_chunks([tasks(map(str, range(1000)))], Reader(), 300)  # type: ignore[arg-type]
-    assert [len(rows) for rows, _ in grown] == [64, 96, 144, 216, 300, 180]
-    monkeypatch.setattr(ahead, "IMAGE_BYTES", 5 * 300)
-    sizes = [len(rows) for rows, _ in ahead.decoded_chunks([tasks(map(str, range(40)))], Reader(), 1000)]  # type: ignore[arg-type]
-    assert (sum(sizes), max(sizes) <= 5 + 2 * THREADS + 1) == (40, True)
+
+
+def test_chunks_have_fixed_rows_or_as_many_as_their_images_leave_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chunk_sizes(250, 100) == [100, 100, 50]
+    monkeypatch.setattr(ahead, "CHUNK_BYTES", 5 * 300)
+    sizes = chunk_sizes(90, 1000)
+    assert (sum(sizes), max(sizes)) == (90, 5 + ahead.IMAGES_AHEAD)
 
 
 @pytest.mark.parametrize("place", ["a thread starts", "a chunk is awaited"])
@@ -91,7 +97,7 @@ def test_an_interrupt_ends_the_reading_before_it_is_told(place: str, monkeypatch
         monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(ahead.decoded_chunks([slow_tasks()], Reader(), 10_000))  # type: ignore[arg-type]
-    assert (ended.is_set(), len(read) < ahead.FIRST_ROWS) == (True, True)
+    assert (ended.is_set(), len(read) < 64) == (True, True)
 
 
 def test_other_errors_than_those_of_an_image_reach_the_consumer() -> None:
@@ -132,7 +138,7 @@ def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path: Path) -> None:
     rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(600)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     tracemalloc.start()
-    scored(tmp_path / "data.parquet", tmp_path / "out.parquet", PictureScorer())
+    score_dataset(tmp_path / "data.parquet", PictureScorer(), tmp_path / "out.parquet")
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < len(rows) * len(data) / 4

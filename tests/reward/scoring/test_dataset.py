@@ -18,7 +18,6 @@ from reward.data.samples import CaptionSample
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
 from tests.reward.scoring.small_data import save_greys, scored
-from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
 
@@ -50,36 +49,6 @@ def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folde
     assert (spread.mean, spread.std) == pytest.approx((scores[:, 1].mean(), np.std(scores[:, 1])))
     assert (spread.min, spread.max) == (scores[:, 1].min(), scores[:, 1].max())
     assert sorted(path.name for path in folder.glob("out.*")) == ["out.jsonl", "out.jsonl.summary.json"]
-
-
-def test_encoded_images_are_scored_and_left_out_of_the_output(folder: Path) -> None:
-    image = Image.open(folder / "grey" / "2.png").copy()  # a copy has no path
-    columns = {"image": [image, None], "raw": [b"1", b"2"], "cand": ["a", "b"]}
-    types = {"image": datasets.Image(), "raw": datasets.Value("binary"), "cand": datasets.Value("string")}
-    data = datasets.Dataset.from_dict(columns, features=datasets.Features(types))
-    (first, second), _ = scored(data, folder / "out.parquet", PictureScorer())
-    assert (first["brightness"], first["image"], "raw" in first) == (pytest.approx(100 / 255), None, False)
-    assert second["error"] == "the row has no image in column 'image'"
-
-
-def test_relative_paths_start_at_the_file_or_at_the_working_folder_or_where_the_user_says(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "data").mkdir()
-    rows = [{"image": "gone.png", "caption": "a"}, {"image": "grey/1.png", "caption": "a"}]
-    data = write_lines(folder / "data" / "data.jsonl", rows)
-    monkeypatch.chdir(folder / "data")
-    with pytest.raises(DataError, match=rf"'gone.png' is not in {folder}/data\. .*: --image-root FOLDER \("):
-        score_dataset(data, PictureScorer(), folder / "out.csv")
-    assert score_dataset(data, PictureScorer(), folder / "given.csv", image_root=folder).errors == {"image": 1}
-    monkeypatch.chdir(folder)
-    summary = score_dataset(data, PictureScorer(), folder / "found.csv")
-    assert (summary.errors, summary.image_root) == ({"image": 1}, ".")
-    write_lines(data, [{"image": "0", "caption": "a"}])
-    with pytest.raises(DataError, match="--image-root grey "):
-        score_dataset(data, PictureScorer(), folder / "out.csv")
-    of_texts = score_dataset(data, ["length", "length_avg"], folder / "length.csv", image_column="image")
-    assert (of_texts.scored, of_texts.errors, of_texts.images_decoded) == (1, {}, 0)
 
 
 def test_an_output_without_a_score_does_not_block_the_corrected_run(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +39,6 @@ COCO = {
     "images": [{"id": 7 + number, "file_name": name} for number, name in enumerate(NAMES)],
     "annotations": [{"image_id": 7 + number, "id": 1, "caption": text} for number, text in enumerate(CAPTIONS)],
 }
-KARPATHY = {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
 FLICKR30K = "image_name| number| comment\n" + "".join(f"{name}| 0| {caption}\n" for name, caption in ONE_LINE)
 Form = Callable[[Path], Any]  # makes data beside the images of a folder
 
@@ -55,11 +56,19 @@ def file(name: str, content: Any) -> Form:
 
 
 def chat(name: str, caption: str) -> list[dict[str, Any]]:
-    image = {"type": "image", "image": f"file://{name}" if name == "0.png" else name}
+    image = {"type": "image", "image": name}
     asked = [image, {"type": "text", "text": "What?"}]
     said = [{"type": "text", "text": caption}]
     turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": "Hm."}]
     return [*turns, {"role": "user", "content": "Say it."}, {"role": "assistant", "content": said}]
+
+
+def data_urls(folder: Path) -> Path:
+    """One picture in each chat, but for a path in the last."""
+    urls = [f"data:image/png;base64,{base64.b64encode((folder / name).read_bytes()).decode()}" for name in NAMES[:2]]
+    return write_lines(
+        folder / "c.jsonl", [{"messages": chat(*both)} for both in zip([*urls, NAMES[2]], CAPTIONS, strict=True)]
+    )
 
 
 def llava(caption: str) -> list[dict[str, str]]:
@@ -81,15 +90,64 @@ def parts(folder: Path) -> Path:
 
 
 def tar(folder: Path) -> Path:
-    members = {"README": b"of no row", ".hidden.txt": b"of no row"}
-    for name, caption in BOTH:
-        members |= {name: (folder / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
-    with tarfile.open(folder / "c.tar", "w") as shard:
+    return write_tar(folder / "c.tar", BOTH, folder)
+
+
+def joined_tars(folder: Path) -> Path:
+    """As `cat` puts them together."""
+    parts = [write_tar(folder / f"{number}.tar", rows, folder) for number, rows in enumerate((BOTH[:1], BOTH[1:]))]
+    (folder / "c.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
+    return folder / "c.tar"
+
+
+def write_tar(path: Path, rows: list[tuple[str, str]], pictures: Path) -> Path:
+    members = {"README": b"of no row", ".hidden.txt": b"of no row", "._0.png": b"a Mac's"}
+    for name, caption in rows:
+        members |= {name: (pictures / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
+    with tarfile.open(path, "w") as shard:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             shard.addfile(member, io.BytesIO(content))
-    return folder / "c.tar"
+    return path
+
+
+def shards(folder: Path) -> Path:
+    """Two tars such as img2dataset writes, with statistics beside them."""
+    (folder / "shards").mkdir()
+    for number, rows in enumerate((BOTH[:2], BOTH[2:])):
+        write_tar(folder / "shards" / f"{number:05}.tar", rows, folder)
+        (folder / "shards" / f"{number:05}_stats.json").write_text('{"count": 2}')
+    (folder / "shards" / "._00000.tar").write_bytes(b"\0\5")
+    return folder / "shards"
+
+
+def braces(folder: Path) -> str:
+    return f"{shards(folder)}/{{00000..00001}}.tar"
+
+
+def pattern(folder: Path) -> str:
+    return f"{shards(folder)}/*.tar"
+
+
+def pattern_of_lines(folder: Path) -> Path:
+    for number, row in enumerate(ROWS):
+        write_lines(folder / f"{number} [x].jsonl", [row])
+    return folder / "[0-9] [[]x].jsonl"
+
+
+def folder_of_lines(folder: Path) -> Path:
+    (folder / "lines [1]").mkdir()
+    for number, row in enumerate(ROWS):
+        write_lines(folder / "lines [1]" / f"{number}.jsonl", [{**row, "image": str(folder / row["image"])}])
+    return folder / "lines [1]"
+
+
+def files_of_a_split(folder: Path) -> Path:
+    for split, rows in (("train", ROWS[:1]), ("test-0", ROWS[:2]), ("test-1", ROWS[2:])):
+        write_lines(folder / f"{split}.jsonl", rows)
+    (folder / "._train.jsonl").write_bytes(b"\0\5")
+    return folder
 
 
 def metadata(folder: Path) -> Path:
@@ -99,8 +157,11 @@ def metadata(folder: Path) -> Path:
 
 
 def texts(folder: Path) -> Path:
-    for name, caption in BOTH:
+    for name, caption in ONE_LINE:
         (folder / name).with_suffix(".txt").write_text(caption + "\n")
+        (folder / f"._{name}").with_suffix(".txt").write_bytes(b"\0\5\xff\xff")  # as a Mac leaves them
+        (folder / f"._{name}").write_bytes(b"\0\5\xff\xff")
+    (folder / "README.md").write_text("no data")
     return folder
 
 
@@ -133,42 +194,35 @@ def folders_of_images(folder: Path) -> Path:
 FORMS: dict[str, Form] = {
     "jsonl": file("d a t a.jsonl", "\ufeff" + LINES),
     "JSONL.GZ": file("c.JSONL.GZ", LINES),
-    "lines in json": file("c.json", LINES),
-    "list in jsonl": file("c.jsonl", ROWS),
     "UTF-16": file("c.jsonl", LINES.encode("utf-16")),
-    "[[image, caption]]": file("c.json", BOTH),
     "{image: caption}": file("c.json", json.dumps(dict(BOTH))),
     "{image without ending: caption}": file("c.json", {name[0]: caption for name, caption in BOTH}),
     "{image: [captions]}": file("c.json", {name: [caption] for name, caption in BOTH}),
-    "{image: fields}": file("c.json", {name: {"caption": caption} for name, caption in BOTH}),
     "paths of Windows": file("c.json", {f".\\{name}": caption for name, caption in BOTH}),
     "COCO's results": file("c.json", RESULTS),
     "COCO's annotations": file("c.json", COCO),
-    "Karpathy's split": file("c.json", KARPATHY),
-    "data": file("c.json.gz", {"version": 1, "data": ROWS}),
-    "to_json": file("c.json", FRAME.to_json()),
-    "to_dict": file("c.json", FRAME.to_dict("list")),
-    "split of pandas": file("c.json", FRAME.to_json(orient="split")),
-    "table of pandas": file("c.json", FRAME.to_json(orient="table")),
     "messages": file("c.jsonl", "".join(json.dumps({"messages": chat(*both)}) + "\n" for both in BOTH)),
+    "pictures in messages": data_urls,
     "conversations": file("c.json", [{"image": name, "conversations": llava(caption)} for name, caption in BOTH]),
     "completion": file("c.json", [{"image": name, "completion": llava(caption)[1:]} for name, caption in BOTH]),
     "csv": file("c.csv.gz", FRAME.to_csv(index=False).encode("utf-8-sig")),
-    "tsv": file("c.tsv", FRAME.to_csv(sep="\t", index=False)),
+    "tabs in csv": file("c.csv", FRAME.to_csv(sep="\t", index=False)),
+    "tsv": file("c.tsv", "image\tcaption\n" + "".join(f"{name}\t{caption}\n" for name, caption in ONE_LINE)),
     "index": file("c.csv", FRAME.to_csv()),
     "Excel": file("c.csv", FRAME.to_csv(sep=";", index=False).encode("utf-16")),
     "sep=": file("c.csv", "sep=;\n" + FRAME.to_csv(sep=";", index=False)),
-    "no header": file("c.csv", FRAME.to_csv(index=False, header=False)),
     "capitals and spaces": file("c.csv", "Image, Caption\n" + "".join(f'{name}, "{text}"\n' for name, text in BOTH)),
     "captions.txt": file("captions.txt", FRAME.to_csv(index=False)),
     "text and path": file("c.csv", FRAME.rename(columns={"image": "path", "caption": "text"}).to_csv(index=False)),
     "Flickr8k": file("Flickr8k.token.txt", "".join(f"{name}#0\t{caption}\n" for name, caption in ONE_LINE)),
     "Flickr30k": file("results.csv", FLICKR30K),
-    **{each.__name__: each for each in (parquet, parts, tar, metadata, texts, arrow)},
+    **{each.__name__: each for each in (parquet, parts, tar, joined_tars, metadata, texts, arrow)},
+    **{each.__name__: each for each in (shards, braces, pattern, pattern_of_lines)},
+    **{each.__name__: each for each in (folder_of_lines, files_of_a_split)},
     **{each.__name__: each for each in (splits, saved, folders_of_images)},
 }
 OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
-OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images")}
+OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images", "files_of_a_split")}
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -188,14 +242,14 @@ def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
 ) -> None:
     monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 1)
     data, options = FORMS[form](folder), OPTIONS.get(form, {})
-    output = tmp_path / f"out.{('json', 'parquet', 'csv', 'tsv')[number % 4]}"
+    output = tmp_path / f"out.{('json', 'parquet', 'csv')[number % 3]}"
     with pytest.raises(RuntimeError, match="out of memory"):
         score_dataset(data, Stop(1), output, part_rows=2, **options)
     summary = score_dataset(data, PictureScorer(), output, **options)
     assert (summary.rows, summary.resumed_rows, summary.errors) == (3, 2, {})
     rows = records(output)
-    assert [(round(255 * row["brightness"]), row["words"]) for row in rows] == SCORES
-    said = [caption for _, caption in ONE_LINE] if form.startswith("Flickr") else CAPTIONS
+    assert [(round(255 * float(row["brightness"])), float(row["words"])) for row in rows] == SCORES
+    said = [caption for _, caption in ONE_LINE] if form.startswith(("Flickr", "texts", "tsv")) else CAPTIONS
     assert [row[summary.columns["candidate"]] for row in rows] == said
     assert score_dataset(data, PictureScorer(), output, **options).already_done
 
@@ -216,38 +270,124 @@ def test_annotations_name_images_and_give_references(
     assert [(round(255 * row["brightness"]), row["words"] - references) for row in rows] == SCORES[::-1]
 
 
-def test_images_of_one_name_in_two_folders_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    data = write_lines(tmp_path / "c.jsonl", [{"image": name, "caption": "x"} for name in ("a/1.png", "b/1.png", "1")])
-    write_lines(tmp_path / "refs.jsonl", [{"image": f"{name}/1.png", "references": [name]} for name in "ab"])
-    rows = open_source(data, annotations=tmp_path / "refs.jsonl").rows(["references"])
-    assert [row["references"] for row in rows if isinstance(row, dict)] == [["a"], ["b"], None]
-    other = write_lines(tmp_path / "other.jsonl", [{"image": "other.png", "references": ["A dog."]}])
-    with pytest.raises(DataError, match=r"no image of c\.jsonl is in other\.jsonl, which has 'other\.png'"):
-        open_source(data, annotations=other)
+WRITE_ROWS = "write its rows as a list of objects"
+KARPATHY = {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
+REFUSED: dict[str, tuple[Form, str]] = {  # {what a reader would have to guess: (data, part of the message)}
+    "lines in .json": (file("c.json", LINES), "c.json holds an object a line, and no JSON document: name it .jsonl"),
+    "a document in .jsonl": (file("c.jsonl", ROWS), "c.jsonl is one JSON document and not an object a line: name it"),
+    "pairs": (file("c.json", BOTH), f"a list of list: {WRITE_ROWS}"),
+    "texts": (file("c.json", CAPTIONS), f"a list of str: {WRITE_ROWS}"),
+    "one text": (file("c.json", '"A dog."'), f"one str: {WRITE_ROWS}"),
+    "one row": (file("c.json", ROWS[0]), "an object with the names of columns, image, caption: write"),
+    "fields by image": (
+        file("c.json", {"0.png": {"caption": "x"}}),
+        "field '0.png' is dict, no caption: write",
+    ),
+    "numbers": (file("c.json", {"0.png": 3}), "field '0.png' is int, no caption: write"),
+    "facts beside captions": (file("c.json", {"0.png": "A dog.", "model": "x"}), "and 'model', which names no picture"),
+    "Karpathy's split": (file("c.json", KARPATHY), "an object with a list of objects, 'images': write its rows"),
+    "rows in a field": (file("c.json.gz", {"version": 1, "data": ROWS}), "a list of objects, 'data': write its rows"),
+    "columns": (file("c.json", FRAME.to_dict("list")), "the names of columns, image, caption: write its rows"),
+    "to_json": (file("c.json", FRAME.to_json()), "the names of columns, image, caption: write its rows"),
+    "an image twice": (file("c.json", '{"1.png": "a",\n"1.png": "b"}'), "'1.png' is there twice; which one is meant?"),
+    "no header in csv": (file("c.csv", FRAME.to_csv(index=False, header=False)), "c.csv begins with data: put a line"),
+    "no header in txt": (file("c.txt", "0.png\tA dog.\n"), "names of pictures beside captions and no header: put a"),
+    "an unknown header": (file("c.txt", "img,nr,comment\n0.png,1,A dog\n"), "names of pictures beside captions and no"),
+    "a shard that is not there": (
+        lambda folder: f"{shards(folder)}/{{00000..00002}}.tar",
+        "no file {}/shards/00002.tar",
+    ),
+    "a pattern of nothing": (lambda folder: folder / "*.tar", "there is no file {}/*.tar"),
+    "a pattern of several kinds": (
+        lambda folder: f"{shards(folder)}/*",
+        "several kinds, .tar and .json: name",
+    ),
+}
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
-def test_a_field_inside_a_column_is_named_with_a_dot(kind: str, tmp_path: Path) -> None:
-    rows = [{"out": {"texts": texts, "by": {"name": "x"}}} for texts in ([CAPTIONS[0]], [CAPTIONS[1], "more"], [])]
-    data = write_lines(tmp_path / "c.jsonl", rows) if kind == "jsonl" else tmp_path / f"c.{kind}"
-    if kind == "parquet":
-        pd.DataFrame(rows).to_parquet(data)
-    elif kind == "csv":
-        pd.DataFrame({"out": [json.dumps(row["out"]) for row in rows]}).to_csv(data, index=False)
-    got, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out.texts.0")
-    assert [(row["out.texts.0"], row["length"]) for row in got] == [(CAPTIONS[0], 3), (CAPTIONS[1], 3), (None, None)]
-    with pytest.raises(DataError, match=r"--candidate-column names 'none.text', which is no column"):
-        scored(data, tmp_path / "none.jsonl", candidate_column="none.text")
+@pytest.mark.parametrize("situation", REFUSED)
+def test_what_a_reader_would_have_to_guess_is_refused_with_what_to_write(situation: str, folder: Path) -> None:
+    form, message = REFUSED[situation]
+    data = form(folder)
+    with pytest.raises(DataError, match=re.escape(message.replace("{}", str(folder)))):
+        open_source(data)
 
 
-def test_numbers_stay_numbers_and_names_stay_names(tmp_path: Path) -> None:
-    text = "id;candidate;rating;zip;tags;kept;none;long\n1;5;0,5;007;[1, 2];true;;12345678901234567890\n"
-    (tmp_path / "c.csv").write_text(text + "2;6;;12;;False;;1\n")
-    score_dataset(tmp_path / "c.csv", "length", tmp_path / "s.csv", prefix="s_")
-    score_dataset(tmp_path / "s.csv", "length", tmp_path / "t.jsonl", prefix="t_")
-    one = {"id": 1, "candidate": "5", "rating": 0.5, "zip": "007", "tags": [1, 2], "kept": True, "none": ""}
-    two = {"id": 2, "candidate": "6", "rating": None, "zip": "12", "tags": None, "kept": False, "none": ""}
-    rows = records(tmp_path / "t.jsonl")
-    assert [(row["s_length"], row["t_reward"]) for row in rows] == [(1, 1), (1, 1)]
-    expected = [{**one, "long": "12345678901234567890"}, {**two, "long": "1"}]
-    assert [{name: row[name] for name in expected[0]} for row in rows] == expected
+def several_lines(folder: Path) -> Path:
+    (texts(folder) / "1.txt").write_text("A dog.\nA pet.\n")
+    return folder
+
+
+def two_pictures(folder: Path) -> Path:
+    (texts(folder) / "1.jpg").write_bytes(b"")
+    return folder
+
+
+def tars_and_parquet(folder: Path) -> Path:
+    pq.write_table(pa.Table.from_pylist(ROWS), shards(folder) / "00000.parquet")
+    return folder / "shards"
+
+
+def lines_and_parquet(folder: Path) -> Path:
+    write_lines(parts(folder) / "rows.jsonl", ROWS)
+    return folder / "parts"
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (
+            several_lines,
+            "1.txt has 2 lines, and a text beside a picture is one caption: for several, write",
+        ),
+        (two_pictures, "1.txt is beside 1.jpg and 1.png: keep one of them, or write captions.csv"),
+        (tars_and_parquet, "shards means files of several kinds, .parquet and .tar: name those of one kind"),
+        (lines_and_parquet, "parts means files of several kinds, .parquet and .jsonl: name those of one kind"),
+    ],
+)
+def test_a_folder_that_could_mean_several_things_is_refused(form: Form, message: str, folder: Path) -> None:
+    data = form(folder)
+    with pytest.raises(DataError, match=re.escape(message)):
+        open_source(data)
+
+
+def rows_in(data: Any) -> list[Any]:
+    source = open_source(data)
+    return list(source.rows(source.columns))
+
+
+def test_a_line_of_a_text_is_a_header_only_if_it_consists_of_names_of_columns(folder: Path) -> None:
+    lines = {"Caption\nA dog, running.\n": ["A dog, running."], "Photo, sharp\nA dog.\n": ["Photo, sharp", "A dog."]}
+    for text, captions in lines.items():
+        assert [list(row.values()) for row in rows_in(file("c.txt", text)(folder))] == [[it] for it in captions]
+    assert rows_in(file("c.txt", "image|refs\n0.png|A dog\n")(folder)) == [{"image": "0.png", "refs": "A dog"}]
+
+
+def test_a_picture_without_a_text_keeps_its_row_and_an_output_is_no_data(folder: Path) -> None:
+    (texts(folder) / "2.txt").unlink()
+    assert [row["caption"] for row in rows_in(folder)] == [*(caption for _, caption in ONE_LINE[:2]), None]
+    data = write_lines(parts(folder).parent / "captions.jsonl", ROWS)
+    score_dataset(data, "length", folder / "captions.scores.parquet")
+    assert [row["caption"] for row in rows_in(folder)] == CAPTIONS
+
+
+def test_a_tar_that_is_cut_off_is_refused(folder: Path) -> None:
+    path = tar(folder)
+    whole, sizes = path.read_bytes(), []
+    with tarfile.open(path) as shard:
+        sizes = [member.offset for member in shard][3:]
+    end = whole.rstrip(b"\0")
+    for size in (*sizes, sizes[-1] + 300, len(end) // 512 * 512 + 512):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DataError, match=r"c\.tar cannot be read: "):
+            open_source(path)
+    path.write_bytes(whole[: len(end) // 512 * 512 + 1024])  # the zeros at the end hold nothing
+    assert len(rows_in(path)) == 3
+
+
+def test_a_field_inside_a_column_is_no_column(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "c.jsonl", [{"out": {"text": "A dog."}}])
+    with pytest.raises(DataError, match=r"--candidate-column names 'out.text', which is no column"):
+        scored(data, tmp_path / "none.jsonl", candidate_column="out.text")
+    rows, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out")
+    assert rows[0]["error"].startswith("column 'out' holds an object with the fields ['text']: write the one with")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,9 @@ import pytest
 
 from reward.data.score_table import ScoreTable
 from reward.errors import OutputError, WeightsError
+from reward.judges import Usage
 from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.kept import Kept
 from reward.scoring.parts import rows_of
 from reward.scoring.runs import ScoringInterrupted
 from reward.scoring.writers import write_rows
@@ -84,7 +87,7 @@ def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
 ) -> None:
     """Here a minute is 0.1 s, the first rows are 4, and a row takes 0.02 s; a bar is for a terminal."""
     monkeypatch.setenv("PICTURE_SECONDS", "0.02")
-    monkeypatch.setattr("reward.scoring.ahead.FIRST_ROWS", 4)
+    monkeypatch.setattr("reward.scoring.job.FIRST_ROWS", 4)
     monkeypatch.setattr("reward.scoring.job.PART_SECONDS", 0.1)
     monkeypatch.setattr("reward.scoring.progress.LOG_SECONDS", 0)
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
@@ -104,7 +107,8 @@ def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Any] = []
-    judge = SimpleNamespace(cache=None, close=lambda: places.append(judge.cache))  # as one behind a server is
+    # as one behind a server is
+    judge = SimpleNamespace(cache=None, usage=Usage(), close=lambda: places.append(judge.cache))
     scorer = PictureScorer()
     scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [judge]  # type: ignore[attr-defined]
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
@@ -186,3 +190,18 @@ def test_data_that_change_while_they_are_scored_are_told(
     with pytest.raises(OutputError, match=r"changed.*; run the same again"):
         score_dataset(data, "length", output)
     assert not output.exists()
+
+
+def test_a_disk_without_locks_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    for name in ("flock", "lockf"):
+        monkeypatch.setattr(f"fcntl.{name}", refuse)
+    data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
+    half_scored(data, output)
+    assert score_dataset(data, PictureScorer(), output).resumed_rows == 6  # type: ignore[arg-type]
+    for answers in (1, 2):
+        with Kept(tmp_path / "answers", {"judge": "a"}) as kept:
+            kept.add(["yes"])
+            assert list(kept) == ["yes"] * answers

@@ -12,9 +12,7 @@ from reward import CaptionSample
 from reward.errors import ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.fleur.scorer import FleurScorer
-from reward.scoring import score_dataset
 from tests.contract import REFERENCES, SAMPLES
-from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.rating_judges import save_rating_judge, strict_llava
 from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
 
@@ -84,7 +82,8 @@ def test_answers_without_decimals_to_smooth_use_the_units_place(text, smoothed):
     assert scored(answer) == pytest.approx([smoothed, digit])
 
 
-FOUND = [".85", "0,85", "  0.85\n", "**Grade:** 0.85, because 2 of 3 dogs are there", "0.85 out of 1.0", "0.85 / 1"]
+FOUND = [".85", "0,85", "  0.85\n", "0.85 out of 1.0", "0.85 / 1", "\uff10.\uff18\uff15"]
+FOUND += ["**Grade:** 0.85, because 2 of 3 dogs are there"]
 FOUND += ["The score is 0.85 for 2 dogs.", "I would give it 0.85.", "On a scale of 0.0 to 1.0, I say 0.85"]
 
 
@@ -120,6 +119,8 @@ def test_both_readings_of_the_second_decimal(text, always, written, caplog):
 def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     with pytest.raises(JudgeError, match="no log probabilities"):
         scored("0.85")
+    some = RecordingJudge(lambda question: certain("0.85") if "> A dog" in question.text else "0.85")
+    assert list(FleurScorer(some).score(PICTURE, ["A dog.", "A star."]).errors) == [1], "one reply costs its own row"
     with pytest.raises(JudgeError, match=r"several characters of a number as one token .*'85'.*harmoniceval"):
         FleurScorer(LocalJudge(*llava([("8", "5")])))
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
@@ -153,31 +154,26 @@ def test_references_are_shown_unless_switched_off():
     assert off.text == without.text
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
-def test_explanations_come_with_the_scores_in_either_order_or_say_why_not(order, tmp_path):
+def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
     def answer(question):
-        if not (question.text.endswith(scorer.prompt.explain_first) or question.text == scorer.prompt.explain):
+        if not question.text.endswith(scorer.prompt.explain_first):
             return certain("0.50")
-        if "> large" in str(question.turns()):
+        if "> large" in question.text:
             raise JudgeError("the picture is too large")
-        return " \n" if "> empty" in str(question.turns()) else " It fits.\n"
+        return " \n" if "> empty" in question.text else " It fits.\n"
 
     judge = RecordingJudge(answer)
-    scorer = FleurScorer(judge, explanation=order)
+    scorer = FleurScorer(judge, explanation="before")
     samples = [CaptionSample(text, PICTURE, ["ours"]) for text in ("good", "large", "empty")]
     table = scorer.score([*samples, CaptionSample("good", None)])
     assert table.texts["explanation"] == ["It fits.", None, None, None]
-    assert np.isfinite(table.scores[:, 0]).tolist() == [True, *[order == "after"] * 2, False]
-    for row, reason in ((1, "the picture is too large"), (2, "its answer is empty"), (3, "needs an image")):
+    assert np.isfinite(table.scores[:, 0]).tolist() == [True, False, False, False]
+    for row, reason in ((1, "no explanation: the picture is too large"), (2, "answer is empty"), (3, "needs an image")):
         assert reason in table.errors[row]
-    second = next(question for question in judge.asked if question.history)
-    assert second.text == (scorer.prompt.ask if order == "before" else scorer.prompt.explain)
-    assert second.history[1] == ("assistant", "It fits." if order == "before" else "0.50")
+    (second,) = (question for question in judge.asked if question.history)
+    assert second.text == scorer.prompt.ask
+    assert second.history[1] == ("assistant", "It fits.")
     assert "> ours" in second.history[0][1]
-    PICTURE.save(tmp_path / "a.png")
-    write_lines(tmp_path / "rows.jsonl", [{"image": "a.png", "caption": text} for text in ("good", "large")])
-    score_dataset(tmp_path / "rows.jsonl", scorer, tmp_path / "scores.jsonl")
-    assert [row["explanation"] for row in read_lines(tmp_path / "scores.jsonl")] == ["It fits.", None]
 
 
 def test_sampled_grades_are_averaged_instead_of_smoothed(caplog):

@@ -109,7 +109,7 @@ def test_missing_mass_and_failures_are_told_by_criterion():
 
     samples = [CaptionSample(text, PICTURE) for text in ("lost", "broken", "fine")]
     table = HarmonicScorer(ScriptedJudge(distribution=rate)).score(samples)
-    assert "fluency: the judge gave the ratings 1 to 5 a probability of 0.001 in all" in table.errors[0]
+    assert "fluency: the judge gave the answers 1, 2, 3, 4, 5 a probability of 0.001 in all" in table.errors[0]
     assert table.errors[1] == "clarity: the server said no"
     assert table.scores[2] == pytest.approx([3] * 6)
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
+from reward.metaeval.benchmarks.own_captions import load_captions
+from reward.metaeval.benchmarks.own_ratings import load_ratings
+from reward.metaeval.scoring import score_benchmark
+from reward.metaeval.two_captioners import compare_captioners
 from reward.metrics.ngrams.cider import CiderScorer
-from reward.scoring import score_dataset
+from reward.registry import MetricSource
+from reward.scoring import rerank_dataset, score_dataset
+from tests.toys.json_lines import read_lines, write_lines
 
 pytest.importorskip("pycocoevalcap")
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
@@ -85,13 +91,52 @@ def test_damaged_frequencies_are_refused(scorer: CiderScorer, tmp_path: Path, co
         CiderScorer.from_pretrained(tmp_path)
 
 
-def test_a_data_file_is_its_own_corpus_however_it_is_cut_into_parts(tmp_path: Path) -> None:
-    rows = [{"candidate": sample.candidate, "references": list(sample.references)} for sample in SAMPLES]
-    rows.append({"candidate": "a dog", "references": "one"})  # type: ignore[dict-item]
-    data = tmp_path / "captions.jsonl"
-    data.write_text("\n".join(map(json.dumps, rows)))
-    score_dataset(data, "cider", tmp_path / "scores.jsonl", part_rows=7)
-    found = [json.loads(line)["cider"] for line in (tmp_path / "scores.jsonl").read_text().splitlines()]
-    whole = CiderScorer().fit([*CORPUS, ["one"]])
-    expected = whole.score([*SAMPLES, CaptionSample("a dog", references=["one"])]).scores[:, 0]
-    assert found == pytest.approx(expected.tolist())
+def _score(data: Path) -> list[float]:
+    score_dataset(data, "cider", data.with_name("scores.jsonl"), part_rows=7)
+    return [row["cider"] for row in read_lines(data.with_name("scores.jsonl"))]
+
+
+def _rerank(data: Path) -> list[float]:
+    rerank_dataset(data, "cider", data.with_name("ranked.jsonl"), group_column="image")
+    return [row["cider"] for row in read_lines(data.with_name("ranked.jsonl"))]
+
+
+def _bench(data: Path) -> list[float]:
+    return score_benchmark(load_ratings(data), "cider").scores[:, 0].tolist()
+
+
+def _compare(data: Path) -> list[float]:
+    sides = [load_captions(data), load_captions(data)]
+    (comparison,) = compare_captioners(sides, [MetricSource("cider")], resamples=10)
+    return comparison.scores[0].tolist()
+
+
+@pytest.mark.parametrize("command", [_score, _rerank, _bench, _compare])
+@pytest.mark.parametrize("images_named", [True, False])
+def test_documents_are_images_in_every_command(command: Any, images_named: bool, tmp_path: Path) -> None:
+    names = [f"{row % 8}.png" for row in range(40)] + ["0.png"] * 20  # most captions are of one image
+    references = {name: list(sample.references) for name, sample in zip(names, SAMPLES, strict=False)}
+    samples = [CaptionSample(_text(), references=references[name]) for name in names]
+    rows = [
+        {"image": name, "caption": sample.candidate, "references": references[name], "rating": number % 5}
+        for number, (name, sample) in enumerate(zip(names, samples, strict=True))
+    ]
+    if not images_named and command in (_score, _bench):  # the same references are of one image
+        rows = [{**row, "image": None} for row in rows]
+    expected = CiderScorer().fit(references.values()).score(samples).scores[:, 0]
+    if command is _compare:
+        expected = [expected[[name == image for name in names]].mean() for image in references]
+    assert command(write_lines(tmp_path / "data.jsonl", rows)) == pytest.approx(list(expected))
+
+
+def test_references_of_an_image_in_several_rows_are_one_document(tmp_path: Path) -> None:
+    rows = [
+        {"image": f"{row // 3}.png", "candidate": sample.candidate, "references": [_text()]}
+        for row, sample in enumerate(SAMPLES)
+    ]
+    rows.append({"image": "0.png", "candidate": "a dog", "references": "one"})  # type: ignore[dict-item]
+    corpus = [[text for row in rows[start : start + 3] for text in row["references"]] for start in range(0, 40, 3)]
+    corpus[0] += ["one"]
+    samples = [CaptionSample(row["candidate"], references=list(row["references"])) for row in rows[:-1]]
+    expected = CiderScorer().fit(corpus).score(samples).scores[:, 0]
+    assert _score(write_lines(tmp_path / "data.jsonl", rows))[:-1] == pytest.approx(expected.tolist())

@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,26 @@ def test_scores_are_those_of_the_package_for_any_captions(name: str) -> None:
         expected = Bleu(4).compute_score(references, candidates, verbose=0)[1][int(name[-1]) - 1]
     assert np.array_equal(load_scorer(name).score(samples).scores[:, 0], expected)
     assert score(name, "! …", "! …", "a") == 0.0  # no word
+
+
+@java
+@pytest.mark.parametrize("name", ["bleu4", "rouge_l", "meteor", "cider"])
+def test_an_accent_is_one_word_however_it_is_stored(name: str) -> None:
+    text = "Un caf\u00e9 cr\u00e8me"
+    stored = unicodedata.normalize("NFD", text)
+    scorer = fitted(load_scorer(name), [[text], ["a dog"], ["a star"]])
+    first, second = (CaptionSample(candidate, references=[text, "a dog"]) for candidate in (text, stored))
+    scores = scorer.score([first, second, CaptionSample(text, references=[stored, "a dog"])]).scores[:, 0]
+    assert scores[0] == scores[1] == scores[2] > 0
+
+
+@java
+@pytest.mark.parametrize(("name", "words"), [("rouge_l", 5), ("bleu1", 6)])
+@pytest.mark.parametrize("amount", ["1 1/2", "1\u00a01/2"])
+def test_a_number_with_a_fraction_is_one_word_of_rouge_as_in_the_package(name: str, words: int, amount: str) -> None:
+    assert score(name, f"{amount} cups of sugar now", f"{amount} dogs run there here") == pytest.approx(
+        (words - 4) / words
+    )
 
 
 @java
