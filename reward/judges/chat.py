@@ -17,7 +17,8 @@ from reward.data.images import load_image
 from reward.errors import JudgeError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.base import Answer, Question
-from reward.judges.replies import find_answer, token_index
+from reward.judges.readings import find_answer
+from reward.judges.replies import token_index
 
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
