@@ -88,7 +88,9 @@ class MetricSource:
         if source != "embedded":
             return cls(metric_spec(metric).name, source, revision)  # type: ignore[arg-type]
         parsed = cls.parse(metric)
-        return parsed if revision is None else replace(parsed, revision=revision)
+        if revision is not None:
+            parsed = replace(parsed, revision=revision)
+        return parsed
 
     @property
     def label(self) -> str:
@@ -108,7 +110,8 @@ class MetricSource:
     @property
     def checkpoint(self) -> str:
         """The source with its revision."""
-        return os.fspath(self.source) + (f"@{self.revision}" if self.revision else "")
+        source = os.fspath(self.source)
+        return f"{source}@{self.revision}" if self.revision else source
 
     @property
     def knows_drawings_only(self) -> bool:
@@ -127,7 +130,9 @@ class MetricSource:
             return load_function(self.checkpoint, self.name).spec
         spec = metric_spec(self.name)
         dry = dry_scorer(spec, dict(self.options))
-        return spec if dry is None else replace(dry.spec, name=spec.name)
+        if dry is not None:  # a judge's options change its facts
+            spec = replace(dry.spec, name=spec.name)
+        return spec
 
     def load(self, **options: Any) -> Scorer:
         """Loads the scorer, see `load_scorer`."""
@@ -209,7 +214,9 @@ def _installed(name: str) -> tuple[MetricSpec, bool] | None:
     if letters in specs:
         return specs[letters], False
     spec = specs.get(letters.removesuffix("avg"))
-    return None if spec is None else (spec, True)
+    if spec is None:
+        return None
+    return spec, True
 
 
 def _letters(name: str) -> str:
@@ -350,7 +357,6 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
             spec.scorer_class().from_pretrained(source)  # raises, and says what to give instead
     if kind is None:
         return
-    parts = split_sources(source) if kind == "judge" else [source]
-    for part in parts:
+    for part in split_sources(source) if kind == "judge" else [source]:
         if not is_address(part):
             check_source(part, metric=metric or "judge", kind=kind)

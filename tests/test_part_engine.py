@@ -99,7 +99,7 @@ def test_a_full_disk_is_told_and_loses_nothing(name: str, tmp_path: Path, expect
 @each_engine
 def test_a_second_process_is_refused(name: str, tmp_path: Path, expected: dict[str, Rows]) -> None:
     task = made(name, tmp_path)
-    first = task.start_and_wait(1)
+    first = task.start_and_wait(1, seconds=0.2)  # it must last until the second has started
     code, message = task.finish(type(task)(tmp_path).start())
     assert code == 1
     assert "another process is writing" in message

@@ -137,15 +137,18 @@ def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
         system, path = file_system(address)
         with explaining(f"{address} cannot be read", DataError):
             facts_of = system.glob(path, detail=True) if "*" in path else system.find(path, detail=True)
-        count = len(files)
+        folder = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
+        in_address: dict[str, Fragment] = {}
         for name, facts in facts_of.items():
             kind = next((KINDS[ending] for ending in KINDS if name.lower().endswith(ending)), None)
-            is_hidden = any(piece.startswith(("_", ".")) for piece in name.removeprefix(path).split("/"))
+            is_hidden = any(piece.startswith(("_", ".")) for piece in name.removeprefix(folder).split("/"))
             if kind and not is_hidden and facts.get("type") == "file":
+                # What a store calls its version of a file; a disk has its time.
                 whole_name = system.unstrip_protocol(name) if is_remote_path(address) else name
                 tags = [str(facts[tag]) for tag in ("ETag", "etag", "LastModified", "mtime") if facts.get(tag)]
-                files[whole_name] = Fragment(whole_name, kind, f"{facts.get('size')} {''.join(tags[:1])}")
-        if len(files) == count:
+                in_address[whole_name] = Fragment(whole_name, kind, f"{facts.get('size')} {''.join(tags[:1])}")
+        files |= in_address
+        if not in_address:
             raise DataError(f"there is no file {address}, or none of a kind that can be read: {', '.join(KINDS)}")
     kinds = sorted({file.kind for file in files.values()})
     if len(kinds) != 1:

@@ -112,6 +112,7 @@ class LoadedOnce(Metrics):
         self._loaded: Metrics | None = None
 
     def load(self, **options: Any) -> Metrics:
+        # Files of a checkpoint that change during a run would mix the scores of two checkpoints in its parts.
         self.stay()
         if self._loaded is None:
             self._loaded = super().load(**options)
@@ -185,6 +186,7 @@ class PartScorer:
             folder.get(part, path)
             folder.get(f"{RECORDS}/{record}", path.with_name(record))
             summary = self._score(source, path, path.parent)
+            # The summary comes last: a part without one is made again.
             if not summary.already_done:
                 folder.put(path, part)
                 folder.put(path.with_name(record), f"{RECORDS}/{record}")
@@ -201,7 +203,8 @@ class PartScorer:
             if is_there:
                 with suppress(OutputError):
                     return score_dataset(source, self.metrics, path, **settings)  # type: ignore[arg-type]
-            # A part that is refused is of other rows or pictures, or damaged; it is made anew.
+            # A part that is refused is of other rows or pictures, or damaged; it is made anew. Its metric and settings
+            # are those of this run, since its name says so.
             return score_dataset(source, self.metrics, path, overwrite=is_there, **settings)  # type: ignore[arg-type]
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise DataError(

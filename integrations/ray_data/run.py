@@ -117,6 +117,7 @@ def score_files(
         find_column("column", types.names, name, option="--columns")
     identity = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), columns]
     run = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    # All that is checked before a worker starts is checked here; nothing has been written or removed so far.
     fragments = {fragment.part(run): fragment for fragment in inputs}
     if not overwrite:
         _check_same_run(folder, names, run)

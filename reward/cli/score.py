@@ -156,7 +156,9 @@ def score(
         _run(score_dataset, data, output, "scores", annotations, metrics, run, arguments)
     else:
         arguments |= {"annotations": annotations, "overwrite": run.overwrite, "progress": not run.quiet}
-        summary = work(data, output, scorer=metrics.chosen(), **arguments)
+        sources = metrics.chosen()
+        summary = work(data, output, scorer=sources, **arguments)
+        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
         report_scores(summary, quiet=run.quiet, what="scored")
 
 

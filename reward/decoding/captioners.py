@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -58,8 +59,9 @@ class Sampling:
             raise ConfigError(f"temperature must be at least 0 and finite, got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ConfigError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        for name, value in (("max_tokens", self.max_tokens), ("chunk", 1 if self.chunk is None else self.chunk)):
-            if value < 1:
+        for name in ("max_tokens", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ConfigError(f"{name} must be at least 1, got {value}")
 
     def at_once(self, missing: int) -> int:
@@ -96,9 +98,9 @@ class ServerCaptioner:
         self.name = f"{model or 'the model'} at {base_url}"
         self.extra_body: dict[str, Any] = dict(settings.get("extra_body") or {})
         self.usage = Usage()
-        self._judge = self._asked(model or "")
+        self._judge = self._judge_of(model or "")
 
-    def _asked(self, model: str) -> ServerJudge:
+    def _judge_of(self, model: str) -> ServerJudge:
         judge = ServerJudge(model, self.base_url, **self._settings)
         judge.usage = self.usage
         return judge
@@ -112,10 +114,12 @@ class ServerCaptioner:
         models = self._judge.models()
         if self._model is None:
             if len(models) != 1:
-                listed = f"it serves {', '.join(models[:10])}" if models else "it does not list its models"
+                listed = "it does not list its models"
+                if models:
+                    listed = f"it serves {', '.join(models[:10])}"
                 raise JudgeError(f"{self.base_url} needs the model's name, as {listed}: give {self.base_url}#NAME")
             self._model = models[0]
-            self._judge = self._asked(models[0])
+            self._judge = self._judge_of(models[0])
         return self._model
 
     def sample(
@@ -138,28 +142,29 @@ class ServerCaptioner:
         Raises:
             JudgeError: wrong key or model, or the server is down. What it was writing is given first.
         """
-        waiting, stop = iter(images), None
+        have = have or {}
+        # A row waits here until there is room for a request; rows that are not complete come back first.
+        waiting = deque((row, image, have.get(row, 0)) for row, image in images)
         pending: dict[Future[list[Sampled]], tuple[int, ImageLike, int]] = {}
+        stop: JudgeError | None = None
         try:
-            while True:
-                while stop is None and len(pending) < self._judge.concurrency and (new := next(waiting, None)):
-                    count = (have or {}).get(new[0], 0)
-                    pending[self._ask(*new, count, n, sampling)] = (*new, count)
-                if not pending:
-                    break
+            while pending or (waiting and stop is None):
+                while waiting and stop is None and len(pending) < self._judge.concurrency:
+                    row, image, count = waiting.popleft()
+                    pending[self._ask(row, image, count, n, sampling)] = row, image, count
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
                     row, image, count = pending.pop(future)
                     try:
                         captions = future.result()[: n - count]
                     except JudgeError as error:
                         if error.failures:
-                            yield row, _refused(error, sampling.at_once(n - count))
-                        else:
-                            stop = stop or error
+                            yield row, _why_refused(error, sampling.at_once(n - count))
+                        elif stop is None:
+                            stop = error
                         continue
                     count += len(captions)
-                    if count < n and stop is None:
-                        pending[self._ask(row, image, count, n, sampling)] = row, image, count
+                    if count < n:
+                        waiting.appendleft((row, image, count))
                     yield row, captions
         finally:
             for future in pending:
@@ -168,7 +173,9 @@ class ServerCaptioner:
             raise stop
 
     def _ask(self, row: int, image: ImageLike, have: int, n: int, sampling: Sampling) -> Future[list[Sampled]]:
-        extra: dict[str, Any] = {} if sampling.top_p == 1 else {"top_p": sampling.top_p}
+        extra: dict[str, Any] = {}
+        if sampling.top_p != 1:
+            extra["top_p"] = sampling.top_p
         if sampling.seed is not None:
             extra["seed"] = _seed(sampling.seed, row, have)
         return self._judge.sample(
@@ -180,10 +187,12 @@ class ServerCaptioner:
         )
 
 
-def _refused(error: JudgeError, asked: int) -> str:
+def _why_refused(error: JudgeError, count: int) -> str:
+    """The reason for a row, with a hint where `count` captions at once may be what the server refuses."""
     reason = error.failures[0]
-    several = "server refuses" in reason and asked > 1
-    return reason + "; if these are too many at once, give a smaller --chunk, such as 1" * several
+    if "server refuses" in reason and count > 1:
+        reason += "; if these are too many at once, give a smaller --chunk, such as 1"
+    return reason
 
 
 class LocalCaptioner:
@@ -217,9 +226,8 @@ class LocalCaptioner:
             model, processor = load_parts(
                 self.name, "captioner", revision=None, device=self._device, dtype=self._dtype, must_see=True
             )
-            if not any(
-                getattr(each, "chat_template", None) for each in (processor, getattr(processor, "tokenizer", None))
-            ):
+            tokenizer = getattr(processor, "tokenizer", None)
+            if not (getattr(processor, "chat_template", None) or getattr(tokenizer, "chat_template", None)):
                 raise CheckpointError(
                     f"{self.name} has no chat template, so it cannot be asked for a caption: take a model tuned for "
                     "chat, or decode with BestOfN in Python"
@@ -241,17 +249,18 @@ class LocalCaptioner:
     ) -> Written:
         """(row, captions of it) image by image; or (row, reason) of one that cannot be read. See `ServerCaptioner`."""
         self.check()
-        # without one, torch's own random numbers begin alike in each process, also in one that goes on
-        seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
+        seed = sampling.seed
+        if seed is None:  # torch's own random numbers begin alike in each process, also in one that goes on
+            seed = secrets.randbits(31)
         for row, image in images:
             try:
-                shown = load_image(image)
+                pixels = load_image(image)
             except ImageError as error:
                 yield row, str(error)
                 continue
             count = (have or {}).get(row, 0)
             while count < n:
-                captions = self._write(shown, n - count, _seed(seed, row, count), sampling)
+                captions = self._write(pixels, n - count, _seed(seed, row, count), sampling)
                 count += len(captions)
                 yield row, captions
 
@@ -261,27 +270,38 @@ class LocalCaptioner:
         assert self._loaded is not None
         model, processor = self._loaded
         inputs = prompt_inputs(processor, [image], sampling.prompt, sampling.system).to(model.device, model.dtype)
-        drawn: dict[str, Any] = {"do_sample": False}
+        settings: dict[str, Any] = {"do_sample": False}
         if sampling.temperature > 0:
-            drawn = {"do_sample": True, "num_return_sequences": sampling.at_once(missing), "top_k": 0}
-            drawn |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+            settings = {
+                "do_sample": True,
+                "num_return_sequences": sampling.at_once(missing),
+                "top_k": 0,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+            }
         with torch.random.fork_rng(), torch.inference_mode():
             torch.manual_seed(seed)
-            sequences = model.generate(**inputs, max_new_tokens=sampling.max_tokens, **drawn)
+            sequences = model.generate(**inputs, max_new_tokens=sampling.max_tokens, **settings)
         ends = end_tokens(processor, model.generation_config)
-        written = up_to_end(sequences[:, inputs["input_ids"].shape[1] :].tolist(), ends)
-        self.usage.answered += len(written)
+        prompt_length = inputs["input_ids"].shape[1]
+        answers = up_to_end(sequences[:, prompt_length:].tolist(), ends)
+        self.usage.answered += len(answers)
         self.usage.input_tokens += inputs["input_ids"].numel()
-        self.usage.output_tokens += sum(len(ids) for ids, _ in written)
-        texts = decode_texts(processor, [ids for ids, _ in written])
-        return [Sampled(text.strip(), not ended) for text, (_, ended) in zip(texts, written, strict=True)]
+        self.usage.output_tokens += sum(len(ids) for ids, _ in answers)
+        texts = decode_texts(processor, [ids for ids, _ in answers])
+        return [Sampled(text.strip(), not has_ended) for text, (_, has_ended) in zip(texts, answers, strict=True)]
 
 
 def prompt_inputs(processor: Any, images: Sequence[Any], prompt: str, system: str | None = None) -> Any:
     """A model's inputs for a prompt with each of B images, by the chat template of its processor."""
-    before = [] if system is None else [{"role": "system", "content": [{"type": "text", "text": system}]}]
-    question = {"type": "text", "text": prompt}
-    chats = [[*before, {"role": "user", "content": [{"type": "image", "image": each}, question]}] for each in images]
+    chats = []
+    for image in images:
+        chat: list[dict[str, Any]] = []
+        if system is not None:
+            chat.append({"role": "system", "content": [{"type": "text", "text": system}]})
+        content = [{"type": "image", "image": image}, {"type": "text", "text": prompt}]
+        chat.append({"role": "user", "content": content})
+        chats.append(chat)
     return processor.apply_chat_template(
         chats, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )

@@ -8,7 +8,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -116,101 +116,167 @@ def caption_images(
         >>> summary.captioned, summary.candidates
         (1, 2)
     """
-    from datasets import Dataset  # on use: a large package
-
-    start, output, sampling = time.perf_counter(), Path(output), sampling or Sampling()
+    start = time.perf_counter()
+    output = Path(output)
+    sampling = sampling or Sampling()
     check_output_name(output, ".jsonl")
     _check_choice(n, sampling)
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
     has_references = any(row.references for row in images)
-    if any(spec.needs_references for spec in metrics.specs) and not has_references:
+    if not has_references and any(spec.needs_references for spec in metrics.specs):
         raise DataError(
             f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
         )
-    drawing = {"task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
-    if isinstance(captioner, LocalCaptioner):
-        drawing["captioner"] = captioner.fingerprint
-    elif getattr(captioner, "extra_body", None):
-        drawing["extra_body"] = captioner.extra_body
-    names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
-    content = json.dumps([[name, row.key, *row.references] for name, row in zip(names, images, strict=True)])
-    facts = {"keep": keep_candidates, "images": hashlib.sha256(content.encode()).hexdigest()}
-    run = ResumableRun(output, {**drawing, **metrics.identity, **facts}, overwrite=overwrite)
-    done = run.finished(
+
+    drawing = _facts_of_drawing(captioner, n, sampling)
+    image_names = [os.path.relpath(row.path, output.parent) if row.problem is None else None for row in images]
+    content = json.dumps([[name, row.key, *row.references] for name, row in zip(image_names, images, strict=True)])
+    manifest = {
+        **drawing,
+        **metrics.identity,
+        "keep": keep_candidates,
+        "images": hashlib.sha256(content.encode()).hexdigest(),
+    }
+    run = ResumableRun(output, manifest, overwrite=overwrite)
+    finished = run.finished(
         lambda record: record["summary"], "(other images, model, metric or settings); nothing was asked"
     )
-    if done is not None:
-        return CaptioningSummary(**{**done, "usage": Usage(**done["usage"]), "output": output, "already_done": True})
+    if finished is not None:
+        usage = Usage(**finished["usage"])
+        return CaptioningSummary(**{**finished, "usage": usage, "output": output, "already_done": True})
 
-    with _replies(run.partial, drawing, overwrite) as kept:
-        stored: dict[str, list[Sampled]] = {}
-        for key, captions in kept:
-            stored.setdefault(key, []).extend(Sampled(*each) for each in captions)
-        keys, problems = [*_keys(images)], {row: each.problem for row, each in enumerate(images) if each.problem}
-        written = {row: stored[key] for row, key in enumerate(keys) if key in stored}
-        have = {row: len(captions) for row, captions in written.items()}
-        summary = CaptioningSummary(output, len(images), resumed=sum(have.values()), usage=captioner.usage)
-        missing = [(row, each.path) for row, each in enumerate(images) if row not in problems and have.get(row, 0) < n]
+    with _open_store(run.partial, drawing, overwrite) as store:
+        candidates = _Candidates(images, store)
+        summary = CaptioningSummary(output, len(images), resumed=candidates.count(), usage=captioner.usage)
+        missing = candidates.missing(n)
         if missing:
-            kept.describe("captioner", captioner.check())
-        scorer: Any = metric if devices is not None else metrics.load()  # before captions are paid for
-        with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
-            for row, captions in captioner.sample(missing, n, sampling, have) if missing else ():
-                try:
-                    shown = _shown(captions)
-                    kept.add([[keys[row], [[each.text, each.truncated] for each in shown]]])
-                    written.setdefault(row, []).extend(shown)
-                except InvalidSampleError as error:
-                    problems[row] = str(error)
-                advance(int(len(written.get(row, ())) >= n), int(row in problems))
-        if not written:
-            reason = next(iter(problems.values()), "the model wrote nothing")
+            store.describe("captioner", captioner.check())
+        # Loaded before captions are paid for: a metric that cannot be loaded costs nothing.
+        scorer: Any = metrics.load() if devices is None else metric
+        if missing:
+            with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
+                for row, captions in captioner.sample(missing, n, sampling, candidates.counts()):
+                    candidates.add(row, captions)
+                    advance(int(candidates.has(row, n)), int(row in candidates.problems))
+        if not candidates.captions:
+            reason = next(iter(candidates.problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
-        candidates = output.with_name(f"{output.name}.candidates.jsonl")
+
         settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
-        settings |= {} if devices is None else {"devices": devices, "source": source, **options}
-        settings |= {"image_root": output.parent, "progress": progress}
-        rows = Dataset.from_list(
-            [
-                {"image": names[row], "candidates": [each.text for each in written[row]]}
-                | ({"references": list(images[row].references)} if has_references else {})
-                for row in sorted(written)
-            ]
-        )
+        if devices is not None:
+            settings.update({"devices": devices, "source": source, **options})
+        settings.update({"image_root": output.parent, "progress": progress})
+        rows = candidates.rows(image_names, has_references)
+        ranked = output.with_name(f"{output.name}.candidates.jsonl")
         try:
-            rerank_dataset(rows, scorer, candidates, **settings, overwrite=overwrite)
+            rerank_dataset(rows, scorer, ranked, **settings, overwrite=overwrite)
         except OtherRunError:  # of this very run, when it had fewer candidates or another metric
-            rerank_dataset(rows, scorer, candidates, **settings, overwrite=True)
-        write_atomically(output, lambda path: _write(path, written, problems, names, candidates, summary))
-        candidates.with_name(candidates.name + ".summary.json").unlink(missing_ok=True)
+            rerank_dataset(rows, scorer, ranked, **settings, overwrite=True)
+        write_atomically(output, lambda path: _write_best(path, candidates, image_names, ranked, summary))
+        ranked.with_name(ranked.name + ".summary.json").unlink(missing_ok=True)
         if not keep_candidates:
-            candidates.unlink()
+            ranked.unlink()
+
         summary.checkpoints = metrics.checkpoints
-        summary.seconds, summary.to_try_again = time.perf_counter() - start, len(problems)
-        summary.distinct = distinct_share([[each.text for each in captions] for captions in written.values()])
-        run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(problems))
-        if not problems:  # else the same call goes on with them
-            kept.delete()
+        summary.distinct = distinct_share(candidates.texts())
+        summary.to_try_again = len(candidates.problems)
+        summary.seconds = time.perf_counter() - start
+        run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(candidates.problems))
+        if not candidates.problems:  # with some, the same call goes on with them
+            store.delete()
     return summary
 
 
-def _keys(images: Sequence[ImageRow]) -> Iterator[str]:
-    """A key for each row: an image that comes twice is captioned twice."""
-    seen = Counter[str]()
-    for row in images:
-        seen[row.key] += 1
-        yield f"{row.key} {seen[row.key]}"
+class _Candidates:
+    """The captions of every image so far, in memory and in the store of the run.
+
+    Args:
+        images: what is captioned. An image that comes twice is captioned twice.
+        store: holds `[key of the row, [[text, truncated], ...]]` in the order in which captions came.
+    """
+
+    def __init__(self, images: Sequence[ImageRow], store: Kept) -> None:
+        self.images, self.store = images, store
+        self.captions: dict[int, list[Sampled]] = {}
+        self.problems: dict[int, str] = {}
+        self._keys: list[str] = []
+        repetitions = Counter[str]()
+        for number, row in enumerate(images):
+            repetitions[row.key] += 1
+            self._keys.append(f"{row.key} {repetitions[row.key]}")
+            if row.problem is not None:
+                self.problems[number] = row.problem
+        stored: dict[str, list[Sampled]] = {}
+        for key, captions in store:
+            stored.setdefault(key, []).extend(Sampled(text, truncated) for text, truncated in captions)
+        for number, key in enumerate(self._keys):
+            if key in stored:
+                self.captions[number] = stored[key]
+
+    def add(self, row: int, captions: list[Sampled] | str) -> None:
+        """Stores captions of a row, without their reasoning; or the reason why no more come."""
+        if isinstance(captions, str):
+            self.problems[row] = captions
+            return
+        captions = [Sampled(caption_in(caption.text), caption.truncated) for caption in captions]
+        try:
+            for caption in captions:
+                check_encodable(caption.text, "a caption")
+        except InvalidSampleError as error:
+            self.problems[row] = str(error)
+            return
+        self.store.add([[self._keys[row], [[caption.text, caption.truncated] for caption in captions]]])
+        self.captions.setdefault(row, []).extend(captions)
+
+    def counts(self) -> dict[int, int]:
+        """{row: number of its captions}."""
+        return {row: len(captions) for row, captions in self.captions.items()}
+
+    def count(self) -> int:
+        """The number of captions of all rows."""
+        return sum(self.counts().values())
+
+    def has(self, row: int, n: int) -> bool:
+        """Whether a row has n captions."""
+        return len(self.captions.get(row, ())) >= n
+
+    def missing(self, n: int) -> list[tuple[int, Path]]:
+        """(row, path) of images that have fewer than n captions and no problem."""
+        return [
+            (number, row.path)
+            for number, row in enumerate(self.images)
+            if number not in self.problems and not self.has(number, n)
+        ]
+
+    def texts(self) -> list[list[str]]:
+        """The captions of each image that has some."""
+        return [[caption.text for caption in captions] for captions in self.captions.values()]
+
+    def rows(self, image_names: Sequence[str | None], has_references: bool) -> Any:
+        """A `datasets.Dataset` for `rerank_dataset`, a row an image that has captions."""
+        from datasets import Dataset  # on use: a large package
+
+        rows = []
+        for number, captions in sorted(self.captions.items()):
+            row: dict[str, Any] = {
+                "image": image_names[number],
+                "candidates": [caption.text for caption in captions],
+            }
+            if has_references:
+                row["references"] = list(self.images[number].references)
+            rows.append(row)
+        return Dataset.from_list(rows)
 
 
-def _shown(captions: list[Sampled] | str) -> list[Sampled]:
-    """The captions without reasoning; raises the reason why there are none, or why no file can hold them."""
-    if isinstance(captions, str):
-        raise InvalidSampleError(captions)
-    shown = [Sampled(caption_in(each.text), each.truncated) for each in captions]
-    for each in shown:
-        check_encodable(each.text, "a caption")
-    return shown
+def _facts_of_drawing(captioner: ServerCaptioner | LocalCaptioner, n: int, sampling: Sampling) -> dict[str, Any]:
+    """What stored candidates depend on: the model and the settings of sampling."""
+    facts = {"task": "caption", "model": captioner.name, "n": n, **asdict(sampling)}
+    if isinstance(captioner, LocalCaptioner):
+        facts["captioner"] = captioner.fingerprint
+    elif getattr(captioner, "extra_body", None):
+        facts["extra_body"] = captioner.extra_body
+    return facts
 
 
 def _check_choice(n: int, sampling: Sampling) -> None:
@@ -230,7 +296,7 @@ def _check_choice(n: int, sampling: Sampling) -> None:
         )
 
 
-def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
+def _open_store(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
     """The candidates so far. Those of the same settings are continued in any case."""
     try:
         return Kept(path, run, what="replies")
@@ -240,32 +306,42 @@ def _replies(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
         return Kept(path, run, overwrite=True, what="replies")
 
 
-def _write(
+def _write_best(
     path: Path,
-    written: Mapping[int, list[Sampled]],
-    problems: Mapping[int, str],
-    names: Sequence[str | None],
-    candidates: Path,
+    candidates: _Candidates,
+    image_names: Sequence[str | None],
+    ranked: Path,
     summary: CaptioningSummary,
 ) -> None:
-    """Writes the rows of the output, and counts them."""
-    every, taken = list[float](), list[float]()
-    with candidates.open(encoding="utf-8") as lines, path.open("w", encoding="utf-8") as file:
-        for row, name in enumerate(names):
-            summary.candidates += len(written.get(row, ()))
-            summary.truncated += sum(caption.truncated for caption in written.get(row, ()))
-            line: dict[str, Any] = json.loads(next(lines)) if row in written else {"error": problems.get(row)}
-            known = [reward for reward in line.get("rewards") or [] if reward is not None]
-            caption, value, error = None, None, line["error"]
-            if known:
+    """Writes a row an image with its best caption, and counts the rows in the summary.
+
+    Args:
+        path: the output.
+        candidates: captions of the rows, and why some have none.
+        image_names: of each row, None where the image cannot be read.
+        ranked: the rows that have captions as `rerank_dataset` writes them, in order.
+        summary: is filled.
+    """
+    all_rewards: list[float] = []
+    best_rewards: list[float] = []
+    with ranked.open(encoding="utf-8") as lines, path.open("w", encoding="utf-8") as file:
+        for number, name in enumerate(image_names):
+            problem = candidates.problems.get(number)
+            captions = candidates.captions.get(number, [])
+            summary.candidates += len(captions)
+            summary.truncated += sum(caption.truncated for caption in captions)
+            line: dict[str, Any] = json.loads(next(lines)) if captions else {"rewards": [], "error": problem}
+            rewards = [reward for reward in line["rewards"] or [] if reward is not None]
+            row: dict[str, Any] = {"image": name, "caption": None, "reward": None, "error": line["error"]}
+            if rewards:
                 best = rank(line["rewards"])[0]
-                caption, value, error = line["candidates"][best], line["rewards"][best], problems.get(row)
+                row.update(caption=line["candidates"][best], reward=line["rewards"][best], error=problem)
                 summary.captioned += 1
-                every += known
-                taken.append(value)
+                all_rewards += rewards
+                best_rewards.append(row["reward"])
             else:
-                reason = error or "no candidate has a reward"
+                reason = line["error"] or "no candidate has a reward"
                 summary.problems[reason] = summary.problems.get(reason, 0) + 1
-            file.write(json_line({"image": name, "caption": caption, "reward": value, "error": error}))
-    if every:
-        summary.mean_of_all, summary.mean_of_chosen = fmean(every), fmean(taken)
+            file.write(json_line(row))
+    if all_rewards:
+        summary.mean_of_all, summary.mean_of_chosen = fmean(all_rewards), fmean(best_rewards)

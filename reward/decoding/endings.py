@@ -17,9 +17,12 @@ def end_tokens(processor: Any, *configs: Any) -> set[int]:
         configs: have `eos_token_id`: a number, several, or None.
     """
     ends: set[int] = set()
-    for named in (getattr(processor, "tokenizer", processor), *configs):
-        ids = getattr(named, "eos_token_id", None)
-        ends.update(ids if isinstance(ids, (list, tuple, set)) else [] if ids is None else [ids])
+    for config in (getattr(processor, "tokenizer", processor), *configs):
+        ids = getattr(config, "eos_token_id", None)
+        if isinstance(ids, (list, tuple, set)):
+            ends.update(ids)
+        elif ids is not None:
+            ends.add(ids)
     return ends
 
 
@@ -32,9 +35,14 @@ def up_to_end(rows: Iterable[Sequence[int]], ends: set[int]) -> list[tuple[list[
     """
     cut = []
     for row in rows:
-        ids = list(row)
-        end = next((place for place, token in enumerate(ids) if token in ends), None)
-        cut.append((ids, False) if end is None else (ids[: end + 1], True))
+        tokens: list[int] = []
+        has_ended = False
+        for token in row:
+            tokens.append(token)
+            if token in ends:
+                has_ended = True
+                break
+        cut.append((tokens, has_ended))
     return cut
 
 
@@ -53,10 +61,13 @@ def nearly_greedy(
         >>> nearly_greedy(temperature=0.7, top_k=1, top_p=0.9)
         [('top_k', 1, 0)]
     """
-    limits = {  # name: (value, whether it leaves too little, value to give instead)
-        "temperature": (temperature, temperature is not None and temperature < _LEAST_TEMPERATURE, 1.0),
-        "top_k": (top_k, top_k == 1, 0),
-        "top_p": (top_p, top_p is not None and top_p < _LEAST_TOP_P, 1.0),
-        "min_p": (min_p, min_p is not None and min_p > _MOST_MIN_P, 0.0),
-    }
-    return [(name, value, better) for name, (value, is_less, better) in limits.items() if is_less and value is not None]
+    greedy: list[tuple[str, float, float]] = []
+    if temperature is not None and temperature < _LEAST_TEMPERATURE:
+        greedy.append(("temperature", temperature, 1.0))
+    if top_k == 1:
+        greedy.append(("top_k", top_k, 0))
+    if top_p is not None and top_p < _LEAST_TOP_P:
+        greedy.append(("top_p", top_p, 1.0))
+    if min_p is not None and min_p > _MOST_MIN_P:
+        greedy.append(("min_p", min_p, 0.0))
+    return greedy

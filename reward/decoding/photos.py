@@ -58,17 +58,22 @@ def read_images(
     """
     path = Path(images)
     if path.is_dir() or is_image_name(path):
-        given = {"image-column": image_column, "references-column": references_column, "image-root": image_root}
-        for name, value in {**given, "split": split}.items():
+        settings = {
+            "image-column": image_column,
+            "references-column": references_column,
+            "image-root": image_root,
+            "split": split,
+        }
+        for name, value in settings.items():
             if value is not None:
                 raise ConfigError(f"--{name} ({name.replace('-', '_')}=) is for a data file, and {path} is none")
     if path.is_dir():
-        files = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
-        found = [_row(each) for each in files if is_image_name(each)]
-        if not found:
-            kinds = ", ".join(sorted({each.suffix or each.name for each in files})[:5]) or "no files"
+        files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        rows = [_row(file) for file in files if is_image_name(file)]
+        if not rows:
+            kinds = ", ".join(sorted({file.suffix or file.name for file in files})[:5]) or "no files"
             raise DataError(f"folder {path} holds no images (.jpg, .png, .webp, ...), but {kinds}")
-        return found
+        return rows
     if not path.exists():
         raise DataError(f"there is no folder or file {path}")
     if is_image_name(path):
@@ -76,21 +81,23 @@ def read_images(
     source = open_source(path, split=split)
     image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
     assert image is not None
-    known = find_column("references", source.columns, references_column, option="--references-column")
+    references = find_column("references", source.columns, references_column, option="--references-column")
     root = find_root(source, image, image_root)
-    rows = source.rows([name for name in (image, known) if name is not None])
-    return [_read_row(row, image, known, root, path) for row in rows]
+    columns = [image] if references is None else [image, references]
+    return [_read_row(row, image, references, root, path) for row in source.rows(columns)]
 
 
-def _read_row(row: Any, image: str, known: str | None, root: Path, data: Path) -> ImageRow:
+def _read_row(row: Any, image: str, references_column: str | None, root: Path, data: Path) -> ImageRow:
     """The image of a row of a data file."""
     if isinstance(row, BadRow):
         return ImageRow(root, problem=row.message)
     try:
-        cell, references = one_image(row.get(image)), read_references(row.get(known) if known else None)
+        cell = one_image(row.get(image))
+        references = read_references(row.get(references_column))
     except InvalidSampleError as error:  # a fault of this row
         return ImageRow(root, problem=str(error))
-    cell = cell.get("path") if isinstance(cell, dict) and cell.get("bytes") is None else cell
+    if isinstance(cell, dict) and cell.get("bytes") is None:
+        cell = cell.get("path")
     if cell is None:
         return ImageRow(root, problem=f"the row has no image in column {image!r}")
     if not isinstance(cell, str):

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -61,22 +60,25 @@ def read_candidates(
     """
     if prompt_column is not None and prompt is not None:
         raise InvalidSampleError("give either a prompt or a prompt column")
-    source, summary = open_source(data, split=split), summary_beside(data)
+    source = open_source(data, split=split)
+    summary = summary_beside(data)
     if prompt_column is not None and prompt_column not in source.columns:
         raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
-    known = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
+    scored_columns = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
     image = find_column(
-        "image", source.columns, image_column or known.get("image"), option="--image-column", needed_by="pairs"
+        "image", source.columns, image_column or scored_columns.get("image"), option="--image-column", needed_by="pairs"
     )
     plan = find_columns(
         source.columns,
         metric_spec("length"),  # which needs no further column
-        candidate=candidate_column or known.get("candidate"),
+        candidate=candidate_column or scored_columns.get("candidate"),
         image=image,
-        group=group_column or known.get("group"),
+        group=group_column or scored_columns.get("group"),
         ranked=source,
     )
-    score = score_column or ("rewards" if plan.many else "reward")
+    score = score_column
+    if score is None:
+        score = "rewards" if plan.many else "reward"
     if score not in source.columns:
         raise DataError(
             f"{source.name} has no column {score!r} of scores: name it with --score-column (score_column=), or have "
@@ -84,50 +86,54 @@ def read_candidates(
         )
     assert image is not None
     root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
+    columns = [*plan.names, score]
+    if prompt_column is not None:
+        columns.append(prompt_column)
     groups: dict[str, ImageCandidates] = {}
-    asked: Any = PROMPT if prompt is None else prompt
-    for number, row in enumerate(source.rows([*plan.names, score, *([prompt_column] if prompt_column else [])])):
+    for number, row in enumerate(source.rows(columns)):
         if isinstance(row, BadRow):
             key = f"row {number}"
             groups[key] = ImageCandidates(None, [], problem="a row that cannot be read")
             continue
-        if prompt_column:
-            asked = parse_list(row.get(prompt_column)) if source.is_csv else row.get(prompt_column)
-        messages = _messages(asked, system)
-        name = _image_name(row.get(image), root)
-        own = [image_identity(row.get(plan.group))] if plan.group not in (None, image) else []
-        key = json.dumps([name, *own, messages], ensure_ascii=False, default=str)
+        question: Any = PROMPT if prompt is None else prompt
+        if prompt_column is not None:
+            question = row.get(prompt_column)
+            if source.is_csv:
+                question = parse_list(question)
+        messages = _messages(question, system)
+        facts: list[Any] = [_image_name(row.get(image), root), messages]
+        if plan.group not in (None, image):
+            facts.append(image_identity(row.get(plan.group)))
+        key = json.dumps(facts, ensure_ascii=False, default=str)
         if key not in groups:
-            found, problem = _found(row.get(image), root)
-            groups[key] = ImageCandidates(found, messages, problem=problem)
+            picture, problem = _picture(row.get(image), root)
+            groups[key] = ImageCandidates(picture, messages, problem=problem)
         captions, scores = _scored(row, plan, score, number)
         groups[key].captions += captions
         groups[key].scores += scores
     return list(groups.values())
 
 
-def _messages(asked: Any, system: str | None) -> list[dict[str, Any]]:
-    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(asked, system)]
-    (shown,) = trl_prompts([prompt], [1])
-    for message in shown:
+def _messages(question: Any, system: str | None) -> list[dict[str, Any]]:
+    """A prompt as the messages that trainers take, with texts as their contents."""
+    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(question, system)]
+    [messages] = trl_prompts([prompt], [1])
+    for message in messages:
         if not isinstance(message["content"], str):
             raise InvalidSampleError(
-                f"the content of a message must be text, and its image comes first, got {asked!r:.200}: write "
+                f"the content of a message must be text, and its image comes first, got {question!r:.200}: write "
                 "'<image>' at the beginning of the user's first turn, or nowhere"
             )
-    return [{"role": message["role"], "content": message["content"]} for message in shown]
+    return [{"role": message["role"], "content": message["content"]} for message in messages]
 
 
 def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -> tuple[list[Any], list[float | None]]:
     """The captions of a row and their scores."""
-    cells = [row.get(plan.caption), row.get(score)]
     if not plan.many:
-        return [cells[0]], [_number(cells[1], number, score)]
+        return [row.get(plan.caption)], [_number(row.get(score), number, score)]
     try:
-        captions, scores = (
-            [] if missing_to_none(cell) is None else to_list(parse_list(cell), f"column {name!r}")
-            for name, cell in zip((plan.caption, score), cells, strict=True)
-        )
+        captions = _list_in(row, plan.caption)
+        scores = _list_in(row, score)
     except InvalidSampleError as error:
         raise DataError(f"row {number + 1}: {error}") from None
     if scores and len(captions) != len(scores):
@@ -135,7 +141,16 @@ def _scored(row: Mapping[str, Any], plan: ColumnPlan, score: str, number: int) -
     return captions, [_number(value, number, score) for value in scores or [None] * len(captions)]
 
 
+def _list_in(row: Mapping[str, Any], column: str) -> list[Any]:
+    cell = row.get(column)
+    if missing_to_none(cell) is None:
+        return []
+    return to_list(parse_list(cell), f"column {column!r}")
+
+
 def _number(value: Any, row: int, column: str) -> float | None:
+    if value is None or value == "":
+        return None
     try:
         return read_number(value)
     except InvalidSampleError as error:
@@ -143,21 +158,26 @@ def _number(value: Any, row: int, column: str) -> float | None:
 
 
 def _image_name(cell: Any, root: Path) -> str:
-    cell = cell[0] if isinstance(cell, (list, tuple)) and len(cell) == 1 else cell
+    if isinstance(cell, (list, tuple)) and len(cell) == 1:
+        cell = cell[0]
     return image_identity(cell, root)
 
 
-def _found(cell: Any, root: Path) -> tuple[Any, str | None]:
+def _picture(cell: Any, root: Path) -> tuple[Any, str | None]:
     """An image as an absolute path or `{"bytes": ..., "path": ...}`, or what is wrong with it."""
     try:
         cell = one_image(cell)
     except InvalidSampleError:
         return None, "several images in a row"
-    held = cell if isinstance(cell, dict) else {"bytes": cell if isinstance(cell, bytes) else None, "path": cell}
-    if held.get("bytes") is not None:
-        image: Any = {"bytes": held["bytes"], "path": held["path"] if isinstance(held.get("path"), str) else None}
-    elif isinstance(held.get("path"), str):
-        image = os.path.abspath(image_file(root / held["path"]))
+    encoded, path = (cell, None) if isinstance(cell, bytes) else (None, cell)
+    if isinstance(cell, dict):
+        encoded, path = cell.get("bytes"), cell.get("path")
+    if not isinstance(path, str):
+        path = None
+    if encoded is not None:
+        image: Any = {"bytes": encoded, "path": path}
+    elif path is not None:
+        image = os.path.abspath(image_file(root / path))
         if not os.path.isfile(image):
             return None, "no image file where the path says"
     else:
@@ -187,22 +207,28 @@ def features() -> Any:
     from datasets import Features, Image, List, Value
 
     messages = List({"role": Value("string"), "content": Value("string")})
-    texts = {"prompt": messages, "chosen": messages, "rejected": messages}
     return Features(
-        {"images": List(Image()), **texts, **dict.fromkeys(("chosen_score", "rejected_score"), Value("float64"))}
+        {
+            "images": List(Image()),
+            "prompt": messages,
+            "chosen": messages,
+            "rejected": messages,
+            "chosen_score": Value("float64"),
+            "rejected_score": Value("float64"),
+        }
     )
 
 
 def with_plain_images(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows with the pictures that were scored, see `plain_image`; the rows of an image share it."""
-    plain: dict[int, Any] = {}
-    made = []
+    plain_images: dict[int, Any] = {}
+    plain_rows = []
     for row in rows:
-        (image,) = row["images"]
-        if id(image) not in plain:
-            plain[id(image)] = plain_image(image)
-        made.append({**row, "images": [plain[id(image)]]})
-    return made
+        [image] = row["images"]
+        if id(image) not in plain_images:
+            plain_images[id(image)] = plain_image(image)
+        plain_rows.append({**row, "images": [plain_images[id(image)]]})
+    return plain_rows
 
 
 def write_preferences(preferences: Preferences, output: Path) -> None:
@@ -223,38 +249,40 @@ def write_preferences(preferences: Preferences, output: Path) -> None:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
-    made = with_plain_images(preferences.rows)
+    plain_rows = with_plain_images(preferences.rows)
     if output.suffix.lower() == ".parquet":
-        write_atomically(output, partial(_parquet, made))
+        write_atomically(output, partial(_write_parquet, plain_rows))
         return
-    for row, given in zip(made, preferences.rows, strict=True):
-        (image,) = given["images"]
+    for plain_row, row in zip(plain_rows, preferences.rows, strict=True):
+        [image] = row["images"]
         if isinstance(image, dict):
             raise OutputError(f"the data hold the images themselves, which {output.name} cannot: write a .parquet file")
-        if row["images"] != [image]:
+        if plain_row["images"] != [image]:
             raise OutputError(
                 "trainers would show a policy another picture than was scored (16-bit grey, transparency): "
                 f"{image}. Write a .parquet file, which holds the pictures themselves"
             )
-    write_atomically(output, partial(_json_lines, made, folder=output.parent))
+    write_atomically(output, partial(_write_json_lines, plain_rows, folder=output.parent))
 
 
-def _json_lines(rows: list[dict[str, Any]], path: Path, *, folder: Path) -> None:
+def _write_json_lines(rows: list[dict[str, Any]], path: Path, *, folder: Path) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             images = [Path(os.path.relpath(image, folder)).as_posix() for image in row["images"]]
             file.write(json_line({**row, "images": images}))
 
 
-def _parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    def with_bytes(image: Any) -> dict[str, Any]:
-        return image if isinstance(image, dict) else {"bytes": Path(image).read_bytes(), "path": Path(image).name}
-
+def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema, remaining = features().arrow_schema, iter(rows)
+    schema = features().arrow_schema
     with pq.ParquetWriter(path, schema) as writer:
-        while some := list(islice(remaining, _ROWS)):
-            whole = [{**row, "images": [with_bytes(image) for image in row["images"]]} for row in some]
-            writer.write_table(pa.Table.from_pylist(whole, schema=schema))
+        for first in range(0, len(rows), _ROWS):
+            table_rows = []
+            for row in rows[first : first + _ROWS]:
+                [image] = row["images"]
+                if not isinstance(image, dict):
+                    image = {"bytes": Path(image).read_bytes(), "path": Path(image).name}
+                table_rows.append({**row, "images": [image]})
+            writer.write_table(pa.Table.from_pylist(table_rows, schema=schema))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from reward.data.chats import has_placeholder
@@ -44,8 +43,10 @@ class PreferenceRules:
         for name, low, high in (("margin", 0, math.inf), ("length_ratio", 1, math.inf), ("near", 0, 1)):
             value = getattr(self, name)
             if value is not None and not (low <= value <= high and value != math.inf):
-                most = "" if high == math.inf else f" and at most {high:g}"
-                raise ConfigError(f"{name} must be a number of at least {low:g}{most}, got {value!r}")
+                bounds = f"at least {low:g}"
+                if high != math.inf:
+                    bounds += f" and at most {high:g}"
+                raise ConfigError(f"{name} must be a number of {bounds}, got {value!r}")
         if self.per_image < 1:
             raise ConfigError(f"per_image must be at least 1, got {self.per_image!r}")
         if self.minimum is not None and not math.isfinite(self.minimum):
@@ -121,56 +122,66 @@ def choose_pairs(
         'no two captions whose scores differ by the margin'
     """
     usable, left_out = _usable(captions, scores, rules.near)
-    least, ratio = rules.minimum, rules.length_ratio
-    good = [each for each in usable if least is None or each.score >= least - _rounding(each.score, least)]
-    apart = [Pair(a, b) for a in good for b in usable if is_apart(a.score, b.score, rules.margin)]
-    allowed = [pair for pair in apart if ratio is None or _length_ratio(pair) <= ratio]
-    reasons = {
-        "no caption with a score and a word": not usable,
-        "no caption that reaches the minimum": not good,
-        "only one caption once repetitions are left out": len(usable) < 2,
-        "no two captions whose scores differ by the margin": not apart,
-        "no two such captions of like length": not allowed,
-    }
+    if not usable:
+        return [], left_out, "no caption with a score and a word"
+    good = usable
+    if rules.minimum is not None:
+        least = rules.minimum
+        good = [caption for caption in usable if caption.score >= least - _rounding(caption.score, least)]
+    if not good:
+        return [], left_out, "no caption that reaches the minimum"
+    if len(usable) < 2:
+        return [], left_out, "only one caption once repetitions are left out"
+    apart = [
+        Pair(better, worse) for better in good for worse in usable if is_apart(better.score, worse.score, rules.margin)
+    ]
+    if not apart:
+        return [], left_out, "no two captions whose scores differ by the margin"
+    allowed = apart
+    if rules.length_ratio is not None:
+        allowed = [pair for pair in apart if _length_ratio(pair) <= rules.length_ratio]
+    if not allowed:
+        return [], left_out, "no two such captions of like length"
+
+    # The widest difference first. The sort is stable, so that of equal ones the best chosen comes first.
+    allowed.sort(key=lambda pair: pair.rejected.score - pair.chosen.score)
     pairs: list[Pair] = []
-    for pair in sorted(allowed, key=lambda pair: pair.rejected.score - pair.chosen.score):  # stable: best chosen first
-        if not any(caption in other for other in pairs for caption in pair):
+    in_pairs: set[Scored] = set()
+    for pair in allowed:
+        if in_pairs.isdisjoint(pair):
             pairs.append(pair)
-    return pairs[: rules.per_image], left_out, next((reason for reason, holds in reasons.items() if holds), None)
+            in_pairs.update(pair)
+    return pairs[: rules.per_image], left_out, None
 
 
 def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float) -> tuple[list[Scored], Counter[str]]:
     """The captions that may be used, best first, and how many may not."""
     left_out: Counter[str] = Counter()
     scored: list[Scored] = []
-    for caption, score in zip(captions, scores, strict=True):
-        if not isinstance(caption, str) or is_wordless(caption):
+    for text, score in zip(captions, scores, strict=True):
+        if not isinstance(text, str) or is_wordless(text):
             left_out["without a word"] += 1
-        elif has_placeholder(caption):
+        elif has_placeholder(text):
             left_out["with a placeholder of a chat template, such as <image>, at which trainers stop"] += 1
         elif score is None or not math.isfinite(score):
             left_out["without a score"] += 1
         else:
-            scored.append(Scored(caption.strip(), float(score)))
+            scored.append(Scored(text.strip(), float(score)))
     usable: list[Scored] = []
-    seen: list[Counter[tuple[str, str]]] = []
-    for each in sorted(scored, key=lambda each: -each.score):
-        words = _word_pairs(each.text)
-        if any(_dice(words, other) >= near for other in seen):
+    word_pairs: list[Counter[tuple[str, str]]] = []  # of the usable captions
+    for caption in sorted(scored, key=lambda caption: -caption.score):
+        words = Counter(pairwise(["", *words_of(caption.text), ""]))
+        if any(_dice(words, better) >= near for better in word_pairs):
             left_out["the same as a better one, or nearly"] += 1
         else:
-            usable.append(each)
-            seen.append(words)
+            usable.append(caption)
+            word_pairs.append(words)
     return usable, left_out
 
 
 def _length_ratio(pair: Pair) -> float:
     short, long = sorted(len(caption.text) for caption in pair)
     return long / short
-
-
-def _word_pairs(text: str) -> Counter[tuple[str, str]]:
-    return Counter(pairwise(["", *words_of(text), ""]))
 
 
 def _dice(first: Counter[tuple[str, str]], second: Counter[tuple[str, str]]) -> float:
@@ -206,30 +217,40 @@ class Preferences:
         """
         dropped: Counter[str] = Counter()
         left_out: Counter[str] = Counter()
-        chosen: list[tuple[ImageCandidates, list[Pair]]] = []
+        rows: list[dict[str, Any]] = []
+        images_kept = 0
+        longer = 0
         for group in groups:
             reason = group.problem
             if reason is None:
                 pairs, unused, reason = choose_pairs(group.captions, group.scores, rules)
                 left_out += unused
-            if reason is None:
-                chosen.append((group, pairs))
-            else:
+            if reason is not None:
                 dropped[reason] += 1
-        if not chosen:
+                continue
+            images_kept += 1
+            for pair in pairs:
+                rows.append(_row(group, pair))
+                longer += len(pair.chosen.text) > len(pair.rejected.text)
+        if not rows:
             reasons = "; ".join(f"{count} have {reason}" for reason, count in dropped.most_common())
-            not_used = "; ".join(f"{count} captions {reason}" for reason, count in left_out.most_common())
+            if left_out:
+                not_used = "; ".join(f"{count} captions {reason}" for reason, count in left_out.most_common())
+                reasons += f" (left out: {not_used})"
             raise DataError(
-                f"no row can be made of the {len(groups)} images: {reasons or 'there are none'}"
-                f"{f' (left out: {not_used})' if not_used else ''}. Sample more captions an image or at a higher "
-                "temperature, or loosen the rules (margin, length ratio, minimum, near)"
+                f"no row can be made of the {len(groups)} images: {reasons or 'there are none'}. Sample more "
+                "captions an image or at a higher temperature, or loosen the rules (margin, length ratio, minimum, "
+                "near)"
             )
-        rows = [_row(group, pair) for group, own in chosen for pair in own]
-        longer = fmean(len(pair.chosen.text) > len(pair.rejected.text) for _, own in chosen for pair in own)
-        return cls(rows, len(groups), len(chosen), dropped, left_out, longer)
+        return cls(rows, len(groups), images_kept, dropped, left_out, longer / len(rows))
 
 
 def _row(group: ImageCandidates, pair: Pair) -> dict[str, Any]:
-    said = {name: [{"role": "assistant", "content": each.text}] for name, each in pair._asdict().items()}
-    scores = {f"{name}_score": each.score for name, each in pair._asdict().items()}
-    return {"images": [group.image], "prompt": group.prompt, **said, **scores}
+    return {
+        "images": [group.image],
+        "prompt": group.prompt,
+        "chosen": [{"role": "assistant", "content": pair.chosen.text}],
+        "rejected": [{"role": "assistant", "content": pair.rejected.text}],
+        "chosen_score": pair.chosen.score,
+        "rejected_score": pair.rejected.score,
+    }

@@ -161,15 +161,15 @@ def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[lis
     """
     if not strips_thinking(reward):
         return [list(texts) for texts in candidates]
-    shown = []
+    groups = []
     cut = 0
     for texts in candidates:
         captions = [caption_in(text) for text in texts]
         cut += sum(caption != text for caption, text in zip(captions, texts, strict=True))
-        shown.append(captions)
+        groups.append(captions)
     if cut:
-        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, shown)))
-    return shown
+        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, groups)))
+    return groups
 
 
 def distinct_share(candidates: Sequence[Sequence[str]]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reward.scenes.graph import Entity, Fact, Scene, relations
@@ -97,40 +97,41 @@ def describe(
         True
     """
     style = style or Style()
-    wanted = set(scene.facts() if facts is None else facts)
+    stated = set(scene.facts() if facts is None else facts)
     names = {entity.noun: rng.choice(SYNONYMS[entity.noun]) for entity in scene.entities}
     blocks: list[list[Sentence]] = []
-    present = [entity for entity in scene.entities if ("object", entity.noun) in wanted]
+    present = [entity for entity in scene.entities if ("object", entity.noun) in stated]
     if style.order == "scene":
         present.sort(key=lambda entity: entity.cell)
     for entity in present:
-        blocks.append(_entity_sentences(entity, names[entity.noun], wanted, style, rng))
-    blocks += [[sentence] for sentence in _sign_sentences(scene, wanted, rng)]
+        blocks.append(_entity_sentences(entity, names[entity.noun], stated, style, rng))
+    blocks += [[sentence] for sentence in _sign_sentences(scene, stated, rng)]
     closing: list[list[Sentence]] = []
     nouns = {entity.noun for entity in present}
     action = scene.action
-    if (
-        action
-        and ("action", action.agent, action.verb, action.patient) in wanted
-        and {action.agent, action.patient} <= nouns
-    ):
+    has_action = action is not None and ("action", action.agent, action.verb, action.patient) in stated
+    if action and has_action and {action.agent, action.patient} <= nouns:
         closing.append([_pair_sentence("action", scene, names, action.agent, action.patient, action.verb, rng)])
     pairs = [(first, second) for first in present for second in present if first is not second]
     for first, second in rng.sample(pairs, min(style.spatial, len(pairs))):
         relation = rng.choice(sorted(relations(first.cell, second.cell)))
         closing.append([_pair_sentence("spatial", scene, names, first.noun, second.noun, relation, rng)])
     opening: list[list[Sentence]] = []
-    if ("background", scene.background) in wanted:
-        phrase = [Word(word, ("background", scene.background)) for word in BACKGROUND_PHRASES[scene.background].split()]
-        opening.append(
-            [_fill(rng.choice(TEMPLATES["background"]), {"background": phrase}, [("background", scene.background)])]
-        )
-    fillers = [[Sentence(tuple(Word(word) for word in text.split()), ())] for text in rng.sample(FILLER, style.filler)]
+    background: Fact = ("background", scene.background)
+    if background in stated:
+        phrase = [Word(word, background) for word in BACKGROUND_PHRASES[scene.background].split()]
+        opening.append([_fill(rng.choice(TEMPLATES["background"]), {"background": phrase}, [background])])
+    fillers = []
+    for text in rng.sample(FILLER, style.filler):
+        fillers.append([Sentence(tuple(map(Word, text.split())), ())])
     if style.order == "scene":
         ordered = [*opening, *blocks, *closing, *fillers]
     else:
         rng.shuffle(blocks)
-        ordered = [*opening, *blocks] if rng.random() < 0.5 else [*blocks, *opening]
+        if rng.random() < 0.5:
+            ordered = [*opening, *blocks]
+        else:
+            ordered = [*blocks, *opening]
         # Actions and relations say "the star": they come after the sentences that bring the star in.
         ordered += closing
         for filler in fillers:
@@ -142,7 +143,10 @@ def _fill(template: str, slots: dict[str, Sequence[Word]], claims: Iterable[Fact
     words: list[Word] = []
     for piece in template.split():
         slot = _SLOT.fullmatch(piece)
-        words += slots[slot.group(1)] if slot else [Word(piece)]
+        if slot:
+            words += slots[slot.group(1)]
+        else:
+            words.append(Word(piece))
     return Sentence(tuple(words), tuple(claims))
 
 
@@ -154,13 +158,14 @@ def _noun(entity: Entity, name: str) -> Word:
     return Word(plural(name) if entity.count > 1 else name, ("object", entity.noun))
 
 
-def _entity_sentences(entity: Entity, name: str, wanted: set[Fact], style: Style, rng: random.Random) -> list[Sentence]:
+def _entity_sentences(entity: Entity, name: str, facts: set[Fact], style: Style, rng: random.Random) -> list[Sentence]:
+    """One to three sentences about an entity: the first brings it in, others add to it."""
     noun = entity.noun
-    stated = {fact[0]: fact for fact in entity.facts() if fact in wanted}
-    later: set[str] = set()
+    stated = {str(fact[0]): fact for fact in entity.facts() if fact in facts}
+    later: set[str] = set()  # kinds of facts that get a sentence of their own
     for kind in ("size", "pattern", "position"):
         if kind in stated and rng.random() < style.split:
-            later.add(str(kind))
+            later.add(kind)
     attributes: list[Word] = []
     for kind, options in (("size", SIZE_WORDS), ("pattern", PATTERN_WORDS)):
         if kind in stated and kind not in later:
@@ -170,7 +175,8 @@ def _entity_sentences(entity: Entity, name: str, wanted: set[Fact], style: Style
         attributes.append(Word(entity.colour, stated["colour"]))
     stated["count"] = ("count", noun, entity.count)  # English cannot name an object without its number
     number = Word(rng.choice(NUMBERS[entity.count]), stated["count"])
-    head, be = _noun(entity, name), _be(entity.count)
+    head = _noun(entity, name)
+    be = _be(entity.count)
     first_claims = [fact for kind, fact in stated.items() if kind not in later]
     slots: dict[str, Sequence[Word]] = {"be": be, "np": _with_article([number, *attributes, head])}
     if "position" in stated and "position" not in later:
@@ -179,13 +185,14 @@ def _entity_sentences(entity: Entity, name: str, wanted: set[Fact], style: Style
     else:
         sentences = [_fill(rng.choice(TEMPLATES["entity_no_position"]), slots, first_claims)]
     if later & {"size", "pattern"}:
-        parts = [
-            Word(rng.choice(options[getattr(entity, kind)]), stated[kind])
-            for kind, options in (("size", SIZE_WORDS), ("pattern", PATTERN_WORDS))
-            if kind in later
-        ]
-        attrs = [parts[0], Word("and"), parts[1]] if len(parts) == 2 else parts
-        claims = [stated[kind] for kind in ("size", "pattern") if kind in later]
+        attrs: list[Word] = []
+        claims = []
+        for kind, options in (("size", SIZE_WORDS), ("pattern", PATTERN_WORDS)):
+            if kind in later:
+                if attrs:
+                    attrs.append(Word("and"))
+                attrs.append(Word(rng.choice(options[getattr(entity, kind)]), stated[kind]))
+                claims.append(stated[kind])
         slots = {"the_a": [Word(head.text, ("object", noun))], "be": be, "attrs": attrs}
         sentences.append(_fill(rng.choice(TEMPLATES["attributes"]), slots, claims))
     if "position" in later:
@@ -208,19 +215,19 @@ def _position(cell: int, fact: Fact, rng: random.Random) -> list[Word]:
     return [Word(word, fact) for word in rng.choice(POSITION_PHRASES[cell]).split()]
 
 
-def _sign_sentences(scene: Scene, wanted: set[Fact], rng: random.Random) -> list[Sentence]:
+def _sign_sentences(scene: Scene, stated: set[Fact], rng: random.Random) -> list[Sentence]:
     if not scene.sign:
         return []
     text: Fact = ("text", scene.sign.word)
-    place: Fact = ("position", "sign", scene.sign.cell)
-    pos = _position(scene.sign.cell, place, rng)
+    position: Fact = ("position", "sign", scene.sign.cell)
+    pos = _position(scene.sign.cell, position, rng)
     word = [Word(scene.sign.word, text)]
-    if text in wanted and place in wanted:
-        return [_fill(rng.choice(TEMPLATES["sign"]), {"pos": pos, "text": word}, [text, place])]
-    if text in wanted:
+    if text in stated and position in stated:
+        return [_fill(rng.choice(TEMPLATES["sign"]), {"pos": pos, "text": word}, [text, position])]
+    if text in stated:
         return [_fill(rng.choice(TEMPLATES["sign_no_position"]), {"text": word}, [text])]
-    if place in wanted:
-        return [_fill(rng.choice(TEMPLATES["sign_place"]), {"pos": pos}, [place])]
+    if position in stated:
+        return [_fill(rng.choice(TEMPLATES["sign_place"]), {"pos": pos}, [position])]
     return []
 
 
@@ -228,16 +235,17 @@ def _pair_sentence(
     kind: str, scene: Scene, names: dict[str, str], a: str, b: str, link: str, rng: random.Random
 ) -> Sentence:
     fact: Fact = (kind, a, link, b)
-    first, second = scene.entity(a), scene.entity(b)
-    word: Callable[[Entity], list[Word]] = lambda entity: [Word(_noun(entity, names[entity.noun]).text, fact)]  # noqa: E731
+    first = scene.entity(a)
+    second = scene.entity(b)
     slots: dict[str, Sequence[Word]] = {
-        "the_a": word(first),
-        "the_b": word(second),
+        "the_a": [Word(_noun(first, names[a]).text, fact)],
+        "the_b": [Word(_noun(second, names[b]).text, fact)],
         "be": _be(first.count),
         "be_b": _be(second.count),
     }
     if kind == "action":
-        slots["ing"], slots["past"] = [Word(ING[link], fact)], [Word(PAST[link], fact)]
+        slots["ing"] = [Word(ING[link], fact)]
+        slots["past"] = [Word(PAST[link], fact)]
     else:
         slots["relation"] = [Word(piece, fact) for piece in RELATION_PHRASES[link].split()]
     return _fill(rng.choice(TEMPLATES[kind]), slots, [fact])

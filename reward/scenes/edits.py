@@ -49,13 +49,13 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
         1
     """
     entity = rng.choice(scene.entities)
+    nouns = {entity.noun for entity in scene.entities}
+    free_nouns = [noun for noun in NOUNS if noun not in nouns]
+    free_cells = scene.free_cells()
     if kind == "noun":
-        taken = {other.noun for other in scene.entities}
-        free = [option for option in NOUNS if option not in taken]
-        if not free:
+        if not free_nouns:
             return None
-        noun = rng.choice(free)
-        return scene.with_entity(entity.noun, replace(entity, noun=noun))
+        return scene.with_entity(entity.noun, replace(entity, noun=rng.choice(free_nouns)))
     if kind == "attribute":
         field, options = rng.choice((("colour", COLOURS), ("colour", COLOURS), ("size", SIZES), ("pattern", PATTERNS)))
         changes: dict[str, Any] = {field: _other(rng, options, getattr(entity, field))}
@@ -64,27 +64,29 @@ def make_error(scene: Scene, kind: str, rng: random.Random) -> Scene | None:
         count = rng.choice([n for n in range(1, MAX_COUNT + 1) if n != entity.count])
         return scene.with_entity(entity.noun, replace(entity, count=count))
     if kind == "spatial":
-        if scene.sign and scene.free_cells() and rng.random() < 0.15:
-            return replace(scene, sign=replace(scene.sign, cell=rng.choice(scene.free_cells())))
-        cells = scene.free_cells()
-        return scene.with_entity(entity.noun, replace(entity, cell=rng.choice(cells))) if cells else None
-    if kind == "hallucination":
-        taken = {other.noun for other in scene.entities}
-        free, cells = [noun for noun in NOUNS if noun not in taken], scene.free_cells()
-        if not free or not cells:
+        if not free_cells:
             return None
-        extra = sample_entity(rng, rng.choice(free), rng.choice(cells))
+        if scene.sign and rng.random() < 0.15:
+            return replace(scene, sign=replace(scene.sign, cell=rng.choice(free_cells)))
+        return scene.with_entity(entity.noun, replace(entity, cell=rng.choice(free_cells)))
+    if kind == "hallucination":
+        if not free_nouns or not free_cells:
+            return None
+        extra = sample_entity(rng, rng.choice(free_nouns), rng.choice(free_cells))
         return replace(scene, entities=(*scene.entities, extra))
     if kind == "background":
         return replace(scene, background=_other(rng, BACKGROUNDS, scene.background))
     if kind == "scene_text":
-        return replace(scene, sign=Sign(_other(rng, WORDS, scene.sign.word), scene.sign.cell)) if scene.sign else None
-    if kind == "actant_swap":
+        if scene.sign is None:
+            return None
+        return replace(scene, sign=Sign(_other(rng, WORDS, scene.sign.word), scene.sign.cell))
+    if kind in ("actant_swap", "action"):
         action = scene.action
-        return replace(scene, action=Action(action.patient, action.verb, action.agent)) if action else None
-    if kind == "action":
-        action = scene.action
-        return replace(scene, action=replace(action, verb=_other(rng, ACTIONS, action.verb))) if action else None
+        if action is None:
+            return None
+        if kind == "actant_swap":
+            return replace(scene, action=Action(action.patient, action.verb, action.agent))
+        return replace(scene, action=replace(action, verb=_other(rng, ACTIONS, action.verb)))
     raise ValueError(f"unknown kind of error {kind!r}; known: {', '.join(ERRORS)}")
 
 
@@ -96,12 +98,14 @@ def drop_facts(scene: Scene, keep: float, rng: random.Random) -> set[Fact]:
     """
     facts: set[Fact] = set()
     level = keep**0.5  # objects and attributes are dropped independently, so that together about `keep` remains
-    kept = [entity for entity in scene.entities if rng.random() < level] or [rng.choice(scene.entities)]
-    for entity in kept:
+    entities = [entity for entity in scene.entities if rng.random() < level]
+    if not entities:
+        entities = [rng.choice(scene.entities)]
+    for entity in entities:
         facts.update(fact for fact in entity.facts() if fact[0] in ("object", "count") or rng.random() < level)
     entity_facts = {fact for entity in scene.entities for fact in entity.facts()}
-    others = sorted((fact for fact in scene.facts() if fact not in entity_facts), key=str)
-    facts.update(fact for fact in others if rng.random() < keep)
+    scene_facts = sorted((fact for fact in scene.facts() if fact not in entity_facts), key=str)
+    facts.update(fact for fact in scene_facts if rng.random() < keep)
     return facts
 
 
@@ -127,17 +131,18 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
     if kind == "repetition":
         if rng.random() < 0.3:  # a whole sentence again, somewhere later
             again = Sentence(tuple(replace(word, damaged=True) for word in words), sentence.claims)
-            place = rng.randint(index + 1, len(caption.sentences))
-            return replace(caption, sentences=(*caption.sentences[:place], again, *caption.sentences[place:]))
+            sentences = list(caption.sentences)
+            sentences.insert(rng.randint(index + 1, len(sentences)), again)
+            return replace(caption, sentences=tuple(sentences))
         size = rng.randint(1, min(3, len(words)))
         start = rng.randint(0, len(words) - size)
         words[start + size : start + size] = [replace(word, damaged=True) for word in words[start : start + size]]
     elif kind == "word_order":
-        places = [k for k in range(len(words) - 1) if words[k].text != words[k + 1].text]
-        if not places:
+        starts = [k for k in range(len(words) - 1) if words[k].text != words[k + 1].text]
+        if not starts:
             return None
         size = min(len(words), rng.choice((2, 2, 3, 4)))
-        start = rng.choice(places)
+        start = rng.choice(starts)
         start = min(start, len(words) - size)
         window = words[start : start + size]
         shuffled = window[:]
@@ -150,11 +155,12 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         swap = {"is": "are", "are": "is"}
         for noun in (name for names in SYNONYMS.values() for name in names):
             swap |= {noun: plural(noun), plural(noun): noun}
-        places = [k for k, word in enumerate(words) if word.text in swap]
-        rng.shuffle(places)
-        if not places:
+        indices = [k for k, word in enumerate(words) if word.text in swap]
+        rng.shuffle(indices)
+        if not indices:
             return None
-        words[places[0]] = Word(swap[words[places[0]].text], words[places[0]].fact, damaged=True)
+        word = words[indices[0]]
+        words[indices[0]] = Word(swap[word.text], word.fact, damaged=True)
     changed = Sentence(tuple(words), sentence.claims)
     return replace(caption, sentences=(*caption.sentences[:index], changed, *caption.sentences[index + 1 :]))
 

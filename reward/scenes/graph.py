@@ -113,7 +113,9 @@ class Scene:
 
     def free_cells(self) -> list[int]:
         """Cells that hold neither an entity nor the sign."""
-        used = {entity.cell for entity in self.entities} | ({self.sign.cell} if self.sign else set())
+        used = {entity.cell for entity in self.entities}
+        if self.sign:
+            used.add(self.sign.cell)
         return [cell for cell in range(GRID * GRID) if cell not in used]
 
     def to_json(self) -> str:
@@ -135,12 +137,16 @@ class Scene:
 def relations(first: int, second: int) -> set[str]:
     """Spatial relations of cell `first` to cell `second`: a subset of above, below, left, right."""
     row, column = divmod(first, GRID)
-    other_row, other_column = divmod(second, GRID)
+    second_row, second_column = divmod(second, GRID)
     names = set()
-    if row != other_row:
-        names.add("above" if row < other_row else "below")
-    if column != other_column:
-        names.add("left" if column < other_column else "right")
+    if row < second_row:
+        names.add("above")
+    if row > second_row:
+        names.add("below")
+    if column < second_column:
+        names.add("left")
+    if column > second_column:
+        names.add("right")
     return names
 
 

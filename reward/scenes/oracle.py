@@ -125,7 +125,8 @@ class Oracle:
             caption: any text.
             scene: the truth, as a Scene or its JSON (column `scene` of `make_dataset`).
         """
-        scene = Scene.from_json(scene) if isinstance(scene, str) else scene
+        if isinstance(scene, str):
+            scene = Scene.from_json(scene)
         reading = self.read(caption)
         return compare(reading.claims, scene, faults=sum(reading.faults.values()))
 
@@ -136,8 +137,12 @@ def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict
     truth = scene.facts()
     right = {claim for claim in claims if scene.is_true(claim)}
     recall = len(right & truth) / len(truth)
-    precision = len(right) / len(claims) if claims else 0.0
-    f1 = 2 * recall * precision / (recall + precision) if recall + precision else 0.0
+    precision = 0.0
+    if claims:
+        precision = len(right) / len(claims)
+    f1 = 0.0
+    if recall + precision > 0:
+        f1 = 2 * recall * precision / (recall + precision)
     return Verdict(recall, precision, f1, faults, claims - right, truth - right)
 
 
@@ -193,32 +198,28 @@ def _patterns() -> list[tuple[str, re.Pattern[str]]]:
         "text": rf"(?P<text>{any_of(_TEXT)})",
         "background": rf"(?P<background>{any_of(_BACKGROUND)})",
     }
-    return [
-        (kind, re.compile(re.sub(r"\{(\w+)\}", lambda slot: slots[slot.group(1)], _with_equals(template))))
-        for kind, templates in TEMPLATES.items()
-        for template in templates
-    ]
-
-
-def _with_equals(template: str) -> str:
-    """A template that also reads the other templates' words where English allows both."""
-    for written, read in _EQUALS.items():
-        template = re.sub(written, read, template)
-    return template
+    patterns = []
+    for kind, templates in TEMPLATES.items():
+        for template in templates:
+            for words, alternatives in _EQUALS.items():
+                template = re.sub(words, alternatives, template)
+            pattern = re.sub(r"\{(\w+)\}", lambda slot: slots[slot.group(1)], template)
+            patterns.append((kind, re.compile(pattern)))
+    return patterns
 
 
 def _agrees(groups: dict[str, str]) -> bool:
+    """Whether number, noun and verb of a sentence agree."""
     if "number" in groups:
-        many = _NUMBER[groups["number"]] != 1
-        if (groups["noun"] in _PLURAL) != many or groups.get("be", "are" if many else "is") != (
-            "are" if many else "is"
-        ):
+        is_several = _NUMBER[groups["number"]] != 1
+        verb = "are" if is_several else "is"
+        if (groups["noun"] in _PLURAL) != is_several or groups.get("be", verb) != verb:
             return False
-    return all(
-        groups[be] == ("are" if groups[noun] in _PLURAL else "is")
-        for noun, be in (("a", "be"), ("b", "be_b"))
-        if noun in groups and be in groups and not (be == "be" and "be_b" in groups)
-    )
+    # In "the stars are being chased by the ring" the verb goes with the second noun of the template.
+    noun, be = ("b", "be_b") if "be_b" in groups else ("a", "be")
+    if noun in groups and be in groups:
+        return groups[be] == ("are" if groups[noun] in _PLURAL else "is")
+    return True
 
 
 def _agrees_with_earlier(groups: dict[str, str], many: dict[str, bool]) -> bool:
@@ -230,6 +231,7 @@ def _agrees_with_earlier(groups: dict[str, str], many: dict[str, bool]) -> bool:
 
 
 def _claims(kind: str, groups: dict[str, str]) -> list[Fact]:
+    """The facts that a sentence of a template states; `kind` is the template's."""
     if kind in ("action", "spatial"):
         a, b = str(_NOUN[groups["a"]]), str(_NOUN[groups["b"]])
         if kind == "spatial":
@@ -237,14 +239,22 @@ def _claims(kind: str, groups: dict[str, str]) -> list[Fact]:
         return [("action", a, _ING.get(groups["verb"]) or _PAST[groups["verb"]], b)]
     if kind == "background":
         return [("background", _BACKGROUND[groups["background"]])]
+    claims: list[Fact] = []
     if kind.startswith("sign"):
-        claims: list[Fact] = [("text", _TEXT[groups["text"]])] if "text" in groups else []
-        return claims + ([("position", "sign", _POSITION[groups["pos"]])] if "pos" in groups else [])
-    noun = str(_NOUN[groups["noun" if "noun" in groups else "a"]])
-    claims = [("object", noun), ("count", noun, _NUMBER[groups["number"]])] if "number" in groups else []
-    for name, table in (("size", _SIZE), ("pattern", _PATTERN), ("pos", _POSITION)):
-        if name in groups:
-            claims.append(("position" if name == "pos" else name, noun, table[groups[name]]))
+        if "text" in groups:
+            claims.append(("text", _TEXT[groups["text"]]))
+        if "pos" in groups:
+            claims.append(("position", "sign", _POSITION[groups["pos"]]))
+        return claims
+    noun = str(_NOUN[groups.get("noun") or groups["a"]])
+    if "number" in groups:
+        claims += [("object", noun), ("count", noun, _NUMBER[groups["number"]])]
+    if "size" in groups:
+        claims.append(("size", noun, _SIZE[groups["size"]]))
+    if "pattern" in groups:
+        claims.append(("pattern", noun, _PATTERN[groups["pattern"]]))
+    if "pos" in groups:
+        claims.append(("position", noun, _POSITION[groups["pos"]]))
     if "colour" in groups:
         claims.append(("colour", noun, groups["colour"]))
     return claims
@@ -252,14 +262,14 @@ def _claims(kind: str, groups: dict[str, str]) -> list[Fact]:
 
 def _without_repeats(words: list[str]) -> list[str]:
     """Removes a span of up to three words that directly follows itself."""
-    kept: list[str] = []
+    collapsed: list[str] = []
     for word in words:
-        kept.append(word)
+        collapsed.append(word)
         for size in (3, 2, 1):
-            if len(kept) >= 2 * size and kept[-size:] == kept[-2 * size : -size]:
-                del kept[-size:]
+            if len(collapsed) >= 2 * size and collapsed[-size:] == collapsed[-2 * size : -size]:
+                del collapsed[-size:]
                 break
-    return kept
+    return collapsed
 
 
 def _loose_claims(words: list[str]) -> list[Fact]:
@@ -270,22 +280,28 @@ def _loose_claims(words: list[str]) -> list[Fact]:
     if verbs:
         if len(nouns) != 2:
             return []
-        agent, patient = nouns if verbs[0] in _ING else reversed(nouns)
+        agent, patient = nouns
+        if verbs[0] in _PAST:
+            agent, patient = patient, agent
         return [("action", agent, _ING.get(verbs[0]) or _PAST[verbs[0]], patient)]
     claims: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
-    place = next((value for phrase, value in _POSITION.items() if phrase in text), None)
+    cell = next((value for phrase, value in _POSITION.items() if phrase in text), None)
     if any(word in ("sign", "written", "says", "reads") for word in words):
         claims += [("text", _TEXT[word]) for word in words if word in _TEXT]
-        return claims + ([("position", "sign", place)] if place is not None else [])
+        if cell is not None:
+            claims.append(("position", "sign", cell))
+        return claims
     if len(set(nouns)) != 1:
         return claims
     noun = nouns[0]
-    numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"] or [
-        1 for word in words if word == "one"
-    ]
+    numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"]
+    if not numbers and "one" in words:
+        numbers = [1]
     if numbers:
         claims += [("object", noun), ("count", noun, numbers[0])]
     claims += [("size", noun, _SIZE[word]) for word in words if word in _SIZE]
     claims += [("pattern", noun, _PATTERN[word]) for word in words if word in _PATTERN]
     claims += [("colour", noun, word) for word in words if word in COLOURS]
-    return claims + ([("position", noun, place)] if place is not None else [])
+    if cell is not None:
+        claims.append(("position", noun, cell))
+    return claims

@@ -99,7 +99,9 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     ):
         return None  # "left of" became "above", which is true as well: those words would pass for wrong
     wrong = _difference(correct, incorrect)
-    return Pair(correct, incorrect, category, wrong) if wrong else None
+    if not wrong:
+        return None
+    return Pair(correct, incorrect, category, wrong)
 
 
 def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:
@@ -115,10 +117,16 @@ def make_texts(scene: Scene, category: str, rng: random.Random, *, long: bool) -
     """
     if category != "retrieved":
         pair = make_pair(scene, category, rng, long=long)
-        return (pair.correct.text, pair.incorrect.text) if pair else None
+        if pair is None:
+            return None
+        return pair.correct.text, pair.incorrect.text
     correct = true_caption(scene, rng, long=long)
-    other = true_caption(sample_scene(rng), rng, long=long) if correct else None
-    return (correct.text, other.text) if correct and other else None
+    if correct is None:
+        return None
+    retrieved = true_caption(sample_scene(rng), rng, long=long)
+    if retrieved is None:
+        return None
+    return correct.text, retrieved.text
 
 
 def _belief(scene: Scene, category: str, rng: random.Random) -> Scene | None:
@@ -143,12 +151,14 @@ def _key(fact: Fact, names: dict[str, str] | None = None) -> tuple[str, str]:
 
 
 def _difference(correct: Caption, incorrect: Caption) -> tuple[int, ...]:
-    before, after = ([word.text.lower() for word in caption.words()] for caption in (correct, incorrect))
-    places: list[int] = []
+    """Indices of the words of the incorrect caption that the correct one does not have."""
+    before = [word.text.lower() for word in correct.words()]
+    after = [word.text.lower() for word in incorrect.words()]
+    indices: list[int] = []
     for kind, _, _, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind in ("replace", "insert"):
-            places += range(start, end)
-    return tuple(places)
+            indices += range(start, end)
+    return tuple(indices)
 
 
 def make_pair_dataset(
@@ -183,44 +193,57 @@ def make_pair_dataset(
         {"image": Image(), "correct": text, "incorrect": text, "category": text}
         | {"error_token": Value("int64"), "scene": text}
     )
+    length = "long" if long else "short"
     rows = []
     for category in categories:
         for index in range(n):
             # One generator per row: row k of a category is the same whatever n and the other categories are.
-            rng = random.Random(f"capreward pairs {'long' if long else 'short'} {seed} {category} {index}")
+            rng = random.Random(f"capreward pairs {length} {seed} {category} {index}")
             scene, correct, incorrect = _fitting_pair(category, rng, long)
-            texts = {"correct": correct, "incorrect": incorrect, "category": category}
-            token = first_different_token(correct, incorrect)
-            rows.append({"image": render(scene), **texts, "error_token": token, "scene": scene.to_json()})
+            row = {
+                "image": render(scene),
+                "correct": correct,
+                "incorrect": incorrect,
+                "category": category,
+                "error_token": first_different_token(correct, incorrect),
+                "scene": scene.to_json(),
+            }
+            rows.append(row)
     return Dataset.from_list(rows, features=features)
 
 
 def _fitting_pair(category: str, rng: random.Random, long: bool) -> tuple[Scene, str, str]:
     """Draws until the error is where it should be; at least one draw in twenty fits."""
-    made_from_words = category in WORD_LEVEL and category != "retrieved"
+    make_captions = make_texts
+    if category in WORD_LEVEL and category != "retrieved":
+        make_captions = _word_level
     while True:
         scene = sample_scene(rng)
-        drawn = (_word_level if made_from_words else make_texts)(scene, category, rng, long=long)
-        place = None if drawn is None else first_different_token(*drawn)
-        if drawn is None or place is None:
+        captions = make_captions(scene, category, rng, long=long)
+        if captions is None:
+            continue
+        error_token = first_different_token(*captions)
+        if error_token is None:
             continue
         if long:
-            fits = category == "retrieved" or place >= CLIP_TOKENS
+            fits = category == "retrieved" or error_token >= CLIP_TOKENS
         else:
-            fits = max(map(clip_length, drawn)) <= SHORT_TOKENS
+            fits = max(map(clip_length, captions)) <= SHORT_TOKENS
         if fits:
-            return scene, *drawn
+            return scene, *captions
 
 
 def _word_level(scene: Scene, category: str, rng: random.Random, *, long: bool) -> tuple[str, str] | None:
     caption = true_caption(scene, rng, long=long)
     if caption is None:
         return None
-    head, tail = _split(caption) if long else ("", caption.text)
+    head, tail = "", caption.text
+    if long:
+        head, tail = _split(caption)
     changed = corrupt_words(tail, rng, category)
     if changed is None:
         return None
-    return caption.text, f"{head} {changed}" if head else changed
+    return caption.text, f"{head} {changed}".lstrip()
 
 
 def _split(caption: Caption) -> tuple[str, str]:

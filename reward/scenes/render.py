@@ -109,22 +109,25 @@ def _draw_sign(draw: ImageDraw.ImageDraw, word: str, cell: int) -> None:
 
 def _draw_entity(image: Image.Image, entity: Entity, rng: random.Random) -> None:
     x, y = _centre(entity.cell)
-    big = entity.size == "big"
+    is_big = entity.size == "big"
     if entity.count == 1:
-        radius, places = (12.0 if big else 7.0), [(x + rng.randint(-2, 2), y + rng.randint(-2, 2))]
+        radius = 12.0 if is_big else 7.0
+        centres = [(x + rng.randint(-2, 2), y + rng.randint(-2, 2))]
     else:
-        radius, step = (7.0 if big else 4.5), 7.5
-        places = [(x + dx * step, y + dy * step) for dx, dy in ((-1, -1), (1, 1), (1, -1), (-1, 1))][: entity.count]
-    for place in places:
-        _draw_shape(image, entity, place, radius)
+        radius = 7.0 if is_big else 4.5
+        step = 7.5
+        corners = ((-1, -1), (1, 1), (1, -1), (-1, 1))
+        centres = [(x + dx * step, y + dy * step) for dx, dy in corners[: entity.count]]
+    for centre in centres:
+        _draw_shape(image, entity, centre, radius)
 
 
-def _draw_shape(image: Image.Image, entity: Entity, place: tuple[float, float], radius: float) -> None:
+def _draw_shape(image: Image.Image, entity: Entity, centre: tuple[float, float], radius: float) -> None:
     mask = Image.new("L", image.size, 0)
-    _shape_mask(ImageDraw.Draw(mask), entity.noun, place[0], place[1], radius)
+    _shape_mask(ImageDraw.Draw(mask), entity.noun, centre[0], centre[1], radius)
     paint = Image.new("RGB", image.size, _PAINT[entity.colour])
     pen = ImageDraw.Draw(paint)
-    left, top = int(place[0] - radius), int(place[1] - radius)
+    left, top = int(centre[0] - radius), int(centre[1] - radius)
     if entity.pattern == "striped":
         for offset in range(0, int(4 * radius), 4):
             pen.line((left + offset - 1, top, left - 1, top + offset), fill=(255, 255, 255), width=1)

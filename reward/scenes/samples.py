@@ -152,27 +152,37 @@ def make_references(scene: Scene, rng: random.Random, number: int) -> tuple[str,
 
 def make_candidate(scene: Scene, rng: random.Random) -> Candidate:
     """A caption of random quality. Length does not reveal it: poor captions are padded, good ones are often terse."""
-    belief, errors = (sample_scene(rng), ["retrieved"]) if rng.random() < _RETRIEVED else (scene, [])
-    for _ in range(rng.choice((0, 0, 1, 1, 2, 2, 3, 3, 4, 5)) if not errors else 0):
-        kind = rng.choice(ERRORS)
-        changed = make_error(belief, kind, rng)
-        if changed:
-            belief, errors = changed, [*errors, kind]
+    belief = scene  # the scene as the writer of the caption believes it to be
+    errors: list[str] = []
+    if rng.random() < _RETRIEVED:
+        belief = sample_scene(rng)
+        errors.append("retrieved")
+    else:
+        for _ in range(rng.choice((0, 0, 1, 1, 2, 2, 3, 3, 4, 5))):
+            kind = rng.choice(ERRORS)
+            changed = make_error(belief, kind, rng)
+            if changed:
+                belief = changed
+                errors.append(kind)
     keep = rng.choice((1.0, 1.0, rng.uniform(0.1, 1.0), rng.uniform(0.1, 1.0), rng.uniform(0.1, 0.6)))
-    padded = rng.random() < (0.6 if keep < 0.6 else 0.25)
-    style = Style(
-        split=rng.choice((0.0, 0.0, 0.3, 0.6)) if not padded else rng.choice((0.3, 0.6, 0.9)),
-        filler=rng.randint(1, 4) if padded else rng.choice((0, 0, 0, 1)),
-        spatial=rng.randint(0, 3) if padded else rng.choice((0, 0, 0, 1)),
-        order=rng.choice(("scene", "random")),
-    )
+    padding_rate = 0.6 if keep < 0.6 else 0.25
+    if rng.random() < padding_rate:
+        split = rng.choice((0.3, 0.6, 0.9))
+        filler = rng.randint(1, 4)
+        spatial = rng.randint(0, 3)
+    else:
+        split = rng.choice((0.0, 0.0, 0.3, 0.6))
+        filler = rng.choice((0, 0, 0, 1))
+        spatial = rng.choice((0, 0, 0, 1))
+    style = Style(split=split, filler=filler, spatial=spatial, order=rng.choice(("scene", "random")))
     caption = describe(belief, rng, facts=drop_facts(belief, keep, rng), style=style)
     damages: list[str] = []
     for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2, 2, 3, 4))):
         kind = rng.choice(tuple(DAMAGES))
         damaged = damage(caption, kind, rng)
         if damaged:
-            caption, damages = damaged, [*damages, kind]
+            caption = damaged
+            damages.append(kind)
     ratings = rate(true_ratings(compare(caption.claims, scene), damages), rng)
     return Candidate(caption, tuple(errors), tuple(damages), ratings)
 

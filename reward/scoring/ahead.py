@@ -123,6 +123,7 @@ class _Chunk:
 
     def decoded(self) -> tuple[list[RowTask], int]:
         """The rows with their images, and how many were decoded: those that a cache of embeddings has were not."""
+        # What is no matter of an image, such as a disk that is gone, is raised here and ends the run.
         count = 0
         for future in self.images.values():
             if future.exception() is None and not _is_encoded(future.result()):

@@ -18,7 +18,6 @@ from reward.scoring.columns import ColumnPlan, find_columns
 from reward.scoring.pictures import PictureReader
 from reward.scoring.results import AddedColumns, fill_rewards, reward_names
 from reward.scoring.several import Metrics
-from reward.scoring.sources import BadRow
 from reward.scoring.summary import SummaryBuilder
 
 _CHUNK_ROWS = 512
@@ -123,47 +122,6 @@ class BatchScorer:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "images_decoded": 0, "_metrics": None}
 
-    def columns(self, taken: Sequence[str]) -> AddedColumns:
-        """The columns that are added to rows with the columns `taken`; loads the scorer.
-
-        Raises:
-            DataError: a column of that name is there already.
-            WeightsError: the checkpoint does not have an aspect that is weighed.
-        """
-        return AddedColumns(self.loaded(), self.prefix, taken)
-
-    def score_rows(
-        self,
-        rows: Sequence[Mapping[str, Any] | BadRow],
-        columns: Sequence[str],
-        summary: SummaryBuilder | None = None,
-    ) -> dict[str, list[Any]]:
-        """The added columns of some rows, in their order; once all rows are there, `fill_rewards` completes them.
-
-        Args:
-            rows: each with at least the columns of `plan(columns)`.
-            columns: all columns there are.
-            summary: counts the rows.
-        """
-        added, plan, root = self.columns(columns), self.plan(columns), self.image_root or ""
-        summary = SummaryBuilder() if summary is None else summary
-        tasks = [plan.task(row, number, root) for number, row in enumerate(rows, start=summary.counts["rows"])]
-        first_rows: dict[str, int] = {}
-        for task in tasks:
-            first_rows.setdefault(task.image_key or f"row {task.row}", task.row)
-        # Rows of one image follow each other, where the first of them stands.
-        tasks.sort(key=lambda task: first_rows[task.image_key or f"row {task.row}"])
-        reader = PictureReader.of(added.metrics, root)
-        order = np.argsort([task.row for task in tasks])
-        built: dict[str, list[Any]] = {name: [] for name in added.types}
-        for chunk, decoded in decoded_chunks([tasks], reader, _CHUNK_ROWS):
-            for name, values in added.build(chunk, self.batch_size, summary).items():
-                built[name] += values
-            self.images_decoded += decoded
-            for task in chunk:
-                task.image = None  # which takes far more memory than all else
-        return {name: [values[position] for position in order] for name, values in built.items()}
-
     def __call__(self, batch: Any) -> Any:
         """Scores a batch.
 
@@ -194,9 +152,8 @@ class BatchScorer:
             lengths = ", ".join(f"{name} has {len(values)}" for name, values in cells.items())
             raise DataError(f"the columns of a batch must be of one length: {lengths}")
         rows = [dict(zip(cells, values, strict=True)) for values in zip(*cells.values(), strict=True)]
-        scores = self.score_rows(rows, columns)
-        fill_rewards(scores, reward_names(self.loaded()), self.prefix, SummaryBuilder())
-        types = self.columns(columns).types
+        added = AddedColumns(self.loaded(), self.prefix, columns)
+        scores, types = self._scores(rows, plan, added), added.types
         if isinstance(batch, pa.Table):
             table = batch.select([]) if self.added_only else batch
             for name, values in scores.items():
@@ -208,6 +165,27 @@ class BatchScorer:
             is_array = isinstance(batch[plan.caption], np.ndarray)
             result[name] = np.array(values, kinds.get(types[name], np.object_)) if is_array else values
         return result
+
+    def _scores(self, rows: Sequence[Mapping[str, Any]], plan: ColumnPlan, added: AddedColumns) -> dict[str, list[Any]]:
+        """The added columns of some rows, in their order."""
+        root, summary = self.image_root or "", SummaryBuilder()
+        tasks = [plan.task(row, number, root) for number, row in enumerate(rows)]
+        first_rows: dict[str, int] = {}
+        for task in tasks:
+            first_rows.setdefault(task.image_key or f"row {task.row}", task.row)
+        # Rows of one image follow each other, where the first of them stands.
+        tasks.sort(key=lambda task: first_rows[task.image_key or f"row {task.row}"])
+        order = np.argsort([task.row for task in tasks])
+        columns: dict[str, list[Any]] = {name: [] for name in added.types}
+        for chunk, decoded in decoded_chunks([tasks], PictureReader.of(added.metrics, root), _CHUNK_ROWS):
+            for name, values in added.build(chunk, self.batch_size, summary).items():
+                columns[name] += values
+            self.images_decoded += decoded
+            for task in chunk:
+                task.image = None  # which takes far more memory than all else
+        columns = {name: [values[position] for position in order] for name, values in columns.items()}
+        fill_rewards(columns, reward_names(added.metrics), self.prefix, summary)
+        return columns
 
 
 def check_corpus(metrics: Metrics) -> None:

@@ -98,7 +98,8 @@ def score_dataset(
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
         drop_images: leave the images that Parquet files and data sets hold out of the output, but for their paths. Else
             they stay, in JSON and CSV as data URLs; other bytes stay there in base64.
-        records: folder of `<output>.partial` and `<output>.summary.json`; None is that of the output.
+        records: for a part of a larger data set, of which all images may be missing in `image_root`: the folder of
+            `<output>.partial` and `<output>.summary.json`. None is that of the output.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:

@@ -67,6 +67,7 @@ class FileRun:
         records: Path | None = None,
         **options: Any,
     ) -> None:
+        # All that can be refused is refused here, before a model is loaded, which may take minutes.
         self.metrics = metrics = Metrics.of(scorer, source, weights=weights, **options)
         self.output, self.selection = Path(output), selection or Selection()
         if is_ranked or not self.selection.is_empty:
@@ -78,7 +79,10 @@ class FileRun:
         plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
         if drop_images:
             rows.drop_images(plan.image)
-        root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        if records is None or image_root is None:
+            root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+        else:
+            root = Path(image_root)  # of a part of a larger data set, all images may be missing
         folder = self.records / f"{self.output.name}.partial"
         most_rows = part_rows or self._part_rows(rows.num_rows)
         self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
@@ -179,6 +183,7 @@ class FileRun:
                 missing = _blocks(missing, job.part_rows)
             else:
                 work = replace(job, metrics=self.metrics.load().fit(self._corpus())).work
+            # The models are loaded now: the rate counts from here.
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())
             advance = None
@@ -210,6 +215,7 @@ class FileRun:
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
         job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
+        # Ranks, the lowest reward and the best rows are known only once all parts are there.
         rewards = self._rewards(folder, parts, summary)
         if job.plan.group is not None:
             group_names = [name for part in folder.parts(parts) for name in part.groups]

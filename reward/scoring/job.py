@@ -82,6 +82,7 @@ class Job:
                     tasks, start = chunk[:most], time.perf_counter()
                     del chunk[:most]
                     name, failed = self._put(tasks, columns)
+                    # A kill costs the part that is being scored, so the next one is as long as a minute allows.
                     seconds = max(time.perf_counter() - start, 1e-6)
                     most = 1 + int(PART_SECONDS * len(tasks) / seconds)
                     tasks.clear()  # the images take far more memory than all else

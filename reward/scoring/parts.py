@@ -111,6 +111,7 @@ class PartFolder:
         Args:
             names_now: gives the names that the parts of some rows would have now.
         """
+        # A part whose rows were edited has another name now; one that overlaps was saved by a run of other part sizes.
         usable: list[str] = []
         next_row = 0
         names = self.names()

@@ -20,6 +20,8 @@ from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.file_kinds import KINDS, kind_of, open_kind
 from reward.scoring.sources import Shards, Source, files_of_pattern, is_pattern
 
+_OF_SPLIT = re.compile(r"(^|[-._ 0-9])(train|test|valid|val|dev|eval)")  # file names of which `datasets` makes splits
+_SPLITS = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "test"}
 _HUB_NAME = re.compile(
     r"(https://huggingface\.co/datasets/)?(?P<name>[\w.-]+/[\w.-]+)(:(?P<subset>[\w.-]+))?(@(?P<revision>[\w./-]+))?/?"
 )
@@ -183,7 +185,6 @@ def _open_folder(path: Path, split: str | None) -> Source:
     `load_dataset`.
     """
     from reward.scoring.forms import open_pictures
-    from reward.scoring.transformed_source import files_of_splits
 
     if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
         import datasets
@@ -194,9 +195,8 @@ def _open_folder(path: Path, split: str | None) -> Source:
             raise DataError(f"{path} cannot be read as a data set: {_in_short(error)}") from error
         return _of_splits(saved, split, name=path.name, folder=path)
     splits = files_of_splits(path)
-    if splits is not None:
-        names = splits[_chosen(splits, split, path.name)]
-        return _open_files([Path(name) for name in names], path.name)
+    if splits:
+        return _open_files(splits[_chosen(splits, split, path.name)], path.name)
     files = _data_files(path)
     # Beside pictures, one file of these names has their captions.
     metadata = [file for file in files if file.name.startswith("metadata.")]
@@ -211,6 +211,25 @@ def _open_folder(path: Path, split: str | None) -> Source:
         return _open_files(tables, path.name)
     pictures = open_pictures(path) if split is None else None
     return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+
+
+def files_of_splits(folder: Path) -> dict[str, list[Path]]:
+    """{split: its files} of a folder whose data files are all named after splits, as `train.jsonl` is; else nothing.
+
+    By itself `datasets` takes the files of which there are most, so pictures beside the data, and reads them alone.
+    """
+    splits: dict[str, list[Path]] = {}
+    for file in _data_files(folder):
+        splits.setdefault(_split_of(file), []).append(file)
+    return {} if "" in splits else splits
+
+
+def _split_of(file: Path) -> str:
+    """The split that the name of a file says, as `datasets` reads it; empty for none."""
+    word = _OF_SPLIT.search(file.name)
+    if word is None or kind_of(file) == ".txt":
+        return ""
+    return _SPLITS.get(word[2], word[2])
 
 
 def _data_files(folder: Path) -> list[Path]:

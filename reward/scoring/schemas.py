@@ -127,8 +127,8 @@ def with_columns(
         yield table
 
 
-def write_parquet(path: Path, tables: Iterator[pa.Table], facts: Mapping[str, str] | None = None) -> None:
-    """One Parquet file of tables of one schema, with some facts in its footer."""
+def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
+    """One Parquet file of tables of one schema."""
     import pyarrow.parquet as pq
 
     waiting: list[pa.Table] = []
@@ -145,7 +145,6 @@ def write_parquet(path: Path, tables: Iterator[pa.Table], facts: Mapping[str, st
                 waiting, rows, size = [], 0, 0
         if waiting:
             writer.write_table(pa.concat_tables(waiting))
-        writer.add_key_value_metadata(facts or {})
 
 
 def with_exact_times(table: pa.Table) -> pa.Table:

@@ -71,6 +71,7 @@ class Selection:
                 if is_selected[row]:
                     seen.add(identity)
         if self.top is not None:
+            # A stable sort leaves equal rewards in the order of the input.
             numbers[~is_selected] = -np.inf
             best = np.argsort(-numbers, kind="stable")[: self._count(int(is_selected.sum()))]
             is_selected &= np.isin(np.arange(len(numbers)), best)

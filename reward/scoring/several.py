@@ -114,6 +114,7 @@ class Metrics:
             parts = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
         if "cache" in options and not any(isinstance(part, MetricSource) for part in parts):
             raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
+        # From here on each part has its facts, and what follows needs no model.
         parts = [_with_facts(part, options) for part in parts]
         names = [part.spec.name for part in parts]
         for name in names:
@@ -230,6 +231,7 @@ class Metrics:
         """See `reward.metrics.base.fitted`; the metrics are loaded."""
         if not self.needs_corpus:
             return self
+        # The corpus is an iterator over the rows of a file, which can be read once.
         copies = tee(corpus, len(self.parts))
         return Metrics([fitted(part, copy) for part, copy in zip(self.parts, copies, strict=True)], self.weights)
 
@@ -252,7 +254,10 @@ class Metrics:
     @property
     def identity(self) -> dict[str, Any]:
         """What is said of them in the description of a run."""
-        options = {name: str(value) for name, value in self.options.items() if name not in _NO_EFFECT}
+        options = {}
+        for name, value in self.options.items():
+            if value is not None and name not in _NO_EFFECT:  # the command line names options that nobody chose
+                options[name] = str(value)
         weights = None
         if self.weights is not None:
             weights = {name: float(weight) for name, weight in self.weights.items()}

@@ -169,6 +169,7 @@ class SummaryBuilder:
 
     def _merge(self, name: str, moments: list[float]) -> None:
         """Adds the moments of other numbers, without cancellation."""
+        # Squares are of distances from each part's mean: those of the numbers themselves would cancel.
         old = self.numbers.setdefault(name, [])
         if old and moments:
             total, change = old[0] + moments[0], moments[1] - old[1]

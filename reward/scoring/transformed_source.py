@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,6 @@ from reward.errors import DataError
 from reward.scoring.arrow_sources import DatasetSource
 from reward.scoring.row_sources import RowSource
 from reward.scoring.sources import BadRow, Source
-
-_SPLITS = (("train", "train"), ("validation|valid|val|dev", "validation"), ("test|eval", "test"))
-_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".tar")
-
-
-def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
-    """{split: data files} of a folder whose data files are named after splits, such as `train.jsonl` and `val.jsonl`.
-
-    None for any other folder. By itself `datasets` takes what there is most of, so pictures beside the files, which it
-    would read without them.
-    """
-    files: dict[str, list[str]] = {}
-    for file in sorted(folder.iterdir()):
-        if file.suffix not in _TABLES or file.name.startswith("."):
-            continue
-        split = next((name for words, name in _SPLITS if re.search(rf"(^|[-._ 0-9])({words})", file.name)), None)
-        if split is None:
-            return None
-        files.setdefault(split, []).append(str(file.absolute()))
-    return files or None
 
 
 def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class _Asked:
+class _Request:
     metric: str
     samples: list[CaptionSample]
     reply: Future[ScoreTable] = field(default_factory=Future)
@@ -49,7 +49,7 @@ class ScoringThread:
         self.settings, self.counts = settings, Counts()
         self.facts: dict[str, dict[str, Any]] = {}  # of each metric, once they are loaded
         self._device, self._give_up = device, give_up
-        self._asked: queue.SimpleQueue[_Asked] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="scoring", daemon=True).start()
 
     async def ask(self, metric: str, samples: list[CaptionSample]) -> ScoreTable:
@@ -60,9 +60,9 @@ class ScoringThread:
 
         What the metric raises is raised, too.
         """
-        asked = _Asked(metric, samples)
-        self._asked.put(asked)
-        return await asyncio.wait_for(asyncio.wrap_future(asked.reply), self.settings.timeout)
+        request = _Request(metric, samples)
+        self._requests.put(request)
+        return await asyncio.wait_for(asyncio.wrap_future(request.reply), self.settings.timeout)
 
     def _run(self) -> None:
         try:
@@ -76,11 +76,14 @@ class ScoringThread:
         gc.freeze()  # walking through loaded networks would hold up requests for a quarter of a second
         while True:
             batch = self._batch()
-            for metric in dict.fromkeys(asked.metric for asked in batch):
-                self._score(scorers[metric], [asked for asked in batch if asked.metric == metric])
+            for metric in dict.fromkeys(request.metric for request in batch):
+                self._score(scorers[metric], [request for request in batch if request.metric == metric])
 
     def _load(self, metric: MetricSource) -> Scorer:
-        scorer = metric.load(device=self._device, **({"dtype": self.settings.dtype} if self.settings.dtype else {}))
+        options: dict[str, Any] = {"device": self._device}
+        if self.settings.dtype:
+            options["dtype"] = self.settings.dtype
+        scorer = metric.load(**options)
         if scorer.spec.needs_corpus:
             raise ConfigError(
                 f"metric {metric.name!r} weighs words by a corpus and has none: serve a folder in which a fitted "
@@ -88,52 +91,57 @@ class ScoringThread:
             )
         return scorer
 
-    def _batch(self) -> list[_Asked]:
+    def _batch(self) -> list[_Request]:
         """The requests that are scored next; those for which nobody waits any more are left out."""
-        batch = [self._asked.get()]
+        batch = [self._requests.get()]
         end = time.monotonic() + self.settings.batch_wait
         while len(batch) < self.settings.batch_requests:
             try:
-                batch.append(self._asked.get(timeout=max(0.0, end - time.monotonic())))
+                batch.append(self._requests.get(timeout=max(0.0, end - time.monotonic())))
             except queue.Empty:
                 break
-        return [asked for asked in batch if asked.reply.set_running_or_notify_cancel()]
+        return [request for request in batch if request.reply.set_running_or_notify_cancel()]
 
-    def _score(self, scorer: Scorer, batch: list[_Asked]) -> None:
-        samples = [sample for asked in batch for sample in asked.samples]
+    def _score(self, scorer: Scorer, batch: list[_Request]) -> None:
+        samples = [sample for request in batch for sample in request.samples]
         try:
             table = scorer.score(samples, batch_size=self.settings.batch_size)
         except Exception as error:  # whatever it is, the service must go on, and no request may spoil another
             if len(batch) > 1:
-                for asked in batch:
-                    self._score(scorer, [asked])
+                for request in batch:
+                    self._score(scorer, [request])
                 return
             logger.exception("%s: a request could not be scored", batch[0].metric)
             batch[0].reply.set_exception(error)
             return
         self.counts.batch(batch[0].metric, len(batch), len(samples))
         start = 0
-        for asked in batch:
-            end = start + len(asked.samples)
+        for request in batch:
+            end = start + len(request.samples)
             errors = {row - start: why for row, why in table.errors.items() if start <= row < end}
             part = ScoreTable(table.scores[start:end], table.aspects, errors, table.truncated[start:end])
-            asked.reply.set_result(part)
+            request.reply.set_result(part)
             start = end
 
 
 def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
     """Facts of a loaded metric for `/info` and replies, with an `identity` that changes whenever scores may."""
     spec = scorer.spec
-    given = {
-        **metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype, options=dict(metric.options)),
-        "aspects": list(spec.aspects),
-        "settings": held if is_told(held := fingerprint_scorer(scorer)) else None,  # clients keep to it after a restart
-    }
-    told = ("aspects", "aliases", "columns", "needs_image", "needs_references", "default_weights", "paper")
+    settings: Any = fingerprint_scorer(scorer)
+    if not is_told(settings):  # it would differ after a restart, and clients keep to the identity of their first reply
+        settings = None
+    facts = metric_identity(spec, metric.source, revision=metric.revision, dtype=dtype, options=dict(metric.options))
+    facts.update(aspects=list(spec.aspects), settings=settings)
     return {
-        **{name: getattr(spec, name) for name in told},
+        "aspects": spec.aspects,
+        "aliases": spec.aliases,
+        "columns": spec.columns,
+        "needs_image": spec.needs_image,
+        "needs_references": spec.needs_references,
+        "default_weights": spec.default_weights,
+        "paper": spec.paper,
         "metric": metric.name,
-        "identity": hashlib.sha256(json.dumps(given, sort_keys=True, default=str).encode()).hexdigest()[:16],
+        "identity": hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:16],
         "version": reward.__version__,
         "reads_images": bool(getattr(scorer, "reads_images", spec.needs_image)),
         "reads_references": bool(getattr(scorer, "reads_references", True)),

@@ -14,12 +14,12 @@ class Counts:
     """Counters of a process."""
 
     def __init__(self) -> None:
-        own = self._registry = CollectorRegistry()
-        self.requests = Counter("capreward_requests", "Requests", ["path", "status"], registry=own)
-        self.seconds = Histogram("capreward_request_seconds", "Time", ["path"], registry=own, buckets=_SECONDS)
-        self.waiting = Gauge("capreward_requests_under_way", "Requests without an answer", registry=own)
-        self._captions = Counter("capreward_captions", "Captions", ["metric", "outcome"], registry=own)
-        sizes: Any = {"labelnames": ["metric"], "registry": own, "buckets": _POWERS}
+        registry = self._registry = CollectorRegistry()
+        self.requests = Counter("capreward_requests", "Requests", ["path", "status"], registry=registry)
+        self.seconds = Histogram("capreward_request_seconds", "Time", ["path"], registry=registry, buckets=_SECONDS)
+        self.waiting = Gauge("capreward_requests_under_way", "Requests without an answer", registry=registry)
+        self._captions = Counter("capreward_captions", "Captions", ["metric", "outcome"], registry=registry)
+        sizes: Any = {"labelnames": ["metric"], "registry": registry, "buckets": _POWERS}
         self._batch = Histogram("capreward_batch_captions", "Captions scored together", **sizes)
         self._joined = Histogram("capreward_batch_requests", "Requests scored together", **sizes)
 

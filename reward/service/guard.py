@@ -77,13 +77,14 @@ class Guard:
             return
         headers, settings = dict(scope["headers"]), self.settings
         if settings.token is not None:
-            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            right = hmac.compare_digest(given.strip(), settings.token.encode())
-            if not right or scheme.lower() != b"bearer":  # RFC 9110: the scheme's case does not matter
-                told = "send the service's token as 'Authorization: Bearer TOKEN'"
-                raise _Refusal(401, told, www_authenticate="Bearer")
+            scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+            is_right = hmac.compare_digest(token.strip(), settings.token.encode())
+            if not is_right or scheme.lower() != b"bearer":  # RFC 9110: the scheme's case does not matter
+                reason = "send the service's token as 'Authorization: Bearer TOKEN'"
+                raise _Refusal(401, reason, www_authenticate="Bearer")
         length = headers.get(b"content-length", b"0")
-        self._check_size(int(length) if length.isdigit() else 0)
+        if length.isdigit():
+            self._check_size(int(length))
         if self.waiting > settings.max_waiting:
             raise _Refusal(429, f"{settings.max_waiting} requests are under way already", retry_after="1")
 
@@ -118,7 +119,9 @@ def _replayed(body: bytes, receive: Any) -> Any:
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Any:
-        return messages.pop() if messages else await receive()
+        if messages:
+            return messages.pop()
+        return await receive()
 
     return replay
 

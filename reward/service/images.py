@@ -29,13 +29,16 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
         ImageRefused: a path outside the root, or too many pixels.
         ImageError: missing or broken.
     """
-    text = image if isinstance(image, str) else image.path if isinstance(image, PathImage) else image.base64
-    if isinstance(image, str) and text[:5].lower() == "data:":
-        data = data_url_bytes(text)
-    elif isinstance(image, Base64Image) or (isinstance(image, str) and _is_base64(text)):
-        data = base64_bytes(text)
+    if isinstance(image, Base64Image):
+        data = base64_bytes(image.base64)
+    elif isinstance(image, PathImage):
+        data = _file(image.path, settings)
+    elif image[:5].lower() == "data:":
+        data = data_url_bytes(image)
+    elif _is_base64(image):
+        data = base64_bytes(image)
     else:
-        data = _file(text, settings)
+        data = _file(image, settings)
     try:
         with opened_image(data, "image") as opened:
             check_size(opened, settings.max_pixels, "image")

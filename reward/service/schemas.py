@@ -53,8 +53,9 @@ class ScoreRequest(_Strict):
     @classmethod
     def _one_sample(cls, body: Any) -> Any:
         if isinstance(body, dict) and "samples" not in body:
-            own = {name: body[name] for name in ("metric", "weights") if name in body}
-            return {"samples": [{name: value for name, value in body.items() if name not in own}], **own}
+            settings = {name: body[name] for name in ("metric", "weights") if name in body}
+            sample = {name: value for name, value in body.items() if name not in settings}
+            return {"samples": [sample], **settings}
         return body
 
 

@@ -161,7 +161,11 @@ def _read_row(caption: str, image: bytes | ImageError | None, request: ScoreSamp
 def _bounds(bounds: Sequence[float | None]) -> tuple[float, float]:
     """Lowest and highest score; JSON has None for infinity."""
     low, high = bounds
-    return (-math.inf if low is None else low), (math.inf if high is None else high)
+    if low is None:
+        low = -math.inf
+    if high is None:
+        high = math.inf
+    return low, high
 
 
 def _reply(table: ScoreTable, rewards: np.ndarray, rows: range) -> SampleScores:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reward.data.samples import column_names, one_image
 from reward.errors import DataError
 from reward.metaeval.benchmarks.registry import benchmark_spec
-from reward.scoring.transformed_source import files_of_splits
+from reward.scoring.readers import files_of_splits
 from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
 
 if TYPE_CHECKING:
@@ -142,8 +142,9 @@ def _load(folder: Path, source: str) -> DatasetDict:
             loaded = load_from_disk(source)
         else:
             is_folder = folder.is_dir()
-            files = files_of_splits(folder) if is_folder else None
-            loaded = load_dataset(source if is_folder else hub_id(source) or source, data_files=files)
+            splits = files_of_splits(folder) if is_folder else {}
+            files = {name: list(map(str, paths)) for name, paths in splits.items()}
+            loaded = load_dataset(source if is_folder else hub_id(source) or source, data_files=files or None)
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
         what = "a file in it is empty" if isinstance(error, StopIteration) else f"{type(error).__name__}: {error}"
         raise DataError(f"cannot load the data set {source!r}: {what}\n{_way_out(source)}") from error

@@ -100,9 +100,9 @@ class Task(ABC):
         process.start()
         return process
 
-    def start_and_wait(self, count: int) -> Any:
+    def start_and_wait(self, count: int, seconds: float = 0.02) -> Any:
         """Starts `run` slowly, until so much is saved."""
-        process, limit = self.start(seconds=0.02), time.monotonic() + 60
+        process, limit = self.start(seconds), time.monotonic() + 60
         while self.progress() < count and process.is_alive():
             assert time.monotonic() < limit, "nothing was saved in a minute"
             time.sleep(0.005)

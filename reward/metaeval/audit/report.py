@@ -17,19 +17,26 @@ def attack_grid(audit: Audit) -> Grid:
     heads = ("attack", "captions", *audit.metrics)
     rows = []
     for name in dict.fromkeys(name for metric in audit.metrics.values() for name in metric.findings):
-        found = [metric.findings.get(name) for metric in audit.metrics.values()]
-        number = max(finding.captions for finding in found if finding is not None)
-        cells = ["-" if each is None else f"{percent(each.wins)} ({each.change.value:+.3f})" for each in found]
-        rows.append((name, str(number), *cells))
+        captions = 0
+        cells = []
+        for metric in audit.metrics.values():
+            finding = metric.findings.get(name)
+            if finding is None:
+                cells.append("-")
+                continue
+            captions = max(captions, finding.captions)
+            cells.append(f"{percent(finding.wins)} ({finding.change.value:+.3f})")
+        rows.append((name, str(captions), *cells))
     return Grid("Attacked captions that win, in % (mean change of the reward)", heads, tuple(rows))
 
 
 def level_grid(audit: Audit) -> Grid:
     """Mean rewards of captions as they are and of captions that say nothing, and the length bias."""
     metrics = audit.metrics.values()
-    rows = [("the captions as they are", *(f"{each.mean:.3f}" for each in metrics))]
+    rows = [("the captions as they are", *(f"{metric.mean:.3f}" for metric in metrics))]
     for text in dict.fromkeys(text for metric in metrics for text in metric.nothing):
-        rows.append((repr(text), *(f"{each.nothing[text]:.3f}" if text in each.nothing else "-" for each in metrics)))
+        cells = [f"{metric.nothing[text]:.3f}" if text in metric.nothing else "-" for metric in metrics]
+        rows.append((repr(text), *cells))
     if any(metric.longer is not None for metric in metrics):
         name = "the longer of two captions with the same facts wins, %"
         rows.append((name, *(percent(metric.longer) for metric in metrics)))
@@ -59,20 +66,26 @@ def notes(audit: Audit) -> Iterator[str]:
 
 def to_json(audit: Audit, *, command: str) -> dict[str, Any]:
     """Everything of an audit as plain data."""
-
-    metrics = {
-        label: {
+    metrics = {}
+    for label, metric in audit.metrics.items():
+        metrics[label] = {
             "attacks": {name: vars(finding) for name, finding in metric.findings.items()},
             "nothing": metric.nothing,
             "longer_wins": metric.longer,
             "mean": metric.mean,
             "unscored": metric.unscored[0],
         }
-        for label, metric in audit.metrics.items()
-    }
-    facts = {"command": command, "versions": versions(), "seed": audit.seed, "resamples": audit.resamples}
-    facts |= {"images": audit.images, "metrics": metrics, "skipped": audit.skipped}
-    figures: dict[str, Any] = plain(facts)
+    figures: dict[str, Any] = plain(
+        {
+            "command": command,
+            "versions": versions(),
+            "seed": audit.seed,
+            "resamples": audit.resamples,
+            "images": audit.images,
+            "metrics": metrics,
+            "skipped": audit.skipped,
+        }
+    )
     return figures
 
 
@@ -84,13 +97,11 @@ def write_report(folder: Path, audit: Audit, figures: dict[str, Any]) -> Path:
         OutputError: a file cannot be written.
     """
     check_report(folder)
-    bars = {
-        label: bar_plot(
-            {name: each.wins for name, each in metric.findings.items()}, best=metric.worst[0], unit="wins, %"
-        )
-        for label, metric in audit.metrics.items()
-        if folder.suffix != ".json"
-    }
+    bars = {}
+    if folder.suffix != ".json":
+        for label, metric in audit.metrics.items():
+            wins = {name: finding.wins for name, finding in metric.findings.items()}
+            bars[label] = bar_plot(wins, best=metric.worst[0], unit="wins, %")
     sections = [("Attacked captions that win", bars)]
     grids = [attack_grid(audit), level_grid(audit)]
     return write_pages(folder, "audit", "Can the metric be cheated?", figures, grids, list(notes(audit)), sections)

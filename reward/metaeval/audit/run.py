@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from reward.scenes import Scene, Style, describe, make_references, rate_text, re
 from reward.scoring.columns import image_identity
 
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse
-_SHOWN = 20  # rows whose image a caption that says nothing is put to
+_EMPTY_CAPTION_ROWS = 20  # rows whose images a caption that says nothing is put to
 
 
 @dataclass(frozen=True)
@@ -142,15 +143,16 @@ def read_rows(data: str | os.PathLike[str], *, limit: int | None = None, **colum
     Raises:
         DataError: the data cannot be read, lack a column, or have a row without a caption.
     """
-    read = load_captions(data, **columns)
+    captions = load_captions(data, **columns)
     rows = []
-    for number, row in enumerate(read.rows.head(limit or len(read.rows)).itertuples(), start=1):
-        (caption,), (image,) = row.captions, row.images
+    for number, row in enumerate(captions.rows.head(limit or len(captions.rows)).itertuples(), start=1):
+        [caption] = row.captions
+        [image] = row.images
         if is_blank(caption):
-            raise DataError(f"{read.spec.name}, row {number}: the caption is empty or no text")
+            raise DataError(f"{captions.spec.name}, row {number}: the caption is empty or no text")
         rows.append(AuditRow(caption, image, row.references))
     if not rows:
-        raise DataError(f"{read.spec.name} has no rows")
+        raise DataError(f"{captions.spec.name} has no rows")
     return rows
 
 
@@ -199,14 +201,14 @@ def audit(
     if not scorers or not rows:
         raise DataError("an audit needs at least one metric and one caption")
     images = _images_of(rows)
-    cases, skipped = _attacked(rows, images, attacks, most, seed)
+    cases, skipped = _attack_captions(rows, images, attacks, most, seed)
     if cases.empty:
         raise DataError("no attack fits any of the captions: they need at least a sentence of several words")
-    drawn = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images.tolist())
+    weights = bootstrap_weights(len(rows), resamples=resamples, seed=seed, clusters=images.tolist())
     metrics = {}
     for label, scorer in scorers.items():
         say(f"{label}: {2 * len(cases)} captions")
-        metrics[label] = _audit_metric(scorer, rows, cases, empty, drawn, examples, scoring)
+        metrics[label] = _audit_metric(_Rewarder(scorer, rows, scoring), rows, cases, empty, weights, examples)
     return Audit(metrics, len(np.unique(images)), skipped, seed, resamples)
 
 
@@ -214,94 +216,139 @@ def _images_of(rows: Sequence[AuditRow]) -> np.ndarray:
     """A number for the content of each row's image, (N,); rows without one that can be read have one of their own."""
     keys: list[str | int] = []
     for number, row in enumerate(rows):
-        try:
-            keys.append(number if row.image is None else image_key(row.image))
-        except ImageError:  # the metrics that read it say so
-            keys.append(number)
+        key: str | int = number
+        with suppress(ImageError):  # the metrics that read the image say so
+            if row.image is not None:
+                key = image_key(row.image)
+        keys.append(key)
     return pd.factorize(np.array(keys, dtype=object))[0]
 
 
-def _attacked(
+def _attack_captions(
     rows: Sequence[AuditRow], images: np.ndarray, attacks: Mapping[str, Attack], most: int, seed: int
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """A row an attacked caption, with the columns attack, row, before and after; and those left out by attack."""
     cases: list[tuple[str, int, str, str]] = []
     skipped: Counter[str] = Counter()
     for number, row in enumerate(rows):
-        others = np.flatnonzero(images != images[number])
+        rows_of_other_images = np.flatnonzero(images != images[number])
         for name, attack in attacks.items():
             rng = random.Random(f"{seed} {number} {name}")
-            drawn = [rows[others[place]].caption for place in rng.sample(range(len(others)), min(3, len(others)))]
-            made = attack.apply(row.caption, Material(rng, drawn, rng.randint(1, most)))
-            if made is None or (row.scene is not None and not _is_worse(*made, row.scene)):
+            indices = rng.sample(range(len(rows_of_other_images)), min(3, len(rows_of_other_images)))
+            other_captions = [rows[rows_of_other_images[index]].caption for index in indices]
+            pair = attack.apply(row.caption, Material(rng, other_captions, rng.randint(1, most)))
+            if pair is None or (row.scene is not None and not _is_worse(*pair, row.scene)):
                 skipped[name] += 1
             else:
-                cases.append((name, number, *made))
+                cases.append((name, number, *pair))
     table = pd.DataFrame(cases, columns=["attack", "row", "before", "after"])
     return table.astype({"attack": pd.CategoricalDtype(list(attacks))}), dict(skipped)
 
 
 def _is_worse(before: str, after: str, scene: Scene) -> bool:
-    first, second = (sum(rate_text(text, scene).values()) for text in (before, after))
-    return second < first - WORSE
+    return sum(rate_text(after, scene).values()) < sum(rate_text(before, scene).values()) - WORSE
+
+
+class _Rewarder:
+    """Rewards of captions for the images of rows, by one metric; what cannot be scored is counted.
+
+    Args:
+        scorer: the metric.
+        rows: their images and references.
+        scoring: batch_size and progress, passed to the scorer.
+    """
+
+    def __init__(self, scorer: Scorer, rows: Sequence[AuditRow], scoring: Mapping[str, Any]) -> None:
+        images = [None if row.image is None else image_identity(row.image) for row in rows]
+        documents = image_documents((image, row.references) for image, row in zip(images, rows, strict=True))
+        self.scorer = fitted(scorer, documents)
+        self.rows, self.scoring = rows, scoring
+        self.problems: list[str] = []
+
+    def __call__(self, captions: Sequence[str], numbers: Sequence[int]) -> np.ndarray:
+        """Rewards (N,) of N captions, each for the image of the row with its number; NaN where there is none."""
+        samples = []
+        for caption, number in zip(captions, numbers, strict=True):
+            row = self.rows[number]
+            samples.append(CaptionSample(caption, row.image, row.references))
+        table = self.scorer.score(samples, **self.scoring)
+        rewards: np.ndarray = np.asarray(table.scores) @ self.scorer.spec.weigh(None)
+        for index in np.flatnonzero(~np.isfinite(rewards)):
+            self.problems.append(table.errors.get(int(index), "not a number"))
+        return rewards
 
 
 def _audit_metric(
-    scorer: Scorer,
+    rewards: _Rewarder,
     rows: Sequence[AuditRow],
     cases: pd.DataFrame,
     empty: Sequence[str],
-    drawn: np.ndarray,
+    weights: np.ndarray,
     examples: int,
-    scoring: Mapping[str, Any],
 ) -> MetricAudit:
-    images = (None if row.image is None else image_identity(row.image) for row in rows)
-    documents = image_documents((image, row.references) for image, row in zip(images, rows, strict=True))
-    scorer = fitted(scorer, documents)
-    problems: list[str] = []
-
-    def rewards(captions: Sequence[str], numbers: Sequence[int]) -> np.ndarray:
-        """Of captions for the images of rows; NaN where there is none."""
-        shown = [rows[number] for number in numbers]
-        samples = [CaptionSample(text, row.image, row.references) for text, row in zip(captions, shown, strict=True)]
-        table = scorer.score(samples, **scoring)
-        found: np.ndarray = np.asarray(table.scores) @ scorer.spec.weigh(None)
-        problems.extend(table.errors.get(int(lost), "not a number") for lost in np.flatnonzero(~np.isfinite(found)))
-        return found
-
     numbers = cases["row"].tolist()
-    cases = cases.assign(low=rewards(cases["before"].tolist(), numbers), high=rewards(cases["after"].tolist(), numbers))
-    scored = cases[np.isfinite(cases["low"]) & np.isfinite(cases["high"])]
-    if scored.empty:
-        raise DataError(f"metric {scorer.spec.name!r} could score no caption: {problems[0]}")
-    findings = {}
-    for name, own in scored.groupby("attack", observed=True):
-        gain = (own["high"] - own["low"]).to_numpy()
-        best = own.iloc[[place for place in np.argsort(-gain)[:examples] if gain[place] > 0]]
-        kept = best[["before", "after", "low", "high"]].itertuples(index=False, name=None)
-        counted = _counted(drawn, own["row"].to_numpy())
-        findings[str(name)] = Finding(
-            len(own), mean_interval(gain > 0, counted), mean_interval(gain, counted), list(kept)
-        )
-    # A text without a visible character is refused by every metric, so it earns nothing.
-    visible, shown = [text for text in empty if not is_blank(text)], range(min(len(rows), _SHOWN))
-    levels = rewards([text for text in visible for _ in shown], [*shown] * len(visible)).reshape(-1, len(shown))
-    means = ((text, row[np.isfinite(row)]) for text, row in zip(visible, levels, strict=True))
-    nothing = {text: float(row.mean()) for text, row in means if len(row)}
+    before = rewards(cases["before"].tolist(), numbers)
+    after = rewards(cases["after"].tolist(), numbers)
+    is_scored = np.isfinite(before) & np.isfinite(after)
+    if not is_scored.any():
+        raise DataError(f"metric {rewards.scorer.spec.name!r} could score no caption: {rewards.problems[0]}")
+    findings: dict[str, Finding] = {}
+    for name, attacked in cases.assign(low=before, high=after)[is_scored].groupby("attack", observed=True):
+        findings[str(name)] = _finding(attacked, weights, examples)
+
+    empty_rewards = _mean_empty_rewards(rewards, empty, rows)
     plain = rewards([row.caption for row in rows], range(len(rows)))
-    pairs = np.array([number for number, row in enumerate(rows) if row.longer is not None], dtype=int)
-    longer = None
-    if len(pairs):
-        long = rewards([rows[number].longer or "" for number in pairs], pairs.tolist())
-        both = np.isfinite(long) & np.isfinite(plain[pairs])
-        if both.any():
-            longer = mean_interval(long[both] > plain[pairs[both]], _counted(drawn, pairs[both]))
-    unscored = (len(problems), problems[0] if problems else "")
-    return MetricAudit(findings, nothing, longer, float(np.nanmean(plain)), unscored)
+    longer = _longer_wins(rewards, rows, plain, weights)
+    problem = rewards.problems[0] if rewards.problems else ""
+    return MetricAudit(findings, empty_rewards, longer, float(np.nanmean(plain)), (len(rewards.problems), problem))
 
 
-def _counted(drawn: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _finding(attacked: pd.DataFrame, weights: np.ndarray, examples: int) -> Finding:
+    """One attack: `attacked` has the columns row, before, after, and their rewards low and high."""
+    gain = (attacked["high"] - attacked["low"]).to_numpy()
+    largest = [index for index in np.argsort(-gain)[:examples] if gain[index] > 0]
+    best = attacked.iloc[largest][["before", "after", "low", "high"]]
+    row_weights = _weights_of_rows(weights, attacked["row"].to_numpy())
+    return Finding(
+        len(attacked),
+        mean_interval(gain > 0, row_weights),
+        mean_interval(gain, row_weights),
+        list(best.itertuples(index=False, name=None)),
+    )
+
+
+def _mean_empty_rewards(rewards: _Rewarder, empty: Sequence[str], rows: Sequence[AuditRow]) -> dict[str, float]:
+    """{caption that says nothing: its mean reward for the first images}."""
+    # A text without a visible character is refused by every metric, so it earns nothing.
+    visible = [text for text in empty if not is_blank(text)]
+    numbers = list(range(min(len(rows), _EMPTY_CAPTION_ROWS)))
+    captions = [text for text in visible for _ in numbers]
+    table = rewards(captions, numbers * len(visible)).reshape(-1, len(numbers))
+    means = {}
+    for text, values in zip(visible, table, strict=True):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            means[text] = float(finite.mean())
+    return means
+
+
+def _longer_wins(
+    rewards: _Rewarder, rows: Sequence[AuditRow], plain: np.ndarray, weights: np.ndarray
+) -> Interval | None:
+    """Share of the longer captions whose reward is above `plain`, that of the caption with the same facts."""
+    numbers = np.array([number for number, row in enumerate(rows) if row.longer is not None], dtype=int)
+    if not len(numbers):
+        return None
+    long = rewards([rows[number].longer or "" for number in numbers], numbers.tolist())
+    is_scored = np.isfinite(long) & np.isfinite(plain[numbers])
+    if not is_scored.any():
+        return None
+    numbers, long = numbers[is_scored], long[is_scored]
+    return mean_interval(long > plain[numbers], _weights_of_rows(weights, numbers))
+
+
+def _weights_of_rows(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """How often resamples hold some of the rows, without resamples that hold none of them."""
-    counted = drawn[:, rows]
-    kept: np.ndarray = counted[counted.sum(axis=1) > 0]
-    return kept
+    row_weights = weights[:, rows]
+    in_use: np.ndarray = row_weights[row_weights.sum(axis=1) > 0]
+    return in_use

@@ -120,6 +120,24 @@ def test_no_row_has_an_old_score(change: Any, rows: list[dict[str, Any]], tmp_pa
     assert score_here(folder, PictureScorer(), tmp_path / "out").already_done
 
 
+def test_hidden_files_are_no_data(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache"
+    folder.mkdir()
+    for name in ("a.jsonl", "._a.jsonl", "_b.jsonl"):
+        write_lines(folder / name, [{"id": name, "candidate": "a red star"}])
+    for number, data in enumerate([folder, folder / "*.jsonl", [folder / "a.jsonl", folder]]):
+        score_here(data, "length", tmp_path / f"out{number}")
+        assert [row["id"] for row in read_folder(tmp_path / f"out{number}")] == ["a.jsonl"]
+
+
+def test_a_part_without_one_picture_keeps_its_rows(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    for row in rows[4:8]:
+        row["image"] = "none.png"
+    summary = score_here(save_rows(rows, tmp_path / "in", "parquet"), PictureScorer(), tmp_path / "out", part_rows=4)
+    assert (summary.rows, summary.errors["image"]) == (24, 4)
+    assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
+
+
 def test_another_metric_starts_afresh_or_is_refused(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     folder = save_rows(rows, tmp_path / "in", "jsonl")
     score_here(folder, PictureScorer(), tmp_path / "out")

@@ -15,6 +15,7 @@ from reward.data.score_table import ScoreTable
 from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.scoring import rerank_dataset
+from reward.scoring.several import Metrics
 from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC, PictureScorer
@@ -99,3 +100,8 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path) -> None:
     assert best["order"] == [*order, 3]
     assert best["vela_reward"] == [ranked[place]["vela_reward"] for place in best["order"]]
     assert best["error"].startswith("candidate 4: candidate is empty")
+
+
+def test_an_option_that_nobody_chose_makes_no_other_run() -> None:
+    assert Metrics.of("vela", dtype=None).identity == Metrics.of("vela").identity
+    assert Metrics.of("vela", dtype="float64").identity != Metrics.of("vela").identity
