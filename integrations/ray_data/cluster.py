@@ -24,7 +24,7 @@ def records_of(
     cpus: float,
     gpus: float,
 ) -> Generator[dict[str, Any], None, None]:
-    """What `PartScorer` gives of each fragment, in the order in which they are done.
+    """What `PartScorer.record` gives of each fragment, in the order in which they are done.
 
     Args:
         job: arguments of PartScorer.
@@ -35,14 +35,12 @@ def records_of(
         ConfigError: the cluster cannot be reached, or has no room.
         WorkerError: it failed.
     """
-    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in missing]
     if workers == 0:
-        scorer = PartScorer(*job)
-        for line in lines:
-            yield json.loads(scorer({"fragment": [line["fragment"]]})["record"][0])
+        yield from map(PartScorer(*job).record, missing)
         return
     import ray
 
+    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in missing]
     with _cluster(address) as resources:
         size = min(_workers(resources, workers, cpus, gpus), len(missing))
         ray.data.DataContext.get_current().enable_progress_bars = False

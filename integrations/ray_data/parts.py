@@ -151,19 +151,17 @@ class PartScorer:
         self.metrics = LoadedOnce(self.metrics)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes the parts of some fragments.
+        """The records of fragments; both are JSON texts, {"fragment": their fields} and {"record": what was made}."""
+        fragments = [Fragment(**json.loads(text)) for text in batch["fragment"]]
+        return {"record": [json.dumps(self.record(fragment)) for fragment in fragments]}
 
-        Args:
-            batch: {"fragment": JSON texts of the fragments' fields}.
+    def record(self, fragment: Fragment) -> dict[str, Any]:
+        """Makes the part of a fragment.
 
         Returns:
-            {"record": JSON texts} in the same order, each of {"part", "summary"}; or, in place of an error, of
-            {"part", "problem"} of one file, or of {"unwritten"} or {"fatal"}, which stop the run.
+            {"part", "summary"}; in place of an error of one file {"part", "problem"}, and of one that stops the run
+            {"unwritten"} or {"fatal"}.
         """
-        fragments = [Fragment(**json.loads(text)) for text in batch["fragment"]]
-        return {"record": [json.dumps(self._record(fragment)) for fragment in fragments]}
-
-    def _record(self, fragment: Fragment) -> dict[str, Any]:
         part = fragment.part(self.run)
         try:
             summary = asdict(self._make(fragment, part))

@@ -140,14 +140,18 @@ class AddedColumns:
 
         if self.caption is not None:
             return self._columns_of_lists(tasks, captions, numbers, problems, errors, is_cut, summary)
-        columns: dict[str, list[Any]] = {name: _nullable(values) for name, values in numbers.items()}
+        cells: dict[str, list[Any]] = {"error": errors}
+        for name, values in numbers.items():
+            cells[name] = _nullable(values)
         for prefix, table in zip(self.metrics.prefixes, tables, strict=True):
             for name, texts in table.texts.items():
-                columns[prefix + name] = list(texts)
-            columns[f"{prefix}truncated"] = table.truncated.tolist()
-        columns["error"] = errors
-        names = [name for name in self.types if name != f"{self.prefix}rank"]
-        return {name: columns[name.removeprefix(self.prefix)] for name in names}
+                cells[prefix + name] = list(texts)
+            cells[f"{prefix}truncated"] = table.truncated.tolist()
+        columns: dict[str, list[Any]] = {}
+        for name in self.types:
+            if name != f"{self.prefix}rank":  # which is known once all rows are scored
+                columns[name] = cells[name.removeprefix(self.prefix)]
+        return columns
 
     def _numbers(self, tables: Sequence[ScoreTable], captions: _Captions) -> dict[str, np.ndarray]:
         """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
@@ -314,16 +318,16 @@ def fill_rewards(columns: dict[str, list[Any]], names: Sequence[str], prefix: st
         prefix: of the columns' names.
         summary: counts these rewards, too.
     """
-    rewards = {name: np.array(columns[prefix + name], dtype=float) for name in names}
-    if not any(np.isneginf(values).any() for values in rewards.values()):
+    rewards = np.array([columns[prefix + name] for name in names], dtype=float)  # (rewards, rows)
+    if not np.isneginf(rewards).any():
         return
-    scored_before = np.any([np.isfinite(values) for values in rewards.values()], axis=0)
-    for name, values in rewards.items():
-        rewards[name] = fill_lowest(values)
-        columns[prefix + name] = _nullable(rewards[name])
-        summary.add_numbers(name, rewards[name][np.isneginf(values)])
-    scored = np.any([np.isfinite(values) for values in rewards.values()], axis=0)
-    summary.count(scored=int(scored.sum() - scored_before.sum()))
+    filled = rewards.copy()
+    for position, name in enumerate(names):
+        filled[position] = fill_lowest(rewards[position])
+        columns[prefix + name] = _nullable(filled[position])
+        summary.add_numbers(name, filled[position][np.isneginf(rewards[position])])
+    counts = [int(np.isfinite(values).any(axis=0).sum()) for values in (rewards, filled)]
+    summary.count(scored=counts[1] - counts[0])
 
 
 def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tuple[list[int | None], int]:

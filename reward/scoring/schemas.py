@@ -40,8 +40,7 @@ def schema_of(source: Source) -> pa.Schema:
     if source.schema is not None and source.schema.names == source.record_columns:
         return source.schema
     types = {field.name: field for field in source.schema or ()}
-    records = ({} if isinstance(record, BadRow) else record for record in source.records())
-    untyped = ({name: record[name] for name in record if name not in types} for record in records)
+    untyped = ({name: record[name] for name in record if name not in types} for record in _cells(source))
     inferred = infer_schema(_chunks(untyped, CHUNK_ROWS))
     return pa.schema([*types.values(), *inferred])
 
@@ -99,8 +98,13 @@ def tables_of(source: Source) -> Iterator[pa.Table]:
     """The records of any data as tables of one schema, which Parquet can hold."""
     if isinstance(source, ArrowSource):
         return map(storable, source.tables())
-    records = ({} if isinstance(record, BadRow) else record for record in source.records())
-    return typed_tables(records, schema_of(source))
+    return typed_tables(_cells(source), schema_of(source))
+
+
+def _cells(source: Source) -> Iterator[dict[str, Any]]:
+    """The records; a row that cannot be read has no cells."""
+    for record in source.records():
+        yield {} if isinstance(record, BadRow) else record
 
 
 def with_columns(

@@ -273,7 +273,10 @@ class Metrics:
     @property
     def checkpoints(self) -> dict[str, str | None]:
         """{metric: its checkpoint as it was given}; None for a scorer object."""
-        return {part.spec.name: part.checkpoint if isinstance(part, MetricSource) else None for part in self.parts}
+        checkpoints: dict[str, str | None] = {}
+        for part in self.parts:
+            checkpoints[part.spec.name] = part.checkpoint if isinstance(part, MetricSource) else None
+        return checkpoints
 
 
 def _with_facts(part: MetricSource | Scorer, options: Mapping[str, Any]) -> MetricSource | Scorer:
