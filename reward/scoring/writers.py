@@ -61,7 +61,7 @@ def output_beside(data: str | os.PathLike[str], what: str) -> Path:
     if path.name in ("", ".."):
         path = path.resolve()
     stem = path.name
-    if path.is_file():
+    if not path.is_dir():
         stem = Path(path.name.removesuffix(".gz")).stem
     return path.parent / f"{stem}.{what}.parquet"
 

@@ -84,8 +84,3 @@ def test_a_stopped_run_goes_on_with_another_selection_and_a_finished_one_is_refu
     assert len(rows) == summary.selected == round(len(rewards) / 2)
     with pytest.raises(OutputError, match="exists already and is not of this run"):
         score_dataset(data, PictureScorer(), output)  # type: ignore[arg-type]
-
-
-def test_several_metrics_need_weights() -> None:
-    with pytest.raises(ConfigError, match="ordered by one number"):
-        score_dataset("absent.jsonl", ["length", "unigram"], "out.jsonl", top=3)
