@@ -78,12 +78,15 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
-    cluster = address or (None if "RAY_ADDRESS" in os.environ else "local")
-    options = {"include_dashboard": False} if cluster == "local" else {}
+    cluster = address
+    if cluster is None and "RAY_ADDRESS" not in os.environ:  # where Ray looks by itself
+        cluster = "local"
+    problem, options = f"no Ray cluster can be reached at {cluster}", {}
+    if cluster == "local":
+        problem, options = "Ray cannot be started on this machine", {"include_dashboard": False}
     try:
         ray.init(cluster, logging_level="ERROR", log_to_driver=False, **options)
     except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
-        problem = "Ray cannot be started on this machine" if options else f"no Ray cluster can be reached at {cluster}"
         raise ConfigError(f"{problem}: {error}"[:500]) from error
     try:
         yield ray.cluster_resources()
@@ -97,7 +100,9 @@ def _workers(resources: Mapping[str, float], wanted: int | None, cpus: float, gp
     if gpus:
         room = min(room, int(resources.get("GPU", 0) / gpus + 1e-6))
     if room < (wanted or 1):
-        hint = f"there is room for --workers {room}" if room else "give workers less, or start nodes first"
+        hint = "give workers less, or start nodes first"
+        if room:
+            hint = f"there is room for --workers {room}"
         raise ConfigError(
             f"{wanted or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
             f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs; {hint}"

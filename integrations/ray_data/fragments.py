@@ -54,7 +54,9 @@ class Fragment:
     @property
     def name(self) -> str:
         """For messages."""
-        return f"{self.path}, row groups {self.first} to {self.last - 1}" if self.last else self.path
+        if self.last:
+            return f"{self.path}, row groups {self.first} to {self.last - 1}"
+        return self.path
 
     def part(self, run: str) -> str:
         """The name of its part of the output, which is another one as soon as the file or the run is."""
@@ -134,9 +136,13 @@ def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) 
     for item in [data] if isinstance(data, (str, os.PathLike)) else data:
         address = os.fspath(item)
         system, path = file_system(address)
+        folder = path
         with explaining(f"{address} cannot be read", DataError):
-            facts_of = system.glob(path, detail=True) if "*" in path else system.find(path, detail=True)
-        folder = path.partition("*")[0].rpartition("/")[0] if "*" in path else path
+            if "*" in path:
+                folder = path.partition("*")[0].rpartition("/")[0]
+                facts_of = system.glob(path, detail=True)
+            else:
+                facts_of = system.find(path, detail=True)
         in_address: dict[str, Fragment] = {}
         for name, facts in facts_of.items():
             kind = next((KINDS[ending] for ending in KINDS if name.lower().endswith(ending)), None)

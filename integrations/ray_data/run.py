@@ -115,7 +115,10 @@ def score_files(
     for file in files:
         if file.path.startswith(folder.path.rstrip("/") + "/"):
             raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
-    inputs, types = split_parquet(files, part_rows) if files[0].kind == "parquet" else (files, sample_types(files))
+    if files[0].kind == "parquet":
+        inputs, types = split_parquet(files, part_rows)
+    else:
+        inputs, types = files, sample_types(files)
     columns = types.names if columns is None else list(columns)
     for name in columns:
         find_column("column", types.names, name, option="--columns")
