@@ -22,7 +22,7 @@ from tests.toys.json_lines import read_lines
 
 CAPTIONS = ["A red star.", "A star."]
 REFERENCES = [["A red star.", "A red star."], ["A star on grass."]]
-NUMBERS: list[tuple[object, object]] = [
+NUMBERS = [
     *((text, None) for text in ("", " ", "NA", "nan", "None", "n/a", "-", math.nan, pd.NA, None)),
     *(
         ("1.10", 1.1),

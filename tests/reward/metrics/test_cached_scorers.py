@@ -1,10 +1,5 @@
 """Scores with a cache on disk are those without, and a second pass computes nothing that is kept."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,7 +12,7 @@ PIXELS = np.random.default_rng(0).integers(0, 255, (4, 96, 96, 3), dtype=np.uint
 REFERENCES = [["a red star"], ["a blue circle on a lawn", "grass"], [], ["a star"] * 2]
 
 
-def samples(word: str) -> list[CaptionSample]:
+def samples(word):
     """Three captions with that word for each of four images."""
     images = [Image.fromarray(each) for each in PIXELS]
     rows = list(zip(images, REFERENCES, strict=True))
@@ -25,10 +20,10 @@ def samples(word: str) -> list[CaptionSample]:
 
 
 @pytest.mark.parametrize("name", ["vela", "refclipscore", "clipscore_avg"])
-def test_scores_are_those_without_a_cache(name: str, tmp_path: Path) -> None:
+def test_scores_are_those_without_a_cache(name, tmp_path):
     plain = load_scorer(name, device="cpu")
     for word, known in (("red", 0), ("blue", 4)):  # each time another process, and new captions
-        scorer: Any = load_scorer(name, device="cpu", cache=tmp_path / "cache", cache_size="5MB")
+        scorer = load_scorer(name, device="cpu", cache=tmp_path / "cache", cache_size="5MB")
         table, expected = scorer.score(samples(word)), plain.score(samples(word))
         assert np.allclose(table.scores, expected.scores, rtol=0, atol=1e-6, equal_nan=True)
         assert table.errors == expected.errors
@@ -36,7 +31,7 @@ def test_scores_are_those_without_a_cache(name: str, tmp_path: Path) -> None:
             assert (scorer.caches["images"].hits, scorer.caches["images"].misses) == (known, 4 - known)
 
 
-def test_a_second_pass_over_a_data_set_decodes_no_image(tmp_path: Path) -> None:
+def test_a_second_pass_over_a_data_set_decodes_no_image(tmp_path):
     for number, pixels in enumerate(PIXELS):
         Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
     (tmp_path / "broken.jpg").write_bytes((tmp_path / "0.jpg").read_bytes()[:400])

@@ -3,11 +3,7 @@
 The contract of all metrics is held on the embedded checkpoints, see tests/test_contract.py.
 """
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +24,7 @@ SAMPLES = [CaptionSample(word, picture(seed), WORDS[:seed]) for word in WORDS fo
 
 
 @pytest.fixture(scope="module", params=["vela", "beitscore"])
-def scorer(request: pytest.FixtureRequest) -> Any:
+def scorer(request):
     """A small model with random weights."""
     return VelaScorer(tiny_vela.make_model()) if request.param == "vela" else tiny_beitscore.make_scorer()
 
@@ -40,9 +36,7 @@ def scorer(request: pytest.FixtureRequest) -> Any:
     budget=st.sampled_from([1, 60, 300, 8192]),
     window=st.sampled_from([1, 2, 1024]),
 )
-def test_scores_do_not_depend_on_token_budget_and_window(
-    scorer: Any, rows: list[int], batch_size: int | None, budget: int, window: int
-) -> None:
+def test_scores_do_not_depend_on_token_budget_and_window(scorer, rows, batch_size, budget, window):
     alone = np.concatenate([scorer.score([SAMPLES[row]]).scores for row in rows])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(scorer), "window_size", window)
@@ -51,14 +45,14 @@ def test_scores_do_not_depend_on_token_budget_and_window(
     assert np.abs(table.scores - alone).max() < TOLERANCE
 
 
-def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
+def test_long_captions_are_cut_at_their_end_and_flagged(scorer):
     long = "The red star is on the green grass. " * 100
     table = scorer.score([CaptionSample(text, picture(0)) for text in ("x", long, long + "No, it is blue.", "Grass.")])
     assert table.truncated.tolist() == [False, True, True, False]
     assert table.scores[1] == pytest.approx(table.scores[2])
 
 
-def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
+def test_half_precision_files_and_networks(scorer, tmp_path):
     expected = scorer.score(SAMPLES).scores
     for folder, dtype in (("full", None), ("half", torch.float16)):
         scorer.save_pretrained(tmp_path / folder, dtype=dtype, card="# Mine\n")
@@ -76,7 +70,7 @@ def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
     assert np.abs(computed.score(SAMPLES).scores - expected).max() < 0.2
 
 
-def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> None:
+def test_entries_of_older_checkpoints_are_read(scorer, tmp_path):
     scorer.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
@@ -88,7 +82,7 @@ def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer: Any, tmp_path: Path) -> None:
+def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer, tmp_path):
     expected = scorer.score(SAMPLES).scores
     scorer.save_pretrained(tmp_path)
     for dtype, tolerance in ((None, 1e-4), ("bfloat16", 0.2)):

@@ -1,7 +1,5 @@
 """From the arguments of trainers to rows: every shape of completion, image and references."""
 
-from __future__ import annotations
-
 import base64
 import copy
 

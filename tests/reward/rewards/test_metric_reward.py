@@ -1,7 +1,5 @@
 """MetricReward: the contract of a trainer's reward function, without a trainer."""
 
-from __future__ import annotations
-
 import logging
 import math
 import pickle

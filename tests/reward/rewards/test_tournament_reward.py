@@ -1,7 +1,5 @@
 """TournamentReward: groups by content, even and repeatable draws, rewards by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,11 +1,7 @@
 """load_beit3: published layouts in, a report out; nothing is loaded that does not fit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -28,10 +24,10 @@ NEW_HEAD = ("head.0.weight", "head.0.bias", "head.2.weight", "head.2.bias")
 
 
 @pytest.fixture
-def save(tmp_path: Path) -> Callable[..., Path]:
+def save(tmp_path):
     """Writes tensors as a `.pth` of the published layout, or as safetensors with the metadata given."""
 
-    def write(tensors: dict[str, torch.Tensor], metadata: dict[str, str] | None = None) -> Path:
+    def write(tensors, metadata=None):
         if metadata is not None:
             save_file(tensors, tmp_path / "x.safetensors", metadata=metadata)
             return tmp_path / "x.safetensors"
@@ -41,7 +37,7 @@ def save(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_sizes_come_from_shapes_and_metadata() -> None:
+def test_sizes_come_from_shapes_and_metadata():
     model, report = load_beit3(GOLDEN)
     assert model.config == CONFIG
     assert not model.training
@@ -52,7 +48,7 @@ def test_sizes_come_from_shapes_and_metadata() -> None:
     assert 0 < model.head[0].weight.std() < 1  # drawn anew, not left as memory happened to be
 
 
-def test_pth_files_under_the_key_model_give_the_same(save: Callable[..., Path]) -> None:
+def test_pth_files_under_the_key_model_give_the_same(save):
     model, report = load_beit3(save({key: value.half() for key, value in TENSORS.items()}), config=CONFIG)
     assert set(report.used) == {key for key in TENSORS if not key.startswith("head.")}
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
@@ -60,13 +56,13 @@ def test_pth_files_under_the_key_model_give_the_same(save: Callable[..., Path]) 
 
 
 @pytest.mark.parametrize(("width", "heads"), [(768, 12), (1024, 16)])
-def test_heads_of_published_widths_are_known(width: int, heads: int, save: Callable[..., Path]) -> None:
+def test_heads_of_published_widths_are_known(width, heads, save):
     small = make_config(hidden_size=width, heads=heads, layers=1, ffn_size=8, text_positions=10)
     assert load_beit3(save(make_model(small).state_dict()))[0].config.heads == heads
     assert replace(PRESETS["large"], image_size=384).patches == 576
 
 
-def test_a_checkpoint_without_pooler_gets_a_new_one(save: Callable[..., Path]) -> None:
+def test_a_checkpoint_without_pooler_gets_a_new_one(save):
     encoder = {key: value for key, value in TENSORS.items() if key.startswith("beit3.")}
     model, report = load_beit3(save({**encoder, "mlm_head.weight": torch.zeros(3)}), config=CONFIG)
     pooler = ("pooler.norm.weight", "pooler.norm.bias", "pooler.dense.weight", "pooler.dense.bias")
@@ -88,20 +84,18 @@ ODD_TABLE = {**TENSORS, TABLE: TENSORS[TABLE][:-1].clone()}
         ({"weight": torch.zeros(2)}, {}, None, "not a BEiT-3 checkpoint in its published layout"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(
-    tensors: Any, metadata: Any, config: Any, message: str, save: Callable[..., Path]
-) -> None:
+def test_weights_that_do_not_fit_are_refused(tensors, metadata, config, message, save):
     with pytest.raises(CheckpointError, match=message):
         load_beit3(save(tensors, metadata), config=config)
 
 
-def test_published_weights_are_no_checkpoint_of_beitscore() -> None:
+def test_published_weights_are_no_checkpoint_of_beitscore():
     with pytest.raises(CheckpointError, match=r"no trained score head: start from them with .*load_beit3"):
         BeitScoreScorer.from_pretrained(GOLDEN)
 
 
 @pytest.mark.parametrize("image_size", [16, 48])
-def test_another_resolution_interpolates_the_patches_of_the_table(image_size: int) -> None:
+def test_another_resolution_interpolates_the_patches_of_the_table(image_size):
     model, report = load_beit3(GOLDEN, config=replace(CONFIG, image_size=image_size))
     side, table, old = image_size // 8, model.state_dict()[TABLE], TENSORS[TABLE]
     assert report.interpolated == (TABLE,)

@@ -1,7 +1,5 @@
 """BEiT-3: its encoder beside the reference's recorded outputs, its scores, its two towers, what training changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +30,13 @@ WEIGHTS = GOLDEN / "beit3_tiny_weights.safetensors"
 CAPTIONS = ["a red star", "a red star on a long green beach", "a ring"]
 
 
-def inputs(batch: int = 3, length: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
+def inputs(batch=3, length=9):
     numbers = torch.Generator().manual_seed(0)
     image = torch.randn(batch, 3, 32, 32, generator=numbers)
     return image, torch.randint(3, 300, (batch, length), generator=numbers)
 
 
-def test_encoder_pooler_and_answers_match_the_reference() -> None:
+def test_encoder_pooler_and_answers_match_the_reference():
     model, _ = load_beit3(WEIGHTS)
     recorded = load_file(GOLDEN / "beit3_tiny_io.safetensors")
     image, ids, padding = (recorded[name] for name in ("image", "text_ids", "text_padding_mask"))
@@ -55,7 +53,7 @@ def test_encoder_pooler_and_answers_match_the_reference() -> None:
 
 
 @pytest.mark.parametrize(("size", "millions"), [("base", 222.32), ("large", 674.74)])
-def test_published_sizes_have_the_published_number_of_parameters(size: str, millions: float) -> None:
+def test_published_sizes_have_the_published_number_of_parameters(size, millions):
     with on_meta(needs_transformers=False):
         model = BeitScoreModel(PRESETS[size])
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
@@ -63,7 +61,7 @@ def test_published_sizes_have_the_published_number_of_parameters(size: str, mill
 
 @settings(max_examples=12, deadline=None)
 @given(length=st.integers(1, 20), extra=st.integers(1, 30), token=st.integers(0, 299))
-def test_padding_changes_nothing(length: int, extra: int, token: int) -> None:
+def test_padding_changes_nothing(length, extra, token):
     model, (image, ids) = make_model(), inputs(2, length)
     padded = torch.cat([ids, torch.full((2, extra), token)], dim=1)
     mask = torch.arange(length + extra).expand(2, -1) >= length
@@ -74,10 +72,10 @@ def test_padding_changes_nothing(length: int, extra: int, token: int) -> None:
     assert (states - longer[:, : states.shape[1]]).abs().max() < TOLERANCE
 
 
-def test_gradient_checkpointing_gives_the_same_gradients_and_keeps_fewer_activations() -> None:
+def test_gradient_checkpointing_gives_the_same_gradients_and_keeps_fewer_activations():
     gradients, kept = [], []
 
-    def count(tensor: torch.Tensor) -> torch.Tensor:
+    def count(tensor):
         kept[-1] += tensor.numel()
         return tensor
 
@@ -95,7 +93,7 @@ def test_gradient_checkpointing_gives_the_same_gradients_and_keeps_fewer_activat
     assert kept[1] < 0.5 * kept[0]
 
 
-def test_layers_are_dropped_in_training_only() -> None:
+def test_layers_are_dropped_in_training_only():
     model = make_model(make_config(drop_path=0.5, layers=4))
     without = make_model(make_config(drop_path=0.0, layers=4)).train()
     with torch.no_grad():
@@ -105,7 +103,7 @@ def test_layers_are_dropped_in_training_only() -> None:
         assert not torch.equal(model(*inputs()).logits, model(*inputs()).logits)
 
 
-def test_scores_are_those_of_the_network() -> None:
+def test_scores_are_those_of_the_network():
     scorer = make_scorer()
     ids, padding, _ = scorer.tokenizer(WORDS)
     pixels = scorer.model.preprocess(picture(0))[None].expand(len(WORDS), -1, -1, -1)
@@ -115,7 +113,7 @@ def test_scores_are_those_of_the_network() -> None:
     assert found == pytest.approx(expected, abs=TOLERANCE)
 
 
-def test_images_are_squeezed_to_the_square_and_normalised() -> None:
+def test_images_are_squeezed_to_the_square_and_normalised():
     config = make_config(image_mean=(0.5, 0.25, 0.0), image_std=(0.5, 0.5, 1.0))
     image = Image.new("RGB", (60, 20), "white")
     image.paste("black", (30, 0, 60, 20))
@@ -133,18 +131,18 @@ def test_images_are_squeezed_to_the_square_and_normalised() -> None:
         ({"vocab_size": 50}, "but the model has 50 tokens"),
     ],
 )
-def test_a_tokenizer_that_does_not_fit_is_refused(sizes: dict[str, int], message: str) -> None:
+def test_a_tokenizer_that_does_not_fit_is_refused(sizes, message):
     with pytest.raises(ValueError, match=message):
         BeitScoreScorer(make_model(make_config(**sizes)), make_scorer().tokenizer)
 
 
 @pytest.fixture
-def spm(tmp_path: Path) -> Path:
+def spm(tmp_path):
     (tmp_path / "beit3.spm").write_bytes(train_spm())
     return tmp_path / "beit3.spm"
 
 
-def test_a_caption_and_an_image_are_embedded_alone(spm: Path, tmp_path: Path) -> None:
+def test_a_caption_and_an_image_are_embedded_alone(spm, tmp_path):
     heads = {f"{name}_head.weight": torch.randn(32, 32) for name in ("vision", "language")}
     save_file({**load_file(WEIGHTS), **heads}, tmp_path / "itc.safetensors", metadata={"heads": "4"})
     towers = load_beit3_towers(tmp_path / "itc.safetensors", spm, device="cpu")
@@ -161,6 +159,6 @@ def test_a_caption_and_an_image_are_embedded_alone(spm: Path, tmp_path: Path) ->
     np.testing.assert_allclose((states @ heads["vision_head.weight"].T).detach().numpy(), pictures, atol=1e-5)
 
 
-def test_a_checkpoint_without_heads_is_refused(spm: Path) -> None:
+def test_a_checkpoint_without_heads_is_refused(spm):
     with pytest.raises(CheckpointError, match=r"has no vision_head: give a checkpoint of BEiT-3 for retrieval"):
         load_beit3_towers(WEIGHTS, spm)

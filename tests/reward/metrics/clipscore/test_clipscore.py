@@ -1,12 +1,7 @@
 """CLIPScore and its kin: the formulas beside plain open_clip, PAC-S's files, checkpoints, and what is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import open_clip
@@ -17,7 +12,6 @@ from safetensors.torch import load_file
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
-from reward.metrics.base import Scorer
 from tests.contract import SAMPLES, ScorerContract
 from tests.toys.pictures import png
 from tests.toys.small_clip import small_clip
@@ -29,24 +23,24 @@ PICTURES = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A CLIP in open_clip's layout."""
     return small_clip(tmp_path_factory.mktemp("clip"))
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     return load_file(folder / "open_clip_model.safetensors")
 
 
 class TestClipScorer(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, folder: Path) -> Scorer:
+    def scorer(cls, folder):
         return load_scorer("clipscore", folder, device="cpu")
 
 
 @pytest.mark.slow
-def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path) -> None:
+def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder):
     captions = ["A red star.", "Two dogs run", "grass", "A house and a tree", "It is late!"]
     references = [captions[row - 1 :: -2] for row in range(1, 6)]  # among them the caption itself
     references[4] = captions[:3]
@@ -55,14 +49,14 @@ def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder}")
     tokenize = open_clip.get_tokenizer(f"local-dir:{folder}")
 
-    def embed(*texts: str) -> torch.Tensor:
+    def embed(*texts):
         encoded = model.encode_text(tokenize([f"A photo depicts {text}" for text in texts]))
         return torch.nn.functional.normalize(encoded, dim=-1)
 
     clip, refclip, refpac = [], [], []
     with torch.inference_mode():
         for sample in samples:
-            pixels = preprocess(Image.open(BytesIO(sample.image))).unsqueeze(0)  # type: ignore[arg-type]
+            pixels = preprocess(Image.open(BytesIO(sample.image))).unsqueeze(0)
             image = torch.nn.functional.normalize(model.eval().encode_image(pixels), dim=-1)
             candidate = embed(sample.candidate)
             first = 2.5 * max(float(image @ candidate.T), 0)
@@ -78,7 +72,7 @@ def test_scores_are_those_of_the_papers_formulas_on_plain_open_clip(folder: Path
     assert 0 < np.mean(np.array(clip) > 0) < 1  # some are cut off at 0
 
 
-def with_lora(plain: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+def with_lora(plain):
     """What a file of PAC-S++ holds, and the weights that its authors' code makes of it."""
     stored, merged, generator = dict(plain), dict(plain), torch.Generator().manual_seed(0)
     ends = ("in_proj_weight", "out_proj.weight", "conv1.weight", "c_fc.weight")
@@ -93,25 +87,25 @@ def with_lora(plain: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], 
     return stored, merged
 
 
-def test_files_of_pac_s_are_read_as_their_authors_code_reads_them(folder: Path, tmp_path: Path) -> None:
+def test_files_of_pac_s_are_read_as_their_authors_code_reads_them(folder, tmp_path):
     """LoRA by hand; that the sums are those of the authors' code was tried with that code itself, to 2e-6."""
     stored, merged = with_lora(weights(folder))
     torch.save({"state_dict": stored}, tmp_path / "PAC++_clip_tiny.pth")
-    found: Any = load_scorer("pacscore", tmp_path / "PAC++_clip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
+    found = load_scorer("pacscore", tmp_path / "PAC++_clip_tiny.pth", device="cpu").model
     for key, value in found.clip.state_dict().items():
         assert torch.allclose(value, merged[key], atol=1e-6), key
     assert type(found.clip.transformer.resblocks[0].mlp.gelu).__name__ == "QuickGELU"
     torch.save({"state_dict": weights(folder)}, tmp_path / "openClip_tiny.pth")
-    laion: Any = load_scorer("refpacscore", tmp_path / "openClip_tiny.pth", device="cpu").model  # type: ignore[attr-defined]
+    laion = load_scorer("refpacscore", tmp_path / "openClip_tiny.pth", device="cpu").model
     assert type(laion.clip.transformer.resblocks[0].mlp.gelu).__name__ == "GELU"
     assert (laion.preprocess_cfg["mean"], found.preprocess_cfg.get("mean")) == ([0.5] * 3, None)
 
 
-def test_each_image_and_each_text_is_embedded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer: Any = load_scorer("refclipscore", folder, device="cpu")
-    seen: Counter[str] = Counter()
+def test_each_image_and_each_text_is_embedded_once(folder, monkeypatch):
+    scorer = load_scorer("refclipscore", folder, device="cpu")
+    seen = Counter()
 
-    def counted(kind: str, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def counted(kind, encode):
         return lambda given: seen.update({kind: len(given)}) or encode(given)
 
     for kind in ("encode_image", "encode_text"):
@@ -125,14 +119,14 @@ def test_each_image_and_each_text_is_embedded_once(folder: Path, monkeypatch: py
     ("name", "flags"),
     [("clipscore", [True, False]), ("refclipscore", [True, True]), ("clipscore_avg", [False, False])],
 )
-def test_what_the_text_tower_cannot_read_is_flagged(name: str, flags: list[bool], folder: Path) -> None:
+def test_what_the_text_tower_cannot_read_is_flagged(name, flags, folder):
     rows = [(WORDS * 4, ["short"]), ("short", [WORDS * 4])]
     samples = [CaptionSample(text, PICTURES[0], references) for text, references in rows]
     assert load_scorer(name, folder, device="cpu").score(samples).truncated.tolist() == flags
 
 
 @pytest.mark.slow
-def test_a_checkpoint_names_the_clip_its_activation_and_words(folder: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_names_the_clip_its_activation_and_words(folder, tmp_path):
     torch.save({"state_dict": weights(folder)}, tmp_path / "clip.pth")
     file = {"source": tmp_path / "clip.pth", "activation": "quick_gelu"}
     for given in ({"source": "embedded"}, {"source": folder, "prefix": ""}, file):
@@ -150,8 +144,6 @@ def test_a_checkpoint_names_the_clip_its_activation_and_words(folder: Path, tmp_
         ("clipscore", {"source": "owner/clip", "revision": "v2"}, r"hf download owner/clip --revision v2"),
     ],
 )
-def test_sources_that_are_not_for_the_metric_are_refused_with_what_to_give(
-    name: str, options: dict[str, str], message: str
-) -> None:
+def test_sources_that_are_not_for_the_metric_are_refused_with_what_to_give(name, options, message):
     with pytest.raises(CheckpointError, match=message):
         load_scorer(name, **options)

@@ -1,10 +1,6 @@
 """CLIPs of transformers behind clipscore and siglipscore: beside transformers and open_clip by hand; refusals."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import open_clip
@@ -16,7 +12,6 @@ from transformers import AutoModel, AutoProcessor, BertConfig, BertModel
 
 from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
-from reward.metrics.base import Scorer
 from tests.contract import ScorerContract
 from tests.toys.small_clip import small_clip
 from tests.toys.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
@@ -30,12 +25,12 @@ SAMPLES = [CaptionSample(caption, image) for image in IMAGES for caption in CAPT
 
 
 @pytest.fixture(scope="module")
-def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def clips(tmp_path_factory):
     root = tmp_path_factory.mktemp("clips")
     return {kind: toy_clip(root / str(number), kind) for number, kind in enumerate(TYPES)}
 
 
-def by_hand(folder: Path, texts: list[str], length: int) -> tuple[torch.Tensor, Any]:
+def by_hand(folder, texts, length):
     """Cosines (images, texts) as transformers' own pages compute them, with `AutoProcessor`; and the model."""
     model, processor = AutoModel.from_pretrained(folder).eval(), AutoProcessor.from_pretrained(folder)
     if processor.tokenizer.init_kwargs.get("do_lower_case"):  # SigLIP 2, whose tokenizer forgets to
@@ -49,10 +44,8 @@ def by_hand(folder: Path, texts: list[str], length: int) -> tuple[torch.Tensor, 
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_scores_are_those_of_transformers_by_hand(
-    kind: str, clips: dict[str, Path], caplog: pytest.LogCaptureFixture
-) -> None:
-    scorer: Any = load_scorer("clipscore", clips[kind], device="cpu")
+def test_scores_are_those_of_transformers_by_hand(kind, clips, caplog):
+    scorer = load_scorer("clipscore", clips[kind], device="cpu")
     length = scorer.model.context_length
     cosines, model = by_hand(clips[kind], [f"A photo depicts {text}" for text in CAPTIONS], length)
     if cosines.mean() < 0:  # where all scores would be 0
@@ -79,14 +72,14 @@ class TestSiglip(ScorerContract):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, clips: dict[str, Path]) -> Scorer:
+    def scorer(cls, clips):
         return load_scorer("siglipscore", clips["siglip2 of any size"], device="cpu")
 
 
 @pytest.mark.slow
-def test_control_tokens_in_a_caption_are_text(clips: dict[str, Path]) -> None:
+def test_control_tokens_in_a_caption_are_text(clips):
     for kind, folder in clips.items():
-        towers: Any = load_scorer("clipscore", folder, device="cpu").model  # type: ignore[attr-defined]
+        towers = load_scorer("clipscore", folder, device="cpu").model
         ids, _ = towers.tokenize(["a </s> <|endoftext|> [SEP] <eos> b", "a b"])
         ends = [sum(row.count(end) for end in set(towers.tokens.end) - {towers.tokens.pad}) for row in ids.tolist()]
         assert ends[0] == ends[1], kind
@@ -94,38 +87,38 @@ def test_control_tokens_in_a_caption_are_text(clips: dict[str, Path]) -> None:
             assert towers.tokens.mask(ids)[0].sum() > 10, kind
 
 
-def test_half_precision_files_a_type_on_request_and_a_cache(clips: dict[str, Path], tmp_path: Path) -> None:
-    stored: Any = load_scorer("clipscore", toy_clip(tmp_path / "half", dtype=torch.float16), device="cpu")
+def test_half_precision_files_a_type_on_request_and_a_cache(clips, tmp_path):
+    stored = load_scorer("clipscore", toy_clip(tmp_path / "half", dtype=torch.float16), device="cpu")
     assert next(stored.model.parameters()).dtype is torch.float32
     expected = load_scorer("clipscore", clips["clip"], device="cpu").score(SAMPLES).scores
     assert stored.score(SAMPLES).scores == pytest.approx(expected, abs=0.01)
     siglip = clips["siglip2 of any size"]
-    small: Any = load_scorer("siglipscore", siglip, device="cpu", dtype="bfloat16")
+    small = load_scorer("siglipscore", siglip, device="cpu", dtype="bfloat16")
     assert (small.scale, next(small.model.parameters()).dtype) == (pytest.approx(np.exp(2.0)), torch.bfloat16)
     exact = load_scorer("siglipscore", siglip, device="cpu").score(SAMPLES).scores
     assert small.score(SAMPLES).scores == pytest.approx(exact, abs=0.05)
     for known in (0, 3):
-        kept: Any = load_scorer("siglipscore", siglip, device="cpu", cache=tmp_path / "cache")
+        kept = load_scorer("siglipscore", siglip, device="cpu", cache=tmp_path / "cache")
         assert kept.score(SAMPLES).scores == pytest.approx(exact, abs=1e-6)
         assert kept.caches["images"].hits == known
 
 
-def test_of_a_folder_with_both_layouts_open_clips_is_read(tmp_path: Path) -> None:
-    both: Any = load_scorer("clipscore", small_clip(toy_clip(tmp_path)))
+def test_of_a_folder_with_both_layouts_open_clips_is_read(tmp_path):
+    both = load_scorer("clipscore", small_clip(toy_clip(tmp_path)))
     assert isinstance(both.model.clip, open_clip.CLIP)
 
 
-def _drop(name: str) -> Any:
+def _drop(name):
     return lambda folder: (folder / name).unlink()
 
 
-def _text_model(folder: Path) -> None:
+def _text_model(folder):
     sizes = {"hidden_size": 8, "num_attention_heads": 1, "num_hidden_layers": 1}
     BertModel(BertConfig(vocab_size=30, **sizes)).save_pretrained(folder)
     bert_tokenizer().save_pretrained(folder)
 
 
-def _own_code(folder: Path) -> None:
+def _own_code(folder):
     config = json.loads((folder / "config.json").read_text())
     changed = {**config, "model_type": "jina_clip", "auto_map": {"AutoModel": "a.B"}}
     (folder / "config.json").write_text(json.dumps(changed))
@@ -141,18 +134,18 @@ def _own_code(folder: Path) -> None:
         (_own_code, "'jina_clip', which runs code of its own"),
     ],
 )
-def test_a_folder_that_is_no_whole_clip_is_refused(change: Any, message: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_whole_clip_is_refused(change, message, tmp_path):
     change(toy_clip(tmp_path))
     with pytest.raises(CheckpointError, match=message):
         load_scorer("clipscore", tmp_path)
 
 
-def test_siglip_of_timm_by_open_clip(tmp_path: Path) -> None:
+def test_siglip_of_timm_by_open_clip(tmp_path):
     text = {"context_length": 16, "vocab_size": 80, "width": 16, "heads": 2, "layers": 1, "hf_tokenizer_name": "timm/x"}
     pooled = {"no_causal_mask": True, "pool_type": "last", "tokenizer_kwargs": {"clean": "canonicalize"}}
     vision = {"image_size": 32, "timm_model_name": "test_vit", "timm_pool": "map", "timm_proj": "none"}
     sizes = {"embed_dim": 64, "init_logit_scale": 2.0, "init_logit_bias": -1, "vision_cfg": vision}
-    config: dict[str, Any] = {**sizes, "text_cfg": {**text, **pooled}}
+    config = {**sizes, "text_cfg": {**text, **pooled}}
     model = open_clip.CustomTextCLIP(**config).eval()
     save_file(model.state_dict(), tmp_path / "open_clip_model.safetensors")
     preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "resize_mode": "squash"}
@@ -163,7 +156,7 @@ def test_siglip_of_timm_by_open_clip(tmp_path: Path) -> None:
     transform, tokenize = open_clip.create_model_from_pretrained(source)[1], open_clip.get_tokenizer(source)
     with torch.inference_mode():
         logits, _ = model.get_logits(torch.stack([transform(image) for image in IMAGES]), tokenize(CAPTIONS))
-    scorer: Any = load_scorer("siglipscore", tmp_path, device="cpu")
+    scorer = load_scorer("siglipscore", tmp_path, device="cpu")
     table = scorer.score(SAMPLES)
     assert table.scores[:, 0] == pytest.approx(torch.sigmoid(logits).flatten().numpy(), abs=1e-5)
     assert table.truncated.tolist() == [False, True, False, True] * 3
