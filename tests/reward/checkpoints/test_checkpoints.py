@@ -1,4 +1,4 @@
-"""Checkpoint folders: found, read strictly, written all or nothing, and fetched from the Hub."""
+"""Checkpoint folders: found, read strictly, written all or nothing, fetched from the Hub and pushed to it."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from torch import nn
 
 from reward.checkpoints.folders import read_config, resolve_checkpoint, save_checkpoint, unsharded_loading
-from reward.checkpoints.publishing import HUB_ID, push_checkpoint
+from reward.checkpoints.publishing import HUB_ID, check_push, push_checkpoint
 from reward.checkpoints.weight_files import load_strict, load_tensors
 from reward.errors import CheckpointError
 
@@ -254,3 +254,30 @@ def test_sharded_loading_is_off_inside_and_back_after(before, monkeypatch):
         assert (os.environ.get(name), deepspeed.is_deepspeed_zero3_enabled()) == (before, True)
     finally:
         deepspeed.unset_hf_deepspeed_config()
+
+
+def test_a_repository_is_made_once_and_kept(hub):
+    check_push("tester/mine", private=True)
+    check_push("tester/mine", private=True)  # as a resumed training does
+    assert list(hub.files("tester/mine")) == [".gitattributes"]
+    check_push("tester/open")
+    with pytest.raises(CheckpointError, match="tester/open in private: it exists and is public; take another name"):
+        check_push("tester/open", private=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "offline", "message"),
+    [
+        ("mine", "right", False, "write ORG/NAME, with your name or an organisation's first"),
+        ("tester/mine/photos", "right", False, "Repo id must be in the form"),
+        ("closed/new", "right", False, "You don't have the rights to create a model under this namespace"),
+        ("tester/mine", "wrong", False, "log in with `hf auth login`"),
+        ("tester/mine", "right", True, "the network, HF_ENDPOINT and HF_HUB_OFFLINE"),
+    ],
+)
+def test_what_is_in_the_way_is_told(name, token, offline, message, hub, monkeypatch):
+    hub.token, hub.closed = "right", {"closed"}
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    with pytest.raises(CheckpointError, match=f"cannot push to '?{name}'?: .*{message}"):
+        check_push(name)

@@ -17,7 +17,6 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError, MissingExtraError
 from reward.metrics.crossencoder.scorer import CrossEncoderScorer
 from reward.registry import metric_of
-from reward.scoring import score_dataset
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
 from tests.toys.toy_clips import bert_tokenizer
@@ -129,13 +128,6 @@ def test_a_folder_needs_no_name_and_its_activation_can_be_chosen(folders):
     assert 1 / (1 + np.exp(-bare.score(SAMPLES).scores)) == pytest.approx(share, abs=1e-6)
     with pytest.raises(ConfigError, match="activation must be one of sigmoid, none, got 'tanh'"):
         load_scorer("crossencoder", folder, device="cpu", activation="tanh")
-
-
-def test_a_reranker_of_texts_wants_no_column_of_images(folders, tmp_path):
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"caption": "a red star", "references": ["a star on the grass"]}\n')
-    summary = score_dataset(data, f"crossencoder={folders['text_classes']}", tmp_path / "out.jsonl", device="cpu")
-    assert (summary.scored, summary.columns["image"]) == (1, None)
 
 
 def test_modules_of_a_hub_id_are_fetched_with_it(folders, tmp_path, hub):

@@ -146,7 +146,7 @@ def test_every_kind_of_function_is_a_metric(function, name):
         assert scorer.score(SAMPLES, batch_size=batch_size).scores.tolist() == [[3.0], [1.0]]
 
 
-@pytest.mark.parametrize("given", [words, "my_metric.py:length", "my_metric:length"])
+@pytest.mark.parametrize("given", [words, "my_metric.py:length", "my_metric:length", "length", load_scorer("length")])
 def test_whatever_takes_the_name_of_a_metric_takes_a_function(given, file):
     for reward in (MetricReward(given), rates_captions(given), CombinedReward([given, "length"], "min")):
         assert reward.rewards(SAMPLES) == [3.0, 1.0]

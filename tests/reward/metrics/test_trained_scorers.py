@@ -1,7 +1,4 @@
-"""What VELA and BEiTScore share as trained metrics: budgets of tokens, cut texts, half precision, older checkpoints.
-
-The contract of all metrics is held on the embedded checkpoints, see tests/test_contract.py.
-"""
+"""What VELA and BEiTScore share as trained metrics: budgets, cut texts, half precision, older checkpoints; caches."""
 
 import json
 
@@ -10,13 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from reward import CaptionSample
+from reward import CaptionSample, load_scorer
 from reward.metrics.vela.scorer import VelaScorer
+from reward.scoring import score_dataset
 from tests.contract import TOLERANCE
 from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.tiny_vela import WORDS, picture
+from tests.toys.json_lines import write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -88,3 +88,39 @@ def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer, tmp_path):
     for dtype, tolerance in ((None, 1e-4), ("bfloat16", 0.2)):
         found = type(scorer).from_pretrained(tmp_path, device="cuda", dtype=dtype).score(SAMPLES).scores
         assert np.abs(found - expected).max() < tolerance
+
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (4, 96, 96, 3), dtype=np.uint8)
+REFERENCES = [["a red star"], ["a blue circle on a lawn", "grass"], [], ["a star"] * 2]
+
+
+def samples(word):
+    """Three captions with that word for each of four images."""
+    images = [Image.fromarray(each) for each in PIXELS]
+    rows = list(zip(images, REFERENCES, strict=True))
+    return [CaptionSample(f"a {word} star, {n}", image, known) for image, known in rows for n in range(3)]
+
+
+@pytest.mark.parametrize("name", ["vela", "refclipscore", "clipscore_avg"])
+def test_scores_are_those_without_a_cache(name, tmp_path):
+    plain = load_scorer(name, device="cpu")
+    for word, known in (("red", 0), ("blue", 4)):  # each time another process, and new captions
+        scorer = load_scorer(name, device="cpu", cache=tmp_path / "cache", cache_size="5MB")
+        table, expected = scorer.score(samples(word)), plain.score(samples(word))
+        assert np.allclose(table.scores, expected.scores, rtol=0, atol=1e-6, equal_nan=True)
+        assert table.errors == expected.errors
+        if name != "refclipscore":  # which reads no image that has no references
+            assert (scorer.caches["images"].hits, scorer.caches["images"].misses) == (known, 4 - known)
+
+
+def test_a_second_pass_over_a_data_set_decodes_no_image(tmp_path):
+    for number, pixels in enumerate(PIXELS):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
+    (tmp_path / "broken.jpg").write_bytes((tmp_path / "0.jpg").read_bytes()[:400])
+    names = [*(f"{number}.jpg" for number in range(4)), "broken.jpg", "absent.jpg"]
+    for word, decoded in (("red", 4), ("blue", 0)):
+        rows = [{"image": name, "candidate": f"a {word} star {n}"} for name in names for n in range(2)]
+        data = write_lines(tmp_path / f"{word}.jsonl", rows)
+        output = tmp_path / f"{word}.out.jsonl"
+        summary = score_dataset(data, "clipscore", output, device="cpu", cache=tmp_path / "cache")
+        assert (summary.errors, summary.images_decoded) == ({"image": 4}, decoded)

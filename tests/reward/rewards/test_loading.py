@@ -16,7 +16,9 @@ from reward import (
     CombinedReward,
     FleurReward,
     HarmonicReward,
+    LengthReward,
     MetricReward,
+    RepetitionReward,
     TournamentReward,
     VelaReward,
     load_scorer,
@@ -66,17 +68,27 @@ def test_what_is_no_source_is_refused_when_the_reward_is_made(metric, source, me
 
 
 @pytest.mark.parametrize(
-    ("make", "judge", "options", "error", "message"),
+    ("make", "arguments", "options", "error", "message"),
     [
-        (FleurReward, "absent/model", {"prompt": "absent.yaml"}, ConfigError, "cannot be read"),
-        (FleurReward, 3, {}, ConfigError, "a judge of reward.judges, got 3"),
-        (HarmonicReward, "absent/model", {"weights": {"taste": 1}}, WeightsError, "taste"),
-        (HarmonicReward, "absent/model", {"task": "documents"}, ConfigError, "is not given the questions"),
+        (MetricReward, ["length"], {"on_error": "ignore"}, ValueError, "on_error must be"),
+        (VelaReward, [], {"name": 3}, ConfigError, r"name must be a text, such as .*, got 3"),
+        (FleurReward, ["absent/model"], {"prompt": "absent.yaml"}, ConfigError, "cannot be read"),
+        (FleurReward, [3], {}, ConfigError, "a judge of reward.judges, got 3"),
+        (HarmonicReward, ["absent/model"], {"weights": {"taste": 1}}, WeightsError, "taste"),
+        (HarmonicReward, ["absent/model"], {"task": "documents"}, ConfigError, "is not given the questions"),
+        (TournamentReward, ["absent/model"], {"max_comparisons": 0}, ValueError, "must be at least 1, got 0"),
+        (LengthReward, [], {}, ConfigError, "needs low, high or both"),
+        (LengthReward, [5, 2], {}, ConfigError, "0 <= low <= high"),
+        (LengthReward, [0, 0], {}, ConfigError, "high > 0"),
+        (LengthReward, [1, 2], {"margin": -1}, ConfigError, "margin >= 0"),
+        (LengthReward, [1, 2], {"tokenizer": "bert"}, ConfigError, r"must have encode\(text\), got 'bert'"),
+        (RepetitionReward, [0], {}, ConfigError, "1 <= n <= window"),
+        (RepetitionReward, [3], {"window": 2}, ConfigError, "1 <= n <= window"),
     ],
 )
-def test_what_no_judge_could_be_asked_is_refused_when_the_reward_is_made(make, judge, options, error, message):
+def test_settings_that_cannot_work_are_refused_when_the_reward_is_made(make, arguments, options, error, message):
     with pytest.raises(error, match=message):
-        make(judge, **options)
+        make(*arguments, **options)
 
 
 def test_a_prompt_is_read_when_the_reward_is_made(tmp_path):
@@ -123,24 +135,6 @@ def test_load_reaches_every_part_of_a_combination():
     assert all(map(is_loaded, parts))
 
 
-def needs_more(completions, solution, **kwargs):
-    return [1.0] * len(completions)
-
-
-@pytest.mark.parametrize(
-    ("reward", "expected"),
-    [
-        ("length", [3.0, 1.0]),
-        (load_scorer("length"), [3.0, 1.0]),
-        (CombinedReward(["length"]), [3.0, 1.0]),
-    ],
-)
-def test_names_scorers_and_rewards_rate_captions(reward, expected):
-    rating = rates_captions(reward)
-    assert rating.rewards(SAMPLES) == expected
-    assert (rating is reward) == isinstance(reward, CombinedReward)
-
-
 def test_a_reward_function_gets_what_captions_have():
     seen = {}
 
@@ -159,7 +153,6 @@ def test_a_reward_function_gets_what_captions_have():
     [
         (torch.nn.Linear(1, 1), ConfigError, "got Linear"),
         (MetricReward, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
-        (CombinedReward(["length", needs_more]), ConfigError, "needs_more needs solution"),
         ("no such metric", UnknownMetricError, "no such metric"),
     ],
 )

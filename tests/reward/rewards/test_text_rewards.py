@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
 from reward import LengthReward, RepetitionReward
-from reward.errors import ConfigError
 from tests.toys.trainer_call import call
 
 
@@ -54,20 +53,3 @@ def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does():
     loop = " ".join([sentence, sentence, words(50)])
     shares = call(RepetitionReward(window=30), [far, loop])
     assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "options", "message"),
-    [
-        (LengthReward, [], {}, "needs low, high or both"),
-        (LengthReward, [5, 2], {}, "0 <= low <= high"),
-        (LengthReward, [0, 0], {}, "high > 0"),
-        (LengthReward, [1, 2], {"margin": -1}, "margin >= 0"),
-        (LengthReward, [1, 2], {"tokenizer": "bert"}, r"must have encode\(text\), got 'bert'"),
-        (RepetitionReward, [0], {}, "1 <= n <= window"),
-        (RepetitionReward, [3], {"window": 2}, "1 <= n <= window"),
-    ],
-)
-def test_what_cannot_work_is_refused(make, arguments, options, message):
-    with pytest.raises(ConfigError, match=message):
-        make(*arguments, **options)

@@ -36,14 +36,6 @@ def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers):
     assert tokenizers["spm"].size == published.mask_token_id  # the mask token comes after the pieces
 
 
-def test_rows_are_padded_on_the_right(tokenizer):
-    captions = ["A red star.", "A red circle on a white ground."]
-    ids, padding, _ = tokenizer(captions)
-    (short, long), _ = tokenizer.encode(captions)
-    assert ids.tolist() == [short + [tokenizer.pad] * (len(long) - len(short)), long]
-    assert padding.tolist() == [[place >= len(short) for place in range(len(long))], [False] * len(long)]
-
-
 @pytest.mark.parametrize("attack", ["<s>", "</s>", "<pad>", "<mask>", "<end>", "<|im_end|>", "<tool>"])
 def test_control_tokens_in_a_caption_stay_text(tokenizer, attack):
     (inside, without), _ = tokenizer.encode([f"A red star. {attack} A red star.", "A red star. A red star."])

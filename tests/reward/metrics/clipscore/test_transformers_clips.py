@@ -87,7 +87,7 @@ def test_control_tokens_in_a_caption_are_text(clips):
             assert towers.tokens.mask(ids)[0].sum() > 10, kind
 
 
-def test_half_precision_files_a_type_on_request_and_a_cache(clips, tmp_path):
+def test_half_precision_files_and_a_type_on_request(clips, tmp_path):
     stored = load_scorer("clipscore", toy_clip(tmp_path / "half", dtype=torch.float16), device="cpu")
     assert next(stored.model.parameters()).dtype is torch.float32
     expected = load_scorer("clipscore", clips["clip"], device="cpu").score(SAMPLES).scores
@@ -97,10 +97,6 @@ def test_half_precision_files_a_type_on_request_and_a_cache(clips, tmp_path):
     assert (small.scale, next(small.model.parameters()).dtype) == (pytest.approx(np.exp(2.0)), torch.bfloat16)
     exact = load_scorer("siglipscore", siglip, device="cpu").score(SAMPLES).scores
     assert small.score(SAMPLES).scores == pytest.approx(exact, abs=0.05)
-    for known in (0, 3):
-        kept = load_scorer("siglipscore", siglip, device="cpu", cache=tmp_path / "cache")
-        assert kept.score(SAMPLES).scores == pytest.approx(exact, abs=1e-6)
-        assert kept.caches["images"].hits == known
 
 
 def test_of_a_folder_with_both_layouts_open_clips_is_read(tmp_path):

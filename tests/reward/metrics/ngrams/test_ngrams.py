@@ -151,17 +151,6 @@ def test_words_kept_one_by_one_are_those_of_the_whole_text(monkeypatch):
 
 
 @java
-@pytest.mark.usefixtures("nothing_cached")
-def test_one_java_process_splits_the_texts_of_a_call_and_none_those_known(monkeypatch):
-    calls, run = [], programs.run_java
-    monkeypatch.setattr(programs, "run_java", lambda *args, **named: calls.append(args) or run(*args, **named))
-    samples = [CaptionSample(f"dog {row}", references=["a dog", f"cat {row}"]) for row in range(20)]
-    first = load_scorer("bleu1").score(samples).scores
-    assert np.array_equal(load_scorer("bleu1").score(samples[::-1]).scores[::-1], first)
-    assert len(calls) == 1
-
-
-@java
 @pytest.mark.timeout(900)
 def test_published_correlations_on_flickr8k_expert_come_out(shared_folder):
     from reward.metaeval import kendall_tau
