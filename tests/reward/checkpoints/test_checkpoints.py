@@ -3,7 +3,6 @@
 import errno
 import os
 import pickle
-import re
 import shutil
 from collections import OrderedDict
 from contextlib import suppress
@@ -130,20 +129,6 @@ def test_a_fitting_dict_fills_a_module_and_keeps_its_dtype():
     tensors, module = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, nn.Linear(3, 2).half()
     load_strict(module, tensors, where="toy checkpoint")
     assert (module.weight.tolist(), module.weight.dtype) == ([[1.0] * 3] * 2, torch.float16)
-
-
-def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes():
-    module = nn.Sequential(*(nn.Linear(3, 2) for _ in range(5)))
-    before = {key: value.clone() for key, value in module.state_dict().items()}
-    tensors = {"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2), "extra": torch.ones(1)}
-    faults = (
-        "toy checkpoint lacks 8 keys (1.weight, 1.bias, 2.weight, 2.bias, 3.weight, and 3 more)",
-        "has unknown 1 key (extra)",
-        "has mis-shaped 1 key (0.weight is (2, 4), not (2, 3))",
-    )
-    with pytest.raises(CheckpointError, match=".*".join(map(re.escape, faults))):
-        load_strict(module, tensors, where="toy checkpoint")
-    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
 def test_tied_sliced_and_transposed_tensors_are_saved_whole(tmp_path):

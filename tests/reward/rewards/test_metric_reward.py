@@ -206,7 +206,6 @@ def words(**options):
         (lambda: [MetricReward(ToyScorer()), words()], "toy, words"),
         (lambda: [words(), MetricReward(ToyScorer())], "words, toy"),
         (lambda: [MetricReward(ToyScorer()), words(), MetricReward(ToyScorer(), name="other")], "toy, words, other"),
-        (lambda: [MetricReward(ToyScorer()), lambda completions, **_: [1.0] * len(completions)], "toy, <lambda>"),
         (lambda: [MetricReward(ToyScorer())], None),
         (lambda: MetricReward(ToyScorer()).aspects(), None),  # they lack the same rows
         (lambda: [CombinedReward([MetricReward(ToyScorer()), words()])], None),
@@ -227,6 +226,12 @@ def test_a_trainer_that_sums_several_rewards_is_warned_of_once(rewards, names, l
     if names is not None:
         assert "toy gave None to a row" in told[0]
         assert f"reward_funcs=[CombinedReward([{names}])]" in told[0]
+
+
+def test_functions_of_the_user_count_among_the_rewards_of_a_trainer(caplog):
+    trainer = Trainer(MetricReward(ToyScorer()), lambda completions, **_: [1.0] * len(completions))
+    trainer.step(["red", "fail"], log_extra=trainer.log_extra)
+    assert "CombinedReward([toy, <lambda>])" in caplog.text
 
 
 def test_a_call_without_a_trainer_follows_one_whose_trainer_is_gone():

@@ -125,13 +125,11 @@ def test_a_tokenizer_that_does_not_fit_is_refused(sizes, message):
         BeitScoreScorer(make_model(make_config(**sizes)), make_scorer().tokenizer)
 
 
-@pytest.fixture
-def spm(tmp_path):
-    (tmp_path / "beit3.spm").write_bytes(train_spm())
-    return tmp_path / "beit3.spm"
-
-
-def test_a_caption_and_an_image_are_embedded_alone(spm, tmp_path):
+def test_a_caption_and_an_image_are_embedded_alone(tmp_path):
+    spm = tmp_path / "beit3.spm"
+    spm.write_bytes(train_spm())
+    with pytest.raises(CheckpointError, match=r"has no vision_head: give a checkpoint of BEiT-3 for retrieval"):
+        load_beit3_towers(WEIGHTS, spm)
     heads = {f"{name}_head.weight": torch.randn(32, 32) for name in ("vision", "language")}
     save_file({**load_file(WEIGHTS), **heads}, tmp_path / "itc.safetensors", metadata={"heads": "4"})
     towers = load_beit3_towers(tmp_path / "itc.safetensors", spm, device="cpu")
@@ -146,11 +144,6 @@ def test_a_caption_and_an_image_are_embedded_alone(spm, tmp_path):
     no_text = towers.beit3.embed_text(torch.zeros(2, 0, dtype=torch.long), None)
     states = towers.beit3(towers.beit3.embed_image(pixels), no_text, None)[0][:, 0]
     np.testing.assert_allclose((states @ heads["vision_head.weight"].T).detach().numpy(), pictures, atol=1e-5)
-
-
-def test_a_checkpoint_without_heads_is_refused(spm):
-    with pytest.raises(CheckpointError, match=r"has no vision_head: give a checkpoint of BEiT-3 for retrieval"):
-        load_beit3_towers(WEIGHTS, spm)
 
 
 TENSORS = load_file(WEIGHTS)
@@ -184,6 +177,8 @@ def test_sizes_come_from_shapes_and_metadata():
     assert (report.missing, report.interpolated) == (NEW_HEAD, ())
     assert str(report).startswith("95 keys used (0 interpolated), 6 dropped, 4 new: head.0.weight")
     assert 0 < model.head[0].weight.std() < 1  # drawn anew, not left as memory happened to be
+    with pytest.raises(CheckpointError, match=r"no trained score head: start from them with .*load_beit3"):
+        BeitScoreScorer.from_pretrained(WEIGHTS)
 
 
 def test_pth_files_under_the_key_model_give_the_same(save):
@@ -225,11 +220,6 @@ ODD_TABLE = {**TENSORS, TABLE: TENSORS[TABLE][:-1].clone()}
 def test_weights_that_do_not_fit_are_refused(tensors, metadata, config, message, save):
     with pytest.raises(CheckpointError, match=message):
         load_beit3(save(tensors, metadata), config=config)
-
-
-def test_published_weights_are_no_checkpoint_of_beitscore():
-    with pytest.raises(CheckpointError, match=r"no trained score head: start from them with .*load_beit3"):
-        BeitScoreScorer.from_pretrained(WEIGHTS)
 
 
 @pytest.mark.parametrize("image_size", [16, 48])
