@@ -27,16 +27,7 @@ CAPTIONS = ["A red star.", "A star."]
 REFERENCES = [["A red star.", "A red star."], ["A star on grass."]]
 NUMBERS = [
     *((text, None) for text in ("", " ", "NA", "nan", "None", "n/a", "-", math.nan, pd.NA, None)),
-    *(
-        ("1.10", 1.1),
-        ("1e5", 1e5),
-        (" 7 ", 7),
-        ("007", 7),
-        ("0,5", 0.5),
-        (",5", 0.5),
-        ("-12,25", -12.25),
-        ("0,125", 0.125),
-    ),
+    *(("1e5", 1e5), (" 7 ", 7), (",5", 0.5), ("-12,25", -12.25), ("0,125", 0.125)),
     *((7, 7), (np.float32(0.5), 0.5), (Decimal("1.5"), 1.5), ("1234,567", 1234.567), ("1,5e3", 1500)),
     *((text, "may be a number with a decimal comma or one above a thousand") for text in ("1,234", "-12,345")),
     *((cell, "is no number") for cell in ("good", "1,2,3", "1.234,5", "inf", math.inf, True, b"1", [1], "5 stars")),

@@ -77,12 +77,6 @@ def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypa
     assert (toy.encoded, toy.windows) == ([2, 1], [(15, None)])
 
 
-def test_equal_samples_are_scored_once():
-    toy = Toy()
-    assert toy.score([CaptionSample("a b", png("black")) for _ in range(9)]).scores.tolist() == [[2, 2]] * 9
-    assert toy.windows == [(1, None)]
-
-
 def test_scores_of_another_shape_are_refused(monkeypatch):
     monkeypatch.setattr(Toy, "score_groups", lambda *_: CandidateScores([[1.0, 2.0]]))
     with pytest.raises(ValueError, match=r"must give scores \(2, 2\), got \(1, 2\)"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
-from reward.errors import CheckpointError, UnknownMetricError
+from reward.errors import UnknownMetricError
 from reward.metrics.sentence_mean import SentenceMean
 from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
@@ -72,12 +72,3 @@ def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat():
 def test_a_corpus_reaches_the_metric_cut_into_sentences():
     fitted = SentenceMean(PickyScorer()).fit([[TWO], ["One"]])
     assert fitted.scorer.corpus == [["A red star shines.", "Dr. Who waves!"], ["One"]]
-
-
-def test_a_checkpoint_is_that_of_the_metric(tmp_path):
-    load_scorer("unigram").save_pretrained(tmp_path)
-    scorer, sample = load_scorer("unigram_avg", tmp_path), CaptionSample(TWO, references=["A red star"])
-    assert scorer.spec.name == "unigram_avg"
-    assert scorer.score([sample]).scores.tolist() == load_scorer("unigram_avg").score([sample]).scores.tolist()
-    with pytest.raises(CheckpointError, match="of metric 'unigram', but a checkpoint of 'length'"):
-        load_scorer("length_avg", tmp_path)

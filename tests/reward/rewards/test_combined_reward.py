@@ -104,12 +104,6 @@ def test_rewards_of_rows_are_none_where_a_part_that_counts_has_no_number(reward,
     assert of_columns(pickle.loads(pickle.dumps(reward)), *columns) == rewards
 
 
-def test_a_rule_of_ones_own_sees_the_rows_of_which_every_part_has_a_number():
-    best = CombinedReward([A, B], functools.partial(np.nanmax, axis=1))
-    assert of_columns(best, [0.3, None], [0.5, 1.0]) == [0.5, None]
-    assert best.__name__ == "nanmax_a_b"
-
-
 def test_parts_get_every_column_and_the_loggers():
     seen = {}
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,15 +34,6 @@ def test_coroutines_share_a_call_in_any_event_loop(gathered, scorer):
         assert rows[0].aspects == {"colour": 0.5, "brevity": 0.5}
         assert math.isnan(rows[2].aspects["colour"])
     assert len(scorer.calls) == 2
-
-
-def test_threads_share_calls_and_each_gets_its_own(gathered, scorer):
-    texts = [f"red {'star ' * count}" for count in range(1, 11)]
-    with ThreadPoolExecutor(10) as pool:
-        rows = list(pool.map(lambda text: gathered.ask(text, "a.png").result(), texts))
-    assert [row.aspects["brevity"] for row in rows] == [1 / (count + 1) for count in range(1, 11)]
-    assert len(scorer.calls) < 10
-    assert scorer.most_threads_inside == 1
 
 
 def test_an_error_reaches_all_who_asked_and_the_next_call_works(gathered):

@@ -45,11 +45,3 @@ def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count, n, w
     reward = RepetitionReward(n, window=window)
     size = min(count, window) - n + 1
     assert call(reward, [words(count), "red " * count]) == pytest.approx([1.0, 1 / size if size > 0 else 1.0])
-
-
-def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does():
-    sentence = "A red star lies on green grass beside a small white sign that reads EXIT."
-    far = " ".join([sentence, words(50), sentence])
-    loop = " ".join([sentence, sentence, words(50)])
-    shares = call(RepetitionReward(window=30), [far, loop])
-    assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
