@@ -252,8 +252,9 @@ def test_aspects_share_one_forward_pass():
     assert colour.failures["empty caption"] == 1  # counted once, not once an aspect
     captions[0] = "a red star at night"  # a trainer that fills its lists anew asks the same aspects again
     assert [call(asked, captions, image=images)[0] for asked in (brevity, colour)] == [0.2, 0.2]
-    call(brevity, captions, image=list(images))  # another list: another pass
-    assert len(scorer.calls) == 3
+    call(colour, captions, image=images)
+    assert call(brevity, ["red"], image=[RED]) == [1.0]  # other lists: another pass
+    assert len(scorer.calls) == 4
 
 
 def test_the_way_of_a_caption_to_the_tensor_and_back_crosses_eleven_files():

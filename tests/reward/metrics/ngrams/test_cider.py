@@ -28,6 +28,7 @@ def _text():
 
 
 SAMPLES = [CaptionSample(_text(), references=[_text() for _ in range(3)]) for _ in range(40)]
+SAMPLES.append(CaptionSample(_text(), references=SAMPLES[0].references))  # two documents that are equal
 CORPUS = [sample.references for sample in SAMPLES]
 
 
