@@ -160,7 +160,7 @@ def test_what_samples_share_is_computed_once():
 
 def test_whatever_is_cut_is_flagged():
     long = "The red star is on the green grass. " * 100
-    scorer = VelaScorer(make_model(make_config(max_prefix_tokens=500, max_candidate_tokens=60)))
+    scorer = VelaScorer(make_model(make_config(image=False, max_prefix_tokens=500, max_candidate_tokens=60)))
     texts = [("x", ["A star."]), (long, ["A star."]), ("x", [long, "A star."]), (long, ["A star."])]
     table = scorer.score([CaptionSample(caption, picture(0), references) for caption, references in texts])
     assert table.truncated.tolist() == [False, True, True, True]
