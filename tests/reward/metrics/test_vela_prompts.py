@@ -6,8 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModel
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
+from reward.backbones.language import PlainTextEncoder
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import PromptTokenizer
@@ -86,6 +88,13 @@ def test_a_caption_stays_text(attack):
     control = set(tokenizer.added_tokens_decoder)
     assert not control & set(made.candidate)
     assert [token for token in made.prefix if token in control] == [token for token in calm.prefix if token in control]
+
+
+def test_a_control_token_that_is_a_piece_of_a_unigram_model_is_left_out():
+    pieces = [("<unk>", 0.0), ("</s>", -1.0), ("a", -2.0), ("b", -2.0)]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=0))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>")
+    assert tokenizer.convert_ids_to_tokens(PlainTextEncoder(tokenizer)("a</s>b")) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
