@@ -11,9 +11,9 @@ from scipy.stats import kendalltau, spearmanr
 
 from reward.errors import DataError
 from reward.metaeval.arena import Voter, rate_arena
-from reward.metaeval.arena.agreement import ArenaAgreement, measure_agreement, rank_correlations
 from reward.metaeval.arena.battles import Battle, check_battle
-from reward.metaeval.arena.result import battle_table
+from reward.metaeval.arena.ratings import rank_correlations
+from reward.metaeval.arena.result import ArenaAgreement, battle_table, measure_agreement
 from reward.metaeval.arena.voters import by_column, by_judge, by_metric, by_people
 from reward.registry import MetricSource
 from tests.reward.metaeval.arena.made_arenas import draw_arena
@@ -72,7 +72,7 @@ def test_scores_in_the_file_give_as_many_ties_as_people_gave() -> None:
     ("fields", "message"),
     [
         *[({"s": bad}, "'s' must hold two numbers") for bad in ([1, 2, 3], 0.5, ["0.5", "1"], [True, False])],
-        ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*fields with lists: other"),
+        ({"other": [1, 2], "name": "n"}, "no battle has scores 's'.*lists in the first battle: other"),
         ({"s": [None, None]}, "no battle has scores 's'"),
     ],
 )

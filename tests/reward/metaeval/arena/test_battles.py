@@ -11,8 +11,15 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.arena.auto import AutoItem, auto_scores, make_auto_battles, read_auto
-from reward.metaeval.arena.battles import make_battles, read_battles, read_captions
+from reward.metaeval.arena.battles import (
+    AutoItem,
+    make_auto_battles,
+    make_battles,
+    read_auto,
+    read_battles,
+    read_captions,
+)
+from reward.metaeval.arena.ratings import auto_scores
 from tests.reward.metaeval.arena.made_arenas import BASELINES
 
 ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
@@ -38,7 +45,6 @@ BAD_FILES: dict[Any, list[tuple[str, Any, str]]] = {  # {reader: [(name of the f
         ("b.json", [ENTRY, {**ENTRY, "img": 3}], "battle 2: field 'img' must be a text, got int: 3"),
         ("b.json", [{"img": "1.jpg", "source1": "x", "source2": "y"}], "has no field 'caption1'; it has: img"),
         ("b.json", [{**ENTRY, "source1": "y"}], "battle 1 is one of 'y' against itself"),
-        ("b.jsonl", '{"img": "a.jpg"}\n', "has an object a line; battles are one JSON list"),
     ],
     read_captions: [
         ("c.json", '{"1.jpg": null, "2.jpg": "a"}', "the caption of '1.jpg' must be a text, got NoneType"),
