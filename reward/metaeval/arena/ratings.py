@@ -241,22 +241,21 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[dict[str,
 
     scores = []
     for model, rows_of_model in table.groupby("model", sort=False):
-        baselines = {}
+        by_baseline = {}
         for baseline in table["baseline"].unique():
-            # The unjudged are no ties here, but as battles they are in the mean, where they count 0 like a tie.
             against = rows_of_model.loc[rows_of_model["baseline"] == baseline, "points"]
-            wins, losses = int((against == 1).sum()), int((against == 0).sum())
+            wins, ties, losses = int((against == 1).sum()), int((against == 0.5).sum()), int((against == 0).sum())
+            counts = {"wins": wins, "ties": ties, "losses": losses, "unjudged": int(against.isna().sum())}
+            # The unjudged are battles, too: in the mean they count 0, like a tie.
             score = math.nan
             if model == baseline:
                 score = 0.0
             elif against.notna().any():
                 score = 100 * (wins - losses) / len(against)
-            ties, unjudged = int((against == 0.5).sum()), int(against.isna().sum())
-            counts = {"wins": wins, "ties": ties, "losses": losses, "unjudged": unjudged}
-            baselines[baseline] = {**counts, "itself": model == baseline, "score": score}
-        mean = float(np.mean([baseline["score"] for baseline in baselines.values()]))
+            by_baseline[baseline] = {**counts, "itself": model == baseline, "score": score}
+        mean = float(np.mean([counts["score"] for counts in by_baseline.values()]))
         words = rows_of_model["caption"].str.count(" ") + 1
-        scores.append({"model": model, "score": mean, "baselines": baselines, "mean_words": words.mean()})
+        scores.append({"model": model, "score": mean, "baselines": by_baseline, "mean_words": words.mean()})
     return sorted(scores, key=lambda score: (math.isnan(score["score"]), -score["score"]))
 
 

@@ -199,7 +199,7 @@ def by_judge(battles: Sequence[Battle]) -> Voter | None:
             problems.append(str(error))
             continue
         if not np.isnan(points[row]):
-            # A file without the orders, as CapArena's, was judged in the order of the file.
+            # A file that does not say the orders counts as judged once, in its own order.
             choices.append(_choices(battle) or [_WINNERS[points[row]]])
         elif battle.get("judge_error"):
             problems.append(str(battle["judge_error"]))
@@ -327,7 +327,7 @@ def _points(battle: Battle, field: str, points_of: Mapping[str, float]) -> float
     value = battle.get(field)
     if value is None:
         return math.nan
-    for words, points in points_of.items():  # CapArena's files have both "Tie" and "Tie."
+    for words, points in points_of.items():  # with the full stop or without
         if isinstance(value, str) and value.rstrip(".") == words.rstrip("."):
             return points
     name = f"battle of {battle['source1']!r} and {battle['source2']!r} on {battle['img']!r}"
