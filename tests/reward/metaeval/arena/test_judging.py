@@ -100,28 +100,24 @@ def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.Mo
     assert len(first.texts) + len(second.texts) == len({*first.texts, *second.texts}) == 40
 
 
-def test_battles_without_answer_are_asked_again_and_only_these(images: Path, tmp_path: Path) -> None:
-    summary = decide(images, Counting(fail=["c3 word", "c7 word"]))
-    record = json.loads((tmp_path / "o.json").read_text())[3]
-    assert (summary.unanswered, record["judge_error"], record.get("judge")) == (2, "timed out", None)
-    judge = Counting()
-    summary = decide(images, judge)
-    assert (summary.unanswered, summary.resumed, len(judge.texts)) == (0, 18, 4)
-    assert all("judge" in battle and "judge_error" not in battle for battle in summary.battles)
-    assert not (tmp_path / "o.json.partial").exists()
-
-
-def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images: Path, tmp_path: Path) -> None:
+def test_what_fails_fails_alone_and_only_what_has_no_answer_is_asked_again(images: Path, tmp_path: Path) -> None:
+    """A battle of a person stays without a verdict; nothing can be asked about a broken image."""
     (images / "2.png").write_bytes(b"not an image")
-    battles, judge = make(3), Counting()
+    battles, output = make(6), tmp_path / "o.json"
     battles[1]["source1"] = "human"
-    summary = judge_battles(battles, PairwiseJudge(judge), tmp_path / "o.json", image_root=images, references=False)
-    first, human, broken = summary.battles
+    judge = PairwiseJudge(Counting(fail=["c3 word", "c5 word"]))
+    summary = judge_battles(battles, judge, output, image_root=images, references=False)
+    first, human, broken, lost = json.loads(output.read_text())[:4]
     assert "judge" in first
     assert not {"judge", "judge_error"} & set(human)
     assert "is not an image" in broken["judge_error"]
-    assert len(judge.texts) == 2
-    assert not any("person" in text for text in judge.texts)  # for want of references
+    assert (summary.unanswered, lost["judge_error"], lost.get("judge")) == (2, "timed out", None)
+    asked = Counting()
+    summary = judge_battles(battles, PairwiseJudge(asked), output, image_root=images, references=False)
+    assert (summary.unanswered, summary.resumed, len(asked.texts)) == (0, 3, 4)
+    assert not any("person" in text for text in asked.texts)  # for want of references
+    assert "judge_error" not in summary.battles[3]
+    assert not (tmp_path / "o.json.partial").exists()
 
 
 OUTSIDE = "leads out of the folder of the images"

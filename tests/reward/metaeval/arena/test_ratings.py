@@ -46,17 +46,6 @@ def test_without_a_finite_maximum_ratings_are_infinite_or_none(wins: list[list[f
     np.testing.assert_allclose(fit(wins), expected, atol=1e-9)
 
 
-def test_ranges_are_those_of_resampled_battles() -> None:
-    row = rate_models(table_of("xy " * 40, people=[1.0] * 28 + [0.5] * 4 + [0.0] * 8), "people")["bradley-terry"].loc[
-        "x"
-    ]
-    drawn = np.random.default_rng(1).choice([1, 0.5, 0], p=[0.7, 0.1, 0.2], size=(20_000, 40)).mean(axis=1)
-    low, high = np.quantile(1000 + 200 * np.log10(drawn / (1 - drawn)), [0.025, 0.975])
-    assert row["rating"] == pytest.approx(1000 + 200 * math.log10(3))
-    assert (row["low"], row["high"]) == (pytest.approx(low, abs=12), pytest.approx(high, abs=12))
-    assert (row["battles"], row["win_rate"]) == (40, 0.75)
-
-
 def test_elo_is_what_a_plain_loop_gives() -> None:
     battles, points = draw_arena(np.random.default_rng(0).normal(size=4), 60, images=30, ties=0.4, seed=1)
     points[5] = np.nan
