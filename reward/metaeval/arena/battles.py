@@ -77,12 +77,14 @@ def check_battle(entry: Any, name: str) -> Battle:
     for field in ("img", "source1", "source2", "caption1", "caption2"):
         if field not in entry:
             raise DataError(f"{name} has no field {field!r}; it has: {', '.join(map(str, entry)) or 'none'}")
+        # A blank caption may come from a model; it is for the voters to say what it is worth.
         _check_text(entry[field], f"{name}: field {field!r}", blank=field.startswith("caption"))
     if entry["source1"] == entry["source2"]:
         raise DataError(f"{name} is one of {entry['source1']!r} against itself; source1 and source2 must differ")
     battle = dict(entry)
     if battle.get("ref") is not None:
         _check_text(battle["ref"], f"{name}: field 'ref'", blank=True)
+    # A blank reference is none.
     if not (battle.get("ref") or "").strip():
         battle.pop("ref", None)
     return battle

@@ -80,10 +80,9 @@ def judge_battles(
     run = ResumableRun(output, _manifest(results, judge, root, references), overwrite=overwrite)
     if run.finished(lambda record: True, "(other battles, judge or settings); nothing was asked"):
         return JudgedBattles(json.loads(output.read_text(encoding="utf-8")), already_done=True)
+    # A file of battles from elsewhere must not send any image of this machine to a server.
     for index in to_judge:
-        image = results[index][
-            "img"
-        ]  # a file of battles from elsewhere must not send any image of this machine to a server
+        image = results[index]["img"]
         if os.path.isabs(image) or os.path.normpath(image).split(os.sep)[0] == "..":
             raise DataError(f"image {image!r} leads out of the folder of the images, {root}; give a path inside it")
 
@@ -127,6 +126,7 @@ def _judge_chunk(
             continue
         reference = [battle["ref"]] if references and "ref" in battle else []
         pairs[index] = JudgePair(battle["caption1"], battle["caption2"], path, reference)
+    # A reply that cannot be read is an answer, too: asked again, the judge would say the same.
     for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
         if verdict.unanswered:
             failures[index] = _fields(verdict)

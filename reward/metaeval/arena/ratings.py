@@ -106,6 +106,7 @@ def linked_groups(battles: pd.DataFrame, voter: str) -> list[list[str]]:
     from scipy.sparse.csgraph import connected_components
 
     models, pairs = model_pairs(battles[battles[voter].notna()])
+    # A battle links its two models, whoever won it.
     links = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(models), len(models)))
     _, labels = connected_components(links, directed=False)
     groups: dict[int, list[str]] = {}
@@ -223,6 +224,7 @@ def auto_scores(battles: Sequence[Battle], points: np.ndarray) -> list[dict[str,
     Raises:
         DataError: `ref_model` is neither of the two sources, or a model meets a baseline twice on one image.
     """
+    # Each battle as the model sees it that is not the baseline.
     rows = []
     for number, (battle, won) in enumerate(zip(battles, points, strict=True), start=1):
         one, two, baseline, image = battle["source1"], battle["source2"], battle.get("ref_model"), battle["img"]
@@ -317,6 +319,7 @@ def read_ranking(path: str | os.PathLike[str]) -> Ranking:
     if isinstance(values, dict) and "ranking" in values:
         source, values = values.get("source", source), values["ranking"]
     if isinstance(values, list) and all(isinstance(name, str) for name in values):
+        # The first is the best: its score is the largest.
         values = {name: float(-rank) for rank, name in enumerate(values)}
     if not isinstance(values, dict) or not isinstance(source, str) or not values:
         raise DataError(f'{path} must hold models from best to worst, ["x", "y"], or their scores, {{"x": 2, "y": 1}}')

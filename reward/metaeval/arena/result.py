@@ -270,6 +270,7 @@ def _rankings(battles: pd.DataFrame, voter: str, drawn: np.ndarray, resamples: i
     """Ratings by all battles and, by Bradley-Terry, by each resample: {method: (1, M) or (1 + R, M)}."""
     models, pairs = model_pairs(battles)
     points = battles[voter].to_numpy()
+    # Elo's resamples are of battles and in an order, so it cannot follow those of the images that are drawn.
     elo = np.median(resampled_elo(pairs, points, len(models), resamples=resamples, seed=seed), axis=0, keepdims=True)
     return {ELO: elo, BRADLEY_TERRY: fit_strengths(pairs, points, drawn * battle_weights(battles), len(models))}
 

@@ -132,6 +132,7 @@ def all_voters(
     if annotator is not None and people is None:
         raise DataError(f"no battle has a 'winner', so nobody can be compared with the annotator of {annotator}")
     judge = by_judge(battles)
+    # People come first: their ratings are those of the arena, and all others are compared with them.
     voters = []
     if people is not None:
         voters.append(people)
@@ -251,6 +252,7 @@ def by_metric(
     if not rows:
         raise DataError("all battles are of the source 'human', which metrics are not compared on")
     pairs = Benchmark.of(replace(benchmark_spec("pairs"), name="arena"), items)
+    # What is said for all metrics, such as the device, comes after what is said for this one.
     scoring = {"revision": metric.revision, **dict(metric.options), **scoring}
     run = score_benchmark(pairs, metric.name, metric.source, **scoring)
     scores = np.full((len(battles), 2), np.nan)

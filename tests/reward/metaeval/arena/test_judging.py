@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,21 @@ from tests.toys.toy_judges import shown_captions
 
 
 class Counting(ScriptedJudge):
-    """Prefers the caption with more words, keeps what it was asked, and has no answer to what holds a mark."""
+    """Prefers the caption with more words, keeps what it has answered, and fails on texts with {mark: error}."""
 
-    def __init__(self, *, fail: Sequence[str] = (), stop: Any = None, name: str = "counting") -> None:
+    def __init__(self, failures: Mapping[str, BaseException] | None = None, name: str = "counting") -> None:
         super().__init__(self.answer, name=name)
-        self.fail, self.stop = fail, stop
+        self.failures = failures or {}
         self.texts: list[str] = []
 
     def answer(self, question: Question) -> str:
-        if self.stop is not None and len(self.texts) >= 12:
-            raise self.stop
+        for mark, error in self.failures.items():
+            if mark in question.text:
+                raise error
         self.texts.append(question.text)
-        if any(mark in question.text for mark in self.fail):
-            raise JudgeError("timed out")
         first, second = (len(caption.split()) for caption in shown_captions(question))
-        return f"Reason: {first}:{second}\nVerdict: {'tie' if first == second else 1 if first > second else 2}"
+        verdict = "tie" if first == second else 1 + (first < second)
+        return f"Reason: {first}:{second}\nVerdict: {verdict}"
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_the_file_has_the_battles_with_verdicts_and_is_complete(images: Path, tm
 def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.metaeval.arena.judging.CHUNK", 2)
     whole = decide(images, Counting(), "whole.json").battles
-    first, second = Counting(stop=KeyboardInterrupt), Counting()
+    first, second = Counting({"c6 word": KeyboardInterrupt()}), Counting()
     with pytest.raises(ScoringInterrupted, match=r"6 rows are saved in .*o\.json\.partial"):
         decide(images, first)
     assert not (images.parent / "o.json").exists()
@@ -105,7 +105,7 @@ def test_what_fails_fails_alone_and_only_what_has_no_answer_is_asked_again(image
     (images / "2.png").write_bytes(b"not an image")
     battles, output = make(6), tmp_path / "o.json"
     battles[1]["source1"] = "human"
-    judge = PairwiseJudge(Counting(fail=["c3 word", "c5 word"]))
+    judge = PairwiseJudge(Counting(dict.fromkeys(["c3 word", "c5 word"], JudgeError("timed out"))))
     summary = judge_battles(battles, judge, output, image_root=images, references=False)
     first, human, broken, lost = json.loads(output.read_text())[:4]
     assert "judge" in first
