@@ -104,5 +104,6 @@ def test_rank_correlations_of_ties_infinite_ratings_and_models_that_are_not_plac
     first = np.array([[1, 2, np.nan, np.inf], [1, 2, 3, 4]])
     second = np.array([[1, 3, 2, np.inf], [-np.inf, 2, 1, 3]])
     assert rank_correlations(first[:1], second[:1])["spearman"].value == 1
+    assert rank_correlations(second[:1], first[:1])["spearman"].value == 1
     assert rank_correlations(first[1:], second[1:])["kendall"].value == pytest.approx(2 / 3)
     assert np.isnan(rank_correlations(np.ones((1, 3)), first[1:, :3])["kendall"].value)
