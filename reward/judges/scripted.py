@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, answered, check_asked
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, table_of
 from reward.judges.replies import weighed
 
 
@@ -43,11 +43,10 @@ class ScriptedJudge:
         """Probabilities (N, len(answers)); see Judge."""
         check_asked(questions, answers)
         distributions, failures = self._ask_all(self._distribution, "distribution", questions)
-        table = np.full((len(questions), len(answers)), np.nan)
+        results: list[Any] = []
         for row, distribution in enumerate(distributions):
-            if distribution is not None:
-                table[row] = [distribution.get(answer, 0.0) for answer in answers]
-        return answered(table, failures)
+            results.append(failures.get(row) or [distribution.get(answer, 0.0) for answer in answers])
+        return table_of(results, len(answers))
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)): of `distribution`, or without it of the tokens that `answer` gives."""

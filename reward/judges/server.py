@@ -27,10 +27,9 @@ from reward.judges.base import (
     check_asked,
     image_keys,
 )
-from reward.judges.blanks import table_after_blanks
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, lone_answer, request_key
-from reward.judges.replies import ANSWER_LENGTH, weighed
+from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
+from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -180,7 +179,7 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        return table_after_blanks(replies, failures, answers)
+        return first_tokens(replies, failures, answers)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.

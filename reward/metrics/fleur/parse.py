@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, token_text
+from reward.judges.base import LEAST_MASS, NO_PROBABILITIES, Answer, token_text
 from reward.judges.readings import find_number, plain_digits
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 DIGITS = tuple("0123456789")
-NO_PROBABILITIES = "the judge reports no log probabilities, which FLEUR is made of"
 
 
 @dataclass(frozen=True)

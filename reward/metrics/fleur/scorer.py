@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.base import Judge, Question, read_each
+from reward.judges.base import NO_PROBABILITIES, Judge, Question, read_each
 from reward.judges.wording import quoted
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, NO_PROBABILITIES, merged_message, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
 from reward.metrics.judge_metric.reading import CertaintyWatch
@@ -159,7 +159,7 @@ class FleurScorer(JudgedScorer):
         if self.draws is not None:
             return self._sampled_grades(questions, self.draws)
         grades = read_each(
-            self.judge.generate,
+            self.judge,
             questions,
             partial(read_grade, second_decimal=self.second_decimal == "always"),
             max_new_tokens=self.max_new_tokens,
@@ -192,7 +192,7 @@ class FleurScorer(JudgedScorer):
             replace(question, temperature=self.temperature, seed=seed) for question in questions for seed in seeds
         ]
         numbers = read_each(
-            self.judge.generate,
+            self.judge,
             sampled,
             lambda answer: read_number(answer.text),
             max_new_tokens=self.max_new_tokens,

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, read_each, weigh_answers
+from reward.judges.base import (
+    LEAST_MASS,
+    NO_PROBABILITIES,
+    Answer,
+    Judge,
+    NoProbabilities,
+    Question,
+    read_each,
+    weigh_answers,
+)
 from reward.judges.readings import find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
@@ -24,8 +32,6 @@ _BLANKS = (
 )
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
-# What judges say that give none: a server without log probabilities, or a tokenizer that cuts the words.
-_NO_PROBABILITIES = re.compile(r"log.?prob|no single token", re.IGNORECASE)
 
 
 def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Pattern[str] | None = None) -> float | str:
@@ -152,13 +158,13 @@ class WordReader:
         is_open = self.way is None
         try:
             table, failures = weigh_answers(self.judge, questions, words)
-        except JudgeError as error:  # about the judge itself
-            if is_open and _NO_PROBABILITIES.search(str(error)):
+        except NoProbabilities:
+            if is_open:
                 return None
             raise
         if len(failures) < len(questions):
             self.way = "probabilities"
-        elif is_open and all(_NO_PROBABILITIES.search(reason) for reason in failures.values()):
+        elif is_open and set(failures.values()) == {NO_PROBABILITIES}:
             return None
         results: list[np.ndarray | str] = []
         for row, probabilities in enumerate(table):
@@ -182,4 +188,4 @@ class WordReader:
                 return word + (_CUT if answer.truncated else "")
             return np.array([float(word.text == other) for other in words])
 
-        return read_each(self.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        return read_each(self.judge, questions, read, max_new_tokens=self.max_new_tokens)

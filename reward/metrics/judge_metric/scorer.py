@@ -170,7 +170,7 @@ class JudgeScorer(JudgedScorer):
                 return grade
             return Verdict((grade - low) / (high - low), without_reasoning(answer.text))
 
-        return read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        return read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
 
 
 class ClairScorer(JudgeScorer):
@@ -329,7 +329,7 @@ class QuestionsScorer(JudgeScorer):
             text = without_reasoning(answer.text).strip()
             return Verdict(0.0, text) if text else "the judge's answer is empty"
 
-        verdicts = read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        verdicts = read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
         written: dict[int, str] = {}  # answers in other words than the right one's, by row
         for row, (verdict, item) in enumerate(zip(verdicts, items, strict=True)):
             if isinstance(verdict, str):
