@@ -77,7 +77,6 @@ class ChatRequest:
         fields: of the request, such as `max_tokens`.
         top: how many alternatives of each token; 0 for the tokens alone, None for no log probabilities.
         check: says why the log probabilities of an answer cannot be used, None where they can.
-        metric: that asks, for what is said of waits.
     """
 
     question: Question
@@ -85,7 +84,6 @@ class ChatRequest:
     fields: Mapping[str, Any]
     top: int | None = None
     check: Callable[[Answer], str | None] = lambda answer: None
-    metric: str = ""
 
 
 def data_url(image: ImageLike) -> str:
@@ -298,7 +296,7 @@ def _spellings(positions: Sequence[dict[str, Any]]) -> list[bytes]:
     # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
     codes: list[Any] = [position.get("bytes") for position in positions]
     if None in codes:
-        return [str(position["token"]).encode() for position in positions]
+        return [position["token"].encode() for position in positions]
     return [bytes(code) for code in codes]
 
 

@@ -69,12 +69,13 @@ class Connection:
         self._other_models: set[str] = set()  # that answered
         self._quiet_until = 0.0  # on the clock of `time.monotonic`: waits before are no warnings
 
-    def ask(self, request: ChatRequest, stop: threading.Event) -> list[Answer]:
+    def ask(self, request: ChatRequest, stop: threading.Event, metric: str = "") -> list[Answer]:
         """The answers in the choices of the server's reply.
 
         Args:
             request: what is asked.
             stop: ends the waiting between tries.
+            metric: that asks, for what is said of waits.
 
         Raises:
             Refused: this question will not be answered.
@@ -85,8 +86,8 @@ class Connection:
         """
         question = request.question
         subject = f"{question.text[:60]!r}..."
-        if request.metric:
-            subject = f"{request.metric}: {subject}"
+        if metric:
+            subject = f"{metric}: {subject}"
         with_system = question.system is None or self._takes_system(stop, subject)
         messages = chat_messages(question, self._url(question, request.image_key), with_system=with_system)
         fields = {**request.fields, "messages": messages}
@@ -178,12 +179,7 @@ class Connection:
         return answer
 
     def _check_hope(self, problem: Exception, odd_replies: int) -> None:
-        """Raises if another try is of no use; see `ask`.
-
-        Args:
-            problem: of the last try.
-            odd_replies: how many replies to this question had log probabilities that could not be used, or none.
-        """
+        """Raises if another try is of no use; `odd_replies` to this question had no probabilities that can be used."""
         reason = self.endpoint.reason(problem)
         is_last = odd_replies >= _TRIES_OF_PROBABILITIES
         if isinstance(problem, MissingProbabilities):

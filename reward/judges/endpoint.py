@@ -46,6 +46,7 @@ class Endpoint:
         judge: has the settings.
 
     Attributes:
+        client: of the package openai.
         address: where requests go.
         place: the address for messages.
     """
@@ -58,24 +59,20 @@ class Endpoint:
         # A redirect would send the question and its picture to another host, and no proxy can reach our own machine.
         client = _Client(follow_redirects=False, trust_env=not is_here)
         client.seconds = judge.timeout
-        self._client = openai.OpenAI(
+        self.client = openai.OpenAI(
             api_key=self._key or "none",  # the client requires one, even for a server without keys
             base_url=judge.base_url,
             timeout=judge.timeout,
             max_retries=0,  # our retries also cover garbled replies, and end when the server is down
             http_client=client,
         )
-        self.address = str(self._client.base_url)
+        self.address = str(self.client.base_url)
         # The address may come from the environment, with a user and a password.
         parts = urlsplit(self.address)
         self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._proxy = None if is_here else _proxy_for(self.address)
         self._length_field = "max_tokens"
         self._most_alternatives = 1_000  # until the server says that it allows fewer
-
-    def close(self) -> None:
-        """Closes it for good."""
-        self._client.close()
 
     def post(self, request: dict[str, Any]) -> Any:
         """One request, in the words that the server takes, which are kept from then on.
@@ -89,13 +86,15 @@ class Endpoint:
             if "top_logprobs" in body:
                 body["top_logprobs"] = min(body["top_logprobs"], self._most_alternatives)
             try:
-                return self._client.post("/chat/completions", cast_to=object, body=body)
+                return self.client.post("/chat/completions", cast_to=object, body=body)
             except openai.BadRequestError as error:
                 message = str(error)
                 if "max_tokens" in body and "max_tokens" in message:
                     self._length_field = "max_completion_tokens"
                 elif "logprobs" in message and body.get("top_logprobs", 0) > _FEW_ALTERNATIVES:
-                    self._most_alternatives = _allowed_alternatives(message, body["top_logprobs"])
+                    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
+                    allowed = [number for number in numbers if 1 < number < body["top_logprobs"]]
+                    self._most_alternatives = max(allowed, default=_FEW_ALTERNATIVES)
                 else:
                     raise
 
@@ -105,7 +104,7 @@ class Endpoint:
         Raises:
             JudgeError: no server is there, it is still not ready, or it refuses the key.
         """
-        client = self._client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
+        client = self.client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
         deadline = time.monotonic() + _PATIENCE_WITH_LOADING
         warning_at = time.monotonic() + _WARNING_INTERVAL
         while True:
@@ -214,10 +213,3 @@ def _proxy_for(address: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
     return None if proxy is None else proxy.rpartition("@")[2]
-
-
-def _allowed_alternatives(message: str, wanted: int) -> int:
-    """How many alternatives a server allows, by the message with which it refuses more."""
-    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
-    allowed = [number for number in numbers if 1 < number < wanted]
-    return max(allowed, default=_FEW_ALTERNATIVES)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.asking import Stopped, Twins, ask_in_threads, metric_that_asks, start_thread
+from reward.judges.asking import ASKING_METRIC, Stopped, Twins, ask_in_threads, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -32,7 +31,8 @@ from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, reques
 from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
 from reward.optional import require
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from reward.judges.connection import Connection
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
@@ -148,7 +148,7 @@ class ServerJudge:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # The connection and the cache are opened by the first question, in the process that asks it.
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
         self._twins: Twins[Answer] = Twins()
@@ -158,7 +158,7 @@ class ServerJudge:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
             if self._connection is not None:
-                self._connection.endpoint.close()
+                self._connection.endpoint.client.close()
             if self._answers is not None:
                 self._answers.close()
             self._connection = self._answers = None
@@ -262,8 +262,7 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        models: list[str] = self._open().endpoint.models()
-        return models
+        return self._open().endpoint.models()
 
     def settle(self, reading: str) -> str:
         """Settles how answers are read, "probabilities" or "text", unless it is settled; gives what holds."""
@@ -284,7 +283,7 @@ class ServerJudge:
             self.usage.output_tokens += bill[1]
             self.usage.cost += (bill[0] * input_price + bill[1] * output_price) / 1e6
 
-    def _open(self) -> Any:
+    def _open(self) -> Connection:
         """The connection of this process."""
         from reward.judges.connection import Connection  # on use: openai is an extra
 
@@ -306,17 +305,12 @@ class ServerJudge:
         top: int,
         check: Callable[[Answer], str | None] = lambda answer: None,
     ) -> tuple[list[Answer | None], dict[int, str]]:
-        """Answers in order, None where the failures have the reason.
+        """Answers in order, None where the failures have the reason; equal questions are asked once.
 
         Args:
             max_tokens: length limit of an answer.
             top: alternatives of each token; 0 without log probabilities.
             check: see `ChatRequest`.
-
-        Raises:
-            NoProbabilities: log probabilities are wanted, and the server gives none.
-            JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
-            OutputError: the cache cannot be written.
         """
         address = self._open().endpoint.address
         if top and self.reading == TEXT:
@@ -324,8 +318,8 @@ class ServerJudge:
         settings = {"server": address, "model": self.model, "top": top, "max_tokens": max_tokens}
         settings["extra"] = self.extra_body
         hashes, failures = image_keys(questions)
-        metric = metric_that_asks()
-        requests: dict[str, ChatRequest] = {}  # equal questions are asked once
+        metric = ASKING_METRIC.get()  # which threads do not know
+        requests: dict[str, ChatRequest] = {}
         rows_of: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row in failures:
@@ -334,7 +328,7 @@ class ServerJudge:
             fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
             if question.temperature:
                 fields["seed"] = question.seed
-            requests[key] = ChatRequest(question, hashes[row], fields, top or None, check, metric)
+            requests[key] = ChatRequest(question, hashes[row], fields, top or None, check)
             rows_of.setdefault(key, []).append(row)
         answers: list[Answer | None] = [None] * len(questions)
         problems: list[Exception] = []  # of the server
@@ -345,7 +339,7 @@ class ServerJudge:
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
-                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
+                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop, metric))
             except Stopped:
                 return
             except Refused as error:
@@ -354,7 +348,10 @@ class ServerJudge:
             except Unanswered as error:
                 failures.update(dict.fromkeys(rows, str(error)))
                 unanswered.append(error)
-                if self._is_down():
+                with self._lock:
+                    self._lost_in_a_row += 1
+                # All questions under way fail when a server goes down, so more than these must.
+                if self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER):
                     problems.append(error)
                     stop.set()
             except Exception as error:  # whatever it is, the others must finish before it is raised
@@ -374,25 +371,16 @@ class ServerJudge:
             raise problems[0]
         return answers, failures
 
-    def _is_down(self) -> bool:
-        """Counts a question that was not answered; whether so many in a row are the fault of the server."""
-        # All questions under way fail when a server goes down, so more than these must.
-        with self._lock:
-            self._lost_in_a_row += 1
-            return self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER)
-
-    def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
+    def _ask(self, key: str, request: ChatRequest, stop: threading.Event, metric: str) -> Answer:
         """An answer from the cache, or from the server."""
+        answer = self._answers.get(key) if self._answers is not None else None
         # An answer that was kept without log probabilities cannot be weighed.
-        answer: Answer | None = None
-        if self._answers is not None:
-            answer = self._answers.get(key)
         if answer is not None and (answer.logprobs or not request.top):
             if request.top:
                 self.settle(PROBABILITIES)
             self.count(cached=1)
             return answer
-        answer = self._open().ask(request, stop)[0]
+        answer = self._open().ask(request, stop, metric)[0]
         if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer
