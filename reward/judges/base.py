@@ -335,12 +335,7 @@ def table_of(results: Sequence[Sequence[float] | str], columns: int) -> np.ndarr
 
 
 def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[int, str]]:
-    """Content hash of each question's image, None without; and {row: reason} of images that cannot be read.
-
-    Example:
-        >>> image_keys([Question("Is this English?")])
-        ([None], {})
-    """
+    """Content hash of each question's image, None without; and {row: reason} of images that cannot be read."""
     keys: list[str | None] = [None] * len(questions)
     failures: dict[int, str] = {}
     hashes: dict[int, str] = {}  # by object: the members of a group often carry one and the same

@@ -91,11 +91,6 @@ def data_url(image: ImageLike) -> str:
 
     Raises:
         ImageError: it cannot be read.
-
-    Example:
-        >>> from PIL import Image
-        >>> data_url(Image.new("RGB", (2, 2)))[:30]
-        'data:image/png;base64,iVBORw0K'
     """
     # A large PNG takes longer to send than a model takes to answer.
     picture = load_image(image)

@@ -43,7 +43,7 @@ _URLS_KEPT = 16
 _PROBE = "This is a test. " * 25  # each word is at least one token
 _LEAST_LOST = 75  # tokens: more than the system message that some templates make up where none is given
 _TRIES_OF_PROBABILITIES = 3  # of a reply whose log probabilities cannot be used
-NO_PROBABILITIES = (
+_NO_PROBABILITIES = (
     "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server and a model "
     "that have them (transformers serve has none)"
 )
@@ -115,7 +115,7 @@ class Connection:
             if problem is not None:
                 raise OddProbabilities(problem)
         if self._judge.settle(PROBABILITIES) != PROBABILITIES:
-            raise NoProbabilities(NO_PROBABILITIES)
+            raise NoProbabilities(_NO_PROBABILITIES)
         return answers
 
     def _complete(self, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event, subject: str) -> T:
@@ -184,13 +184,10 @@ class Connection:
         is_last = odd_replies >= _TRIES_OF_PROBABILITIES
         if isinstance(problem, MissingProbabilities):
             if is_last and self._judge.settle(TEXT) == TEXT:
-                raise NoProbabilities(NO_PROBABILITIES)
-            if is_last:
-                raise Refused(reason)
+                raise NoProbabilities(_NO_PROBABILITIES)
         elif isinstance(problem, OddProbabilities):
-            if is_last or odd_replies > self._judge.retries:
-                raise Refused(reason)
-        elif isinstance(problem, UnusableReply):
+            is_last = is_last or odd_replies > self._judge.retries
+        if isinstance(problem, UnusableReply) and (is_last or not isinstance(problem, OddProbabilities)):
             raise Refused(reason)
         self.endpoint.check_hope(problem)
 
@@ -226,22 +223,21 @@ class Connection:
         tokens. True also where it does not count.
         """
         with self._probing:
-            if self._hears_system is None:
-                in_turn = self._tokens_of_probe(False, stop, subject)
-                as_system = self._tokens_of_probe(True, stop, subject)
-                self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
+            if self._hears_system is not None:
+                return self._hears_system
+            counts: list[int | None] = []
+            for with_system in (False, True):
+                # A beginning of its own: a server may leave out of the bill what it has from an earlier request.
+                question = Question("Hello.", system=f"{uuid4().hex} {_PROBE}")
+                messages = chat_messages(question, None, with_system=with_system)
+                request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
+                try:
+                    counts.append(self._complete(request, lambda reply: read_bill(reply)[0], stop, subject))
+                except Refused:
+                    counts.append(None)
+            in_turn, as_system = counts
+            self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
-
-    def _tokens_of_probe(self, with_system: bool, stop: threading.Event, subject: str) -> int | None:
-        """How many tokens the server read, None where it refuses to answer."""
-        # A beginning of its own: a server may leave out of the bill what it still has from an earlier request.
-        probe = f"{uuid4().hex} {_PROBE}"
-        messages = chat_messages(Question("Hello.", system=probe), None, with_system=with_system)
-        request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
-        try:
-            return self._complete(request, lambda reply: read_bill(reply)[0], stop, subject)
-        except Refused:
-            return None
 
     def _compare_names(self, name: Any) -> None:
         """Warns of each other model that answers, once."""

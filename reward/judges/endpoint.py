@@ -99,11 +99,7 @@ class Endpoint:
                     raise
 
     def models(self) -> list[str]:
-        """The models that the server lists, none if it keeps no list. Waits while it says that it is not ready (503).
-
-        Raises:
-            JudgeError: no server is there, it is still not ready, or it refuses the key.
-        """
+        """See `ServerJudge.models`. Waits while the server says that it is not ready (503)."""
         client = self.client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
         deadline = time.monotonic() + _PATIENCE_WITH_LOADING
         warning_at = time.monotonic() + _WARNING_INTERVAL
@@ -133,12 +129,9 @@ class Endpoint:
         raise JudgeError(problem)  # outside of `except`: the client's error, which holds the key, must not be chained
 
     def check_hope(self, problem: Exception) -> None:
-        """Raises if another try is of no use.
+        """Raises if another try is of no use: JudgeError where all questions are refused, Refused where this one is.
 
-        Raises:
-            Refused: the question is refused.
-            Unanswered: perhaps the question is refused, or all questions are.
-            JudgeError: all questions are.
+        Unanswered is raised where it may be either.
         """
         if not isinstance(problem, openai.APIStatusError):
             return
@@ -187,7 +180,7 @@ class Endpoint:
         return self.without_key(text)
 
     def without_key(self, text: str) -> str:
-        """What a server said, in one line and without the key, which some repeat."""
+        """What a server said, in one line and without the key."""
         return printable(text, self._key)
 
 

@@ -190,10 +190,6 @@ def token_index(answer: Answer, start: int) -> int | None:
 
     The plain letters and digits are counted: tokens may lack white space, other characters may be cut into bytes, and
     markers such as `<|im_end|>` may be in the text or not.
-
-    Example:
-        >>> token_index(Answer("<think>No</think>4", ("<think>", "No", "</think>", "4", "</s>")), 17)
-        3
     """
     character = answer.text[start]
     spelled = _ascii_letters(answer.text)

@@ -54,7 +54,7 @@ class ScriptedJudge:
             return self.answer_distribution(questions, words)
         check_asked(questions, words)
         replies, failures = self._ask_all(self._answer, "distribution", questions)
-        return weighed([_answer(reply) for reply in replies], failures, words)
+        return weighed(replies, failures, words)
 
     def generate(
         self,
@@ -67,7 +67,7 @@ class ScriptedJudge:
         """Answers in order; see Judge."""
         check_asked(questions)
         replies, failures = self._ask_all(self._answer, "answer", questions)
-        return answered([_answer(reply) for reply in replies], failures)
+        return answered(replies, failures)
 
     def _ask_all(
         self, function: Callable[[Question], Any] | None, name: str, questions: Sequence[Question]
@@ -79,7 +79,8 @@ class ScriptedJudge:
         failures: dict[int, str] = {}
         for index, question in enumerate(questions):
             try:
-                values[index] = function(question)
+                value = function(question)
+                values[index] = Answer(value) if isinstance(value, str) else value
                 self.usage.answered += 1
             except JudgeError as error:
                 failures[index] = str(error)
@@ -90,7 +91,3 @@ class ScriptedJudge:
         if self._pieces is not None:
             return self._pieces(text)
         return tuple("".join(text.split()))
-
-
-def _answer(reply: Any) -> Any:
-    return Answer(reply) if isinstance(reply, str) else reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from reward.judges.cache import AnswerCache
 from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
 from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
 from reward.optional import require
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from reward.judges.connection import Connection
@@ -160,7 +163,7 @@ class ServerJudge:
             if self._connection is not None:
                 self._connection.endpoint.client.close()
             if self._answers is not None:
-                self._answers.close()
+                self._answers.store.close()
             self._connection = self._answers = None
 
     def pieces(self, text: str) -> None:
@@ -243,10 +246,10 @@ class ServerJudge:
 
         def work() -> None:
             try:
-                keys, failures = image_keys([question])
+                (image_key,), failures = image_keys([question])
                 if failures:
                     raise Refused(failures[0])
-                answers = connection.ask(ChatRequest(question, keys[0], fields, top), threading.Event())
+                answers = connection.ask(ChatRequest(question, image_key, fields, top), threading.Event())
                 future.set_result([Sampled.of(answer) for answer in answers])
             except Refused as error:
                 future.set_exception(JudgeError.of({0: str(error)}, [None]))
@@ -293,7 +296,18 @@ class ServerJudge:
                 self._identity = f"{connection.endpoint.address} {self.name}"
                 if self.cache is not None:
                     self._answers = AnswerCache(self.cache)
-                    self.reading = self._answers.resume(self._identity, self.reading)
+                    # What the run before settled holds; else what this judge has settled without the file.
+                    settled = self._answers.reading(self._identity)
+                    if settled is None and self.reading is not None:
+                        settled = self._answers.settle(self._identity, self.reading)
+                    self.reading = settled
+                    if settled == TEXT:
+                        logger.warning(
+                            "%s holds answers of %s without log probabilities, so what is written is read; if it has "
+                            "them now, begin anew with another file",
+                            self.cache,
+                            self.name,
+                        )
                 self._connection = connection
             return self._connection
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, NO_PROBABILITIES, Answer, token_text
-from reward.judges.readings import find_number, plain_digits
+from reward.judges.readings import excerpt, find_number, plain_digits
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
@@ -69,13 +69,9 @@ def read_number(text: str) -> Number | str:
     whole, point, decimals = number.text.replace(",", ".").partition(".")
     following = re.sub(r"/\s*1(\.0+)?", "", own_words(text)[number.end :])
     if not point and re.search(r"\w", following):
-        return f"the answer holds no number with decimals: {text.strip()!r:.120}"
+        return f"the answer holds no number with decimals: {excerpt(text)}"
     start = len(_digits(text[: number.start]))
-    return Number(
-        number.value,
-        units=start if whole else None,
-        first=start + len(whole) if decimals else None,
-    )
+    return Number(number.value, units=start if whole else None, first=start + len(whole) if decimals else None)
 
 
 def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
@@ -94,7 +90,7 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
     if not answer.logprobs:
         return NO_PROBABILITIES
     if _digits("".join(answer.tokens)) != _digits(answer.text):
-        return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
+        return f"the tokens of the answer do not spell it: {excerpt(answer.text)}"
     if number.value == 1 or number.first is None:
         return _units_grade(answer, number)
     return _decimals_grade(answer, number.value, number.first, second_decimal)
@@ -103,7 +99,7 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
 def _units_grade(answer: Answer, number: Number) -> Grade | str:
     """The grade of an answer 1.0, 1 or 0, smoothed at its units place."""
     if number.units is None:
-        return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
+        return f"the answer is not written as a number from 0.0 to 1.0: {excerpt(answer.text)}"
     zero, one, *_ = _digit_masses(answer.logprobs[_token_of_digit(answer, number.units)])
     if not zero + one >= LEAST_MASS:
         return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
@@ -116,7 +112,7 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
     first = _token_of_digit(answer, first_decimal)
     is_reported = first + 1 < len(answer.logprobs)
     if not is_reported and answer.truncated:
-        return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
+        return f"the answer was cut inside the number: {excerpt(answer.text)}"
     if is_reported and _digits(answer.tokens[first + 1]):
         _token_of_digit(answer, first_decimal + 1)  # refuses a token of several digits
     # In the authors' code, too, 0.80 counts as 0.8.

@@ -38,9 +38,7 @@ class HarmonicScorer(JudgedScorer):
             `reward.data.drawn_images`) or "documents"; of samples that name none.
         prompt: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
-        max_characters: most characters of a text that the judge sees; longer ones are cut and flagged.
-        pad_images: see `FleurScorer`.
-        explain: see `JudgedScorer`; the reason is given for all ratings together.
+        max_characters, pad_images, explain: see `JudgedScorer`; the reason is that of all ratings together.
         criteria: those that are rated and weighed, such as correctness and completeness alone, as the paper does for
             captions of Flickr8k; ("overall",) has the judge give one rating for all five together, without criteria.
 

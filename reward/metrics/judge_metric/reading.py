@@ -19,7 +19,7 @@ from reward.judges.base import (
     read_each,
     weigh_answers,
 )
-from reward.judges.readings import find_answer, find_number, plain_digits
+from reward.judges.readings import excerpt, find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
 logger = logging.getLogger(__name__)
@@ -55,17 +55,17 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
         if isinstance(number, str):
             return f"{number}{cut}{_PATTERN}"
         return number.value
-    excerpt = f"{answer.text.strip()!r:.120}{cut}"
+    beginning = f"{excerpt(answer.text)}{cut}"
     values = set()
     for match in pattern.finditer(plain_digits(own_words(answer.text))):
         try:
             values.add(float((match[1] or "").strip().replace(",", ".")))
         except ValueError:
-            return f"what stands at the place of pattern= is no number: {excerpt}"
+            return f"what stands at the place of pattern= is no number: {beginning}"
     if not values:
-        return f"the answer holds no number at the place of pattern=: {excerpt}"
+        return f"the answer holds no number at the place of pattern=: {beginning}"
     if len(values) > 1:
-        return f"the answer gives several numbers: {excerpt}{_PATTERN}"
+        return f"the answer gives several numbers: {beginning}{_PATTERN}"
     (value,) = values
     if not low <= value <= high:
         return f"the grade must be from {low:g} to {high:g}, got {value:g}"
@@ -80,7 +80,7 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
         if answer.truncated:
             blanks = len(answer.text) - len(answer.text.rstrip())
             cut = _BLANKS if blanks > _MANY_BLANKS else _CUT
-        return f"{verdict}: {answer.text.strip()!r:.120}{cut}"
+        return f"{verdict}: {excerpt(answer.text)}{cut}"
     low, high = scale
     score: Any = verdict.get("score")
     if isinstance(score, str):  # "85"
@@ -182,6 +182,8 @@ class WordReader:
         return results
 
     def _read_texts(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
+        """1 for the word that the judge writes, 0 for the others."""
+
         def read(answer: Answer) -> np.ndarray | str:
             word = find_answer(answer.text, words)
             if isinstance(word, str):

@@ -147,11 +147,7 @@ class JudgeScorer(JudgedScorer):
         return Question(text, image=caption.image, system=self.prompt.system or None)
 
     def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
-        """What the judge answers to the question about each item, or why there is no answer."""
-        return self._read_verdicts(questions, words)
-
-    def _read_verdicts(self, questions: list[Question], words: WordReader) -> list[Verdict | str]:
-        """What the judge answers to each question, read as the prompt says."""
+        """What the judge answers to the question about each item, read as the prompt says, or why there is none."""
         if "yes" in self.prompt.read:
             return _word_verdicts(words(questions, _YES_NO), _YES_NO, (1.0, 0.0))
         low, high = self.prompt.scale
@@ -339,7 +335,8 @@ class QuestionsScorer(JudgeScorer):
             elif _plain_words(verdict.answer) != [_UNKNOWN]:
                 written[row] = verdict.answer
         comparisons = [self._comparison(answer, items[row]) for row, answer in written.items()]
-        for row, verdict in zip(written, self._read_verdicts(comparisons, words), strict=True):
+        equal = super()._verdicts(comparisons, items, words)
+        for row, verdict in zip(written, equal, strict=True):
             verdicts[row] = verdict if isinstance(verdict, str) else verdict._replace(answer=written[row])
         return verdicts
 
