@@ -246,8 +246,7 @@ class Connection:
             return
         self._other_models.add(name)
         logger.warning(
-            "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp answers "
-            "whatever name it is asked for.",
+            "%r was asked for, and %r answers, by its own word: check that it is the model you mean",
             self._judge.model,
             name,
         )

@@ -108,8 +108,8 @@ class Endpoint:
                 reply: Any = client.get("/models", cast_to=object)
                 return [str(model["id"]) for model in reply["data"]]
             except openai.APIConnectionError as error:
-                advice = "Start it, or check the address, which mostly ends in /v1"
-                problem = f"no server can be asked at {self.place}: {self.reason(error)}. {advice}"
+                advice = "start it, or check the address, which mostly ends in /v1"
+                problem = f"no server can be asked at {self.place}: {self.reason(error)}; {advice}"
                 break
             except openai.APIStatusError as error:
                 if error.status_code in (401, 403):

@@ -131,9 +131,8 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
 def merged_message(name: str, example: str) -> str:
     """Message that says why a judge is refused, and which to use instead."""
     return (
-        f"the judge {name!r} writes several characters of a number as one token ({example}). FLEUR needs the "
-        "probability of each digit on its own. Take a model that writes digits one by one, such as LLaVA-1.5 or "
-        "Qwen2.5-VL, or the metric harmoniceval, whose ratings 1 to 5 are one token in any tokenizer"
+        f"the judge {name!r} writes several characters of a number as one token ({example}): take one that writes "
+        "digits one by one, such as LLaVA-1.5 or Qwen2.5-VL, or the metric harmoniceval"
     )
 
 

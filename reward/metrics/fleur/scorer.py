@@ -168,8 +168,8 @@ class FleurScorer(JudgedScorer):
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:
             logger.warning(
-                "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal "
-                "are smoothed over that decimal alone, as with second_decimal='written'.",
+                "fleur: %d answers with one decimal are smoothed over that decimal alone, as with "
+                "second_decimal='written', because the server does not report what follows it",
                 partial_count,
             )
         return ratings
