@@ -306,11 +306,7 @@ def read_each(
 
 
 def answered(results: Any, failures: Mapping[int, str]) -> Any:
-    """The results of a call, where no question failed.
-
-    Raises:
-        JudgeError: some did.
-    """
+    """The results of a call; raises JudgeError with the failures where there are some."""
     if failures:
         raise JudgeError.of(failures, results)
     return results

@@ -126,20 +126,6 @@ def request_key(question: Question, image_key: str | None, settings: Mapping[str
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def is_same_model(asked: str, told: str) -> bool:
-    """Whether two names are of one model: they differ at most in case, in folders before it, or in a date or version.
-
-    A name that is longer in other ways is another model's: a quantised or a smaller one.
-
-    Example:
-        >>> is_same_model("gpt-4o", "gpt-4o-2024-08-06"), is_same_model("gpt-4o", "gpt-4o-mini")
-        (True, False)
-    """
-    short, long = sorted((asked.casefold(), told.casefold()), key=len)
-    dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
-    return short == long or long.endswith(f"/{short}") or dated is not None
-
-
 def reply_of_stream(text: str) -> Any:
     """The completion in a reply that was sent as an event stream, or as JSON that is called a text; else the text.
 

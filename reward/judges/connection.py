@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,6 @@ from reward.judges.chat import (
     Unanswered,
     chat_messages,
     data_url,
-    is_same_model,
     read_bill,
     read_reply,
     reply_of_stream,
@@ -240,9 +240,16 @@ class Connection:
             return self._hears_system
 
     def _compare_names(self, name: Any) -> None:
-        """Warns of each other model that answers, once."""
+        """Warns of each other model that answers, once.
+
+        Names of one model differ at most in case, in folders before it, or in a date or version. One that is longer in
+        other ways is of a quantised or a smaller model.
+        """
         name = self.endpoint.without_key(str(name or ""))
-        if not name or name in self._other_models or is_same_model(self._judge.model, name):
+        short, long = sorted((self._judge.model.casefold(), name.casefold()), key=len)
+        dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
+        is_same = short == long or long.endswith(f"/{short}") or dated is not None
+        if not name or is_same or name in self._other_models:
             return
         self._other_models.add(name)
         logger.warning(
