@@ -38,6 +38,7 @@ class Twins(Generic[T]):
             pending = self._pending.setdefault(key, ours)
             if pending is ours:
                 break
+            # A call that was given up, as by Ctrl-C, leaves its question to whoever waits for it.
             with suppress(Stopped):
                 return pending.result(), True
         try:

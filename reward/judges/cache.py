@@ -39,6 +39,7 @@ class AnswerCache:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.store = Store(path)
+        # A file that cannot be written is told now, and not after the first answer was paid for.
         self.store.put(_ANSWERS, {})
 
     def get(self, key: str) -> Answer | None:

@@ -79,6 +79,7 @@ class Endpoint:
 
         Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
         """
+        # Each refusal takes one thing away that was asked for, so this ends.
         while True:
             body = {"model": self._judge.model, **request, **self._judge.extra_body}
             if "max_tokens" in body:

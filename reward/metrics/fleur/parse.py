@@ -67,9 +67,11 @@ def read_number(text: str) -> Number | str:
     if isinstance(number, str):
         return number
     whole, point, decimals = number.text.replace(",", ".").partition(".")
+    # A bare 0 or 1 with words behind it is mostly no grade but a count: "1 error".
     following = re.sub(r"/\s*1(\.0+)?", "", own_words(text)[number.end :])
     if not point and re.search(r"\w", following):
         return f"the answer holds no number with decimals: {excerpt(text)}"
+    # Digits are counted, not characters, because tokens may lack white space; see `_token_of_digit`.
     start = len(_digits(text[: number.start]))
     return Number(number.value, units=start if whole else None, first=start + len(whole) if decimals else None)
 
@@ -85,8 +87,10 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         JudgeError: the judge wrote several digits as one token.
     """
     number = read_number(answer.text)
+    if isinstance(number, str) and answer.truncated:
+        return f"{number} (cut at the limit of new tokens)"
     if isinstance(number, str):
-        return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
+        return number
     if not answer.logprobs:
         return NO_PROBABILITIES
     if _digits("".join(answer.tokens)) != _digits(answer.text):
@@ -121,6 +125,7 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
     hundredths = [0.0] * len(DIGITS)
     if is_reported and (second_decimal or has_second):
         hundredths = _digit_masses(answer.logprobs[first + 1])
+    # Little probability on the digits of a place says that the judge meant something else there.
     least = min(sum(tenths), sum(hundredths)) if has_second else sum(tenths)
     if not least >= LEAST_MASS:
         return f"the judge gave the digits of its number a probability of {least:.2g} in all"

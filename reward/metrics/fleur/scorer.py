@@ -101,13 +101,17 @@ class FleurScorer(JudgedScorer):
         self.draws = draws
         self.temperature = temperature
         self.seed = seed
-        self.explanation = explanation or ("after" if explain else None)
+        # `explain` is the option of all judged metrics, and `explanation` says at which time.
+        self.explanation = explanation
+        if explain and explanation is None:
+            self.explanation = "after"
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
         self._watch = CertaintyWatch(self.judge.name)
         if draws is not None:
             return
         # A judge whose tokenizer is known to write several digits as one token is refused.
+        # A server does not tell: its answers do, see `read_grade`.
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
         if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
             example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
@@ -186,6 +190,7 @@ class FleurScorer(JudgedScorer):
         ratings: list[Rating | str] = []
         unread_count = 0
         for index, question in enumerate(questions):
+            # A grade that cannot be read says nothing of the others: the mean is over those that can.
             drawn = numbers[index * draws : (index + 1) * draws]
             values = [number.value for number in drawn if not isinstance(number, str)]
             unread_count += draws - len(values)

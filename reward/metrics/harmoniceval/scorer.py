@@ -82,6 +82,7 @@ class HarmonicScorer(JudgedScorer):
         if self.criteria != (OVERALL,) and not are_several:
             names = ", ".join(CRITERIA)
             raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
+        # One rating of all criteria together has no scores of single ones beside it.
         aspects = (OVERALL, *self.criteria) if are_several else self.criteria
         self.spec = replace(self.spec, aspects=aspects, reads_questions=self.prompt.asks_question(task))
         self._words = WordReader(self.judge, is_exact=True)
@@ -105,6 +106,7 @@ class HarmonicScorer(JudgedScorer):
         """Overall score and criterion scores of each caption, or why there are none."""
         questions = [self._question(caption, criterion) for caption in captions for criterion in self.criteria]
         probabilities = self._words(questions, [str(rating) for rating in RATINGS])
+        # All questions go to the judge in one call, the criteria of a caption beside each other.
         count = len(self.criteria)
         ratings = []
         for first in range(0, len(questions), count):

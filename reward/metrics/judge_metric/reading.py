@@ -167,6 +167,7 @@ class WordReader:
         elif is_open and set(failures.values()) == {NO_PROBABILITIES}:
             return None
         results: list[np.ndarray | str] = []
+        # An answer without any of the words among what is likely was about something else.
         for row, probabilities in enumerate(table):
             if row in failures:
                 results.append(failures[row])

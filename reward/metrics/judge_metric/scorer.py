@@ -116,6 +116,7 @@ class JudgeScorer(JudgedScorer):
         """What one judge makes of each caption: the weighted share of its items, or why one of these has no verdict."""
         questions: list[Question] = []
         items: list[Item] = []
+        # The items of all captions go to the judge in one call, and its verdicts are cut apart by caption afterwards.
         for caption in captions:
             for item in caption.context:
                 questions.append(self._question(caption, item))
