@@ -1,16 +1,12 @@
 """An engine's server in a process of its own: started, killed and started again on the same loopback port."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from tests.toys.loopback_http import free_port
 
@@ -25,16 +21,14 @@ class EngineServer:
         seconds: to wait until it answers at /health.
     """
 
-    def __init__(
-        self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None, seconds: float = 280
-    ) -> None:
+    def __init__(self, command, log, environment=None, seconds=280):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/v1"
         self._command = [part.replace("{port}", str(self.port)) for part in command]
         self._log, self._environment, self._seconds = log, dict(environment or {}), seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process = None
 
-    def start(self) -> None:
+    def start(self):
         """Starts it and waits until it answers.
 
         Raises:
@@ -58,7 +52,7 @@ class EngineServer:
         self.kill()
         raise RuntimeError(f"{self._command[0]} did not come up:\n{self._log.read_text(errors='replace')[-3000:]}")
 
-    def kill(self) -> None:
+    def kill(self):
         """Kills it and its workers at once."""
         if self._process is not None:
             with suppress(ProcessLookupError):
@@ -66,9 +60,9 @@ class EngineServer:
             self._process.wait()
             self._process = None
 
-    def __enter__(self) -> EngineServer:
+    def __enter__(self):
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.kill()

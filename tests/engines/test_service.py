@@ -50,7 +50,7 @@ class Load:
         told = np.sort(self.expected.ravel())
         assert np.median(np.diff(told)) > 3 * ROUNDING, "one pair could stand for another"
         self.seconds = []
-        self.rows, self.wrong = 0, list[str]()
+        self.rows, self.wrong = 0, []
 
     def run(self, urls):
         """Calls for as long as the test goes on, and waits for the last answers."""

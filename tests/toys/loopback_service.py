@@ -1,7 +1,5 @@
 """A real reward service in processes of its own, and load on it, for tests and benchmarks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -11,10 +9,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from tests.toys.loopback_http import free_port
 
@@ -30,45 +26,45 @@ class LoopbackService:
         environment: variables besides those of this process.
     """
 
-    def __init__(self, *options: str, port: int | None = None, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, *options, port=None, environment=None):
         self.options, self.port = options, port or free_port()
         self.environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", **(environment or {})}
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[str] | None = None
+        self._process = None
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         """Of the process that was started, the parent of all others of the service."""
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
+    def start(self):
         command = [sys.executable, "-m", "reward.cli.main", "serve", *self.options, "--port", str(self.port)]
         self._process = subprocess.Popen(
             command, env=self.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
 
-    def wait(self, seconds: float = 90.0) -> None:
+    def wait(self, seconds=90.0):
         """Waits until it is ready; raises with its messages if it ended before."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise RuntimeError(f"the service ended with {self._process.returncode}: {self._process.stderr.read()}")  # type: ignore[union-attr]
+                raise RuntimeError(f"the service ended with {self._process.returncode}: {self._process.stderr.read()}")
             if self.is_ready():
                 return
             time.sleep(0.1)
         self.kill()
         raise RuntimeError(f"the service was not ready after {seconds:g} s")
 
-    def is_ready(self) -> bool:
+    def is_ready(self):
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=5) as reply:
                 return bool(reply.status == 200)
         except OSError:
             return False
 
-    def stop(self, seconds: float = 60.0) -> int:
+    def stop(self, seconds=60.0):
         """Ends it by SIGTERM; gives its exit code."""
         assert self._process is not None
         self._process.terminate()
@@ -77,21 +73,21 @@ class LoopbackService:
         finally:
             self.kill()
 
-    def last_words(self, seconds: float = 60.0) -> str:
+    def last_words(self, seconds=60.0):
         """Its messages, once it has ended by itself."""
         assert self._process is not None
         return self._process.communicate(timeout=seconds)[1]
 
-    def kill(self) -> None:
+    def kill(self):
         """Ends all its processes at once."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            self._process.stderr.close()  # type: ignore[union-attr]
+            self._process.stderr.close()
             self._process = None
 
-    def processes(self) -> dict[int, str]:
+    def processes(self):
         """{pid: command line} of the processes of its group, also of those whose parent is gone."""
         group = {}
         for entry in Path("/proc").iterdir():
@@ -104,19 +100,19 @@ class LoopbackService:
                 continue
         return group
 
-    def children(self) -> list[int]:
+    def children(self):
         """Process numbers of those that answer, which are those that were spawned."""
         return [pid for pid, command in self.processes().items() if "spawn_main" in command]
 
 
-def python_path() -> str:
+def python_path():
     """PYTHONPATH of processes that run this clone."""
     given = os.environ.get("PYTHONPATH", "")
     return os.pathsep.join([str(ROOT), *given.split(os.pathsep)] if given else [str(ROOT)])
 
 
 @contextmanager
-def loopback_service(*options: str, **settings: Any) -> Iterator[LoopbackService]:
+def loopback_service(*options, **settings):
     """A service that is ready; all its processes are killed at the end."""
     service = LoopbackService(*options, **settings)
     service.start()
@@ -127,19 +123,17 @@ def loopback_service(*options: str, **settings: Any) -> Iterator[LoopbackService
         service.kill()
 
 
-def send_all(
-    port: int, bodies: Sequence[bytes], *, clients: int, path: str = "/score", headers: str = ""
-) -> tuple[list[Any], list[float]]:
+def send_all(port, bodies, *, clients, path="/score", headers=""):
     """Posts every body, `clients` at a time, each client on one connection of its own.
 
     Returns:
         The replies as (status, JSON) in the order of the bodies, and the seconds that each took.
     """
-    replies: list[Any] = [None] * len(bodies)
+    replies = [None] * len(bodies)
     seconds = [0.0] * len(bodies)
     waiting = iter(range(len(bodies)))
 
-    async def client() -> None:
+    async def client():
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in waiting:
             start = time.perf_counter()
@@ -154,7 +148,7 @@ def send_all(
             seconds[number] = time.perf_counter() - start
         writer.close()
 
-    async def run() -> None:
+    async def run():
         await asyncio.gather(*(client() for _ in range(min(clients, len(bodies)))))
 
     asyncio.run(run())

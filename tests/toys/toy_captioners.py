@@ -1,20 +1,14 @@
 """Tiny real captioners with random weights, built from configs: LLaVA, Qwen2-VL, BLIP, a ViT with a BERT decoder."""
 
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import torch
-from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
     BlipConfig,
     BlipForConditionalGeneration,
     GenerationConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
     PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -41,7 +35,7 @@ TEMPLATE = (
 )
 
 
-def tokenizer(*special: str) -> PreTrainedTokenizerFast:
+def tokenizer(*special):
     """One id a word; unknown words are <unk>."""
     names = ["<pad>", "<bos>", "<eos>", "<unk>", *special]
     inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, *WORDS])}, unk_token="<unk>"))
@@ -61,7 +55,7 @@ def tokenizer(*special: str) -> PreTrainedTokenizerFast:
 NO_IMAGE_TOKEN = {"suppress_tokens": tokenizer("<image>").convert_tokens_to_ids(["<image>"])}
 
 
-def _ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
+def _ready(model, tokens):
     torch.manual_seed(0)
     for parameter in model.parameters():  # wide enough that captions differ from image to image
         torch.nn.init.normal_(parameter, std=0.2)
@@ -69,13 +63,13 @@ def _ready(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
     return model.eval()
 
 
-def llava() -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+def llava():
     tokens = tokenizer("<image>")
     model, processor = build_llava(tokens, text_sizes(tokens, layers=2), TEMPLATE, patch_size=16)
     return _ready(model, tokens), processor
 
 
-def llava_inputs(processor: LlavaProcessor, images: list[Image.Image | None], texts: list[str]) -> Any:
+def llava_inputs(processor, images, texts):
     prompts = [
         f"USER: {'<image> ' if image else ''}{text} ASSISTANT:" for image, text in zip(images, texts, strict=True)
     ]
@@ -83,14 +77,14 @@ def llava_inputs(processor: LlavaProcessor, images: list[Image.Image | None], te
     return processor(images=given, text=prompts, padding=True, return_tensors="pt")
 
 
-def qwen2_vl() -> tuple[Qwen2VLForConditionalGeneration, PreTrainedTokenizerFast]:
+def qwen2_vl():
     tokens = tokenizer(*QWEN_TOKENS)
     vision = {"embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2}
     model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text_sizes(tokens), **vision)
     return _ready(model, tokens), tokens
 
 
-def qwen2_5_vl() -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor]:
+def qwen2_5_vl():
     tokens = tokenizer(*QWEN_TOKENS)
     tokens.add_special_tokens({"extra_special_tokens": list(QWEN_TOKENS)})
     size = {"shortest_edge": 256, "longest_edge": 1024}
@@ -107,7 +101,7 @@ def qwen2_5_vl() -> tuple[Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcesso
     return _ready(model, tokens), processor
 
 
-def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> dict[str, torch.Tensor]:
+def qwen2_vl_inputs(tokens, sides):
     """Random square images, `sides[i][j]` merged patches wide, as the model's inputs: ragged numbers and sizes."""
     generator = torch.Generator().manual_seed(0)
     texts = [
@@ -128,7 +122,7 @@ def qwen2_vl_inputs(tokens: PreTrainedTokenizerFast, sides: list[list[int]]) -> 
     return {name: value for name, value in inputs.items() if name in known}
 
 
-def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
+def vit_bert():
     tokens = tokenizer()
     config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         ViTConfig(**ENCODER, image_size=32, patch_size=16), BertConfig(**ENCODER, vocab_size=len(tokens))
@@ -137,7 +131,7 @@ def vit_bert() -> tuple[VisionEncoderDecoderModel, PreTrainedTokenizerFast]:
     return _ready(VisionEncoderDecoderModel(config=config), tokens), tokens
 
 
-def blip() -> tuple[BlipForConditionalGeneration, torch.Tensor]:
+def blip():
     """A model that writes the words of `tokenizer()`, and pixels for two images."""
     tokens = tokenizer()
     text = {**ENCODER, **special_ids(tokens), "sep_token_id": tokens.eos_token_id, "vocab_size": len(tokens)}

@@ -1,7 +1,5 @@
 """Tiny captioners with random weights, each with its inputs for two prompts of different length or images."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch

@@ -1,7 +1,5 @@
 """BestOfN inside `generate` of tiny real models: its candidates, its choice, its images, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import math
 import threading

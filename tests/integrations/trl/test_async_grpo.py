@@ -3,14 +3,9 @@
 TRL's trainer and worker are real. Stand-ins are what needs a GPU: vLLM, and the kernel of the attention.
 """
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 from datasets import Dataset
@@ -32,7 +27,7 @@ if Version(trl.__version__) < Version("1.16"):
 LETTERS = range(40, 90)
 
 
-def random_letters(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+def random_letters(handler, body):
     """Answers as vLLM does."""
     choice = {"token_ids": random.choices(LETTERS, k=6), "logprobs": {"token_logprobs": [-1.0] * 6}}
     send(handler, json.dumps({"choices": [choice]}).encode())
@@ -41,15 +36,15 @@ def random_letters(handler: BaseHTTPRequestHandler, body: bytes) -> None:
 class NoTransfer:
     """Sends the weights nowhere."""
 
-    def send_weights(self, iterator: Iterator[Any]) -> None:
+    def send_weights(self, iterator):
         for _ in iterator:
             pass
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return lambda: None
 
 
-def tiny_policy(folder: Path) -> tuple[str, Any]:
+def tiny_policy(folder):
     """A Qwen2 in a folder, and its tokenizer."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja").read_text(encoding="utf-8")
@@ -60,9 +55,7 @@ def tiny_policy(folder: Path) -> tuple[str, Any]:
     return str(folder), tokenizer
 
 
-def test_a_reward_of_a_service_and_one_in_the_worker_which_says_that_it_runs_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_of_a_service_and_one_in_the_worker_which_says_that_it_runs_on_the_cpu(tmp_path, monkeypatch, capfd):
     async_grpo = pytest.importorskip("trl.experimental.async_grpo")
     async_grpo_trainer = pytest.importorskip("trl.experimental.async_grpo.async_grpo_trainer")
     async_rollout_worker = pytest.importorskip("trl.experimental.async_grpo.async_rollout_worker")

@@ -1,7 +1,5 @@
 """The monitor of TRL's trainers: what it keeps and logs, warnings, stop, the best policy, resume, two processes."""
 
-from __future__ import annotations
-
 import functools
 import multiprocessing
 import re

@@ -1,7 +1,5 @@
 """Policies come back from checkpoints with every weight, and a resumed training equals one that never stopped."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace

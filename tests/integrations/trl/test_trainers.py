@@ -1,7 +1,5 @@
 """Real runs of TRL's trainers with our rewards and a tiny vision-language policy."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

@@ -1,10 +1,7 @@
 """A training with a monitor and planted measures, in one process or several."""
 
-from __future__ import annotations
-
 import gc
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,7 +53,7 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
     return trainer, monitor
 
 
-def train_as_one_of_two(rank: int, port: int, out: Path, counts: list[int]) -> None:
+def train_as_one_of_two(rank, port, out, counts):
     """A step of training for each number of held-out images, in one of two processes; the policy is beside `out`."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", ACCELERATE_USE_CPU="1")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

@@ -1,7 +1,5 @@
 """Rules of preference data hold for any candidates."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

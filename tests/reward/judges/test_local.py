@@ -65,7 +65,7 @@ def test_what_questions_share_is_read_once(parts):
     asked = [Question(rubric + text, pictures(1)[0]) for text in CAPTIONS for rubric in rubrics]
     judge = LocalJudge(*parts)
     judge.answer_distribution(asked, ANSWERS)  # the first time also reads two prompts whole, to compare
-    before, passes = judge.usage.input_tokens, list[int]()
+    before, passes = judge.usage.input_tokens, []
     network = judge.model.model
     tower = network.vision_tower if hasattr(network, "vision_tower") else network.visual
     hook = tower.register_forward_hook(lambda *_: passes.append(1))

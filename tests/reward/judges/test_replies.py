@@ -4,8 +4,6 @@ The table is `replies.yaml`. A scripted judge, a network on this machine and one
 with the same probabilities, so that the numbers and the reasons must be the same.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
