@@ -5,7 +5,6 @@ from functools import partial
 import open_clip
 from PIL import Image
 from transformers import (
-    BertConfig,
     CLIPImageProcessor,
     CLIPVisionConfig,
     LlamaConfig,
@@ -19,9 +18,6 @@ from transformers import (
     SiglipImageProcessor,
     SiglipModel,
     SiglipProcessor,
-    VisionEncoderDecoderConfig,
-    VisionEncoderDecoderModel,
-    ViTConfig,
 )
 
 from reward import CaptionSample
@@ -42,8 +38,6 @@ from tests.toys.toy_clips import gemma_tokenizer
 
 _HEADS_3B = {"num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
 QWEN_3B = {"vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 11_008, **_HEADS_3B}
-_HEADS_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28}
-QWEN_7B = {"vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, **_HEADS_7B}
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 # One token a word, about as many as the models' own tokenizers give.
 _WORDS = toy_captioners.tokenizer("<|im_start|>", "<|im_end|>")
@@ -61,13 +55,13 @@ def _clip(context_length, layers):
     return {"embed_dim": 768, "vision_cfg": vision, "text_cfg": text}
 
 
-def vela(device, dtype, *, lora=True, layers=36, checkpointing=False, preset="paper"):
+def vela(device, dtype, *, layers=36, preset="paper"):
     """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
     prompts = PRESETS[preset]["model"]["text"].get("prompts")
     text = TextConfig(
         backbone=None,
         architecture={"model_type": "qwen2", **QWEN_3B, "num_hidden_layers": layers, "max_position_embeddings": 32_768},
-        lora=LoraSettings() if lora else None,
+        lora=LoraSettings(),
         **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
     tokens = {"start": _START, "end": _END, "pad": 0}
@@ -77,8 +71,6 @@ def vela(device, dtype, *, lora=True, layers=36, checkpointing=False, preset="pa
         model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=_WORDS)
         for branch in (model.text, model.image):
             branch.to(dtype=dtype)
-        if checkpointing:
-            model.text.decoder.gradient_checkpointing_enable({"use_reentrant": False})
         model.image.requires_grad_(False)  # as a backbone that the configuration names
         return model.eval()
 
@@ -128,16 +120,15 @@ def bert(device, dtype):
     return BertScorer(made, tokenizer, layer=17)
 
 
-def qwen_vl(size):
-    """Qwen2.5-VL of "3B" or "7B"."""
-    text = QWEN_3B if size == "3B" else QWEN_7B
+def qwen_vl():
+    """Qwen2.5-VL-3B."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
     vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
     marks = {"vision_start": 151_652, "vision_end": 151_653, "image": 151_655, "video": 151_656}
     return Qwen2_5_VLConfig(
-        text_config={**text, "max_position_embeddings": 32_768, "rope_parameters": rope},
-        vision_config={**vision, "out_hidden_size": text["hidden_size"]},
-        tie_word_embeddings=size == "3B",
+        text_config={**QWEN_3B, "max_position_embeddings": 32_768, "rope_parameters": rope},
+        vision_config={**vision, "out_hidden_size": QWEN_3B["hidden_size"]},
+        tie_word_embeddings=True,
         **{f"{name}_token_id": token for name, token in marks.items()},
     )
 
@@ -171,24 +162,8 @@ def judge_parts(device, dtype, *, layers=40):
     return device.build(make, dtype), processor
 
 
-def captioner(device, dtype):
-    """ViT base with a BERT decoder, and the tokenizer of one word a token."""
-    tokens = toy_captioners.tokenizer()
-
-    def make():
-        config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(), BertConfig())
-        config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
-        model = VisionEncoderDecoderModel(config=config).to(dtype=dtype).eval()
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-            setattr(model.generation_config, name, getattr(tokens, name))
-        model.generation_config.decoder_start_token_id = tokens.bos_token_id
-        return model
-
-    return device.build(make), tokens
-
-
-def captions_of_one_image(count, *, words=60, color="red", references=5):
-    """Different captions of one image, and references half as long."""
+def captions_of_one_image(count, *, words=60, color="red"):
+    """Different captions of one image, and five references half as long."""
     image = Image.new("RGB", (640, 480), color)
-    texts = ["a star " * (words // 4)] * references
+    texts = ["a star " * (words // 4)] * 5
     return [CaptionSample(f"{number} star " * (words // 2), image, texts) for number in range(count)]
