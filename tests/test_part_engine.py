@@ -14,8 +14,8 @@ from tests.toys.part_tasks import TASKS
 pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
-# `rerank` runs as `score` does, and what `processes` share out are parts of `score`
-each_engine = pytest.mark.parametrize("name", sorted(set(TASKS) - {"rerank", "processes"}))
+# What `processes` share out are parts of `score`.
+each_engine = pytest.mark.parametrize("name", sorted(set(TASKS) - {"processes"}))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def goes_on(task, expected):
     return message
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"processes"}))
+@each_engine
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_run_goes_on_and_does_nothing_twice(name, number, tmp_path, expected):
     task = made(name, tmp_path)

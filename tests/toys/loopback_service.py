@@ -1,7 +1,5 @@
 """A real reward service in processes of its own, and load on it, for tests and benchmarks."""
 
-import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -121,35 +119,3 @@ def loopback_service(*options, **settings):
         yield service
     finally:
         service.kill()
-
-
-def send_all(port, bodies, *, clients, path="/score", headers=""):
-    """Posts every body, `clients` at a time, each client on one connection of its own.
-
-    Returns:
-        The replies as (status, JSON) in the order of the bodies, and the seconds that each took.
-    """
-    replies = [None] * len(bodies)
-    seconds = [0.0] * len(bodies)
-    waiting = iter(range(len(bodies)))
-
-    async def client():
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for number in waiting:
-            start = time.perf_counter()
-            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}"
-            writer.write(f"{head}Content-Length: {len(bodies[number])}\r\n\r\n".encode() + bodies[number])
-            status = int((await reader.readline()).split()[1])
-            length = 0
-            while (line := await reader.readline()) != b"\r\n":
-                name, _, value = line.partition(b":")
-                length = int(value) if name.lower() == b"content-length" else length
-            replies[number] = status, json.loads(await reader.readexactly(length))
-            seconds[number] = time.perf_counter() - start
-        writer.close()
-
-    async def run():
-        await asyncio.gather(*(client() for _ in range(min(clients, len(bodies)))))
-
-    asyncio.run(run())
-    return replies, seconds

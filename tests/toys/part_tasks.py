@@ -20,7 +20,7 @@ from reward.decoding.photos import read_images
 from reward.errors import CapRewardError
 from reward.judges import ScriptedJudge, Usage
 from reward.judges.chat import Sampled
-from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
 from reward.training.corruptions.datasets import make_corrupted
 from tests.reward.scoring.small_data import read_rows, save_greys
@@ -115,16 +115,6 @@ class Task(ABC):
 class Score(Task):
     def run(self):
         score_dataset(self.data, [PictureScorer(), "length"], self.result, part_rows=PART_ROWS)
-
-
-class Rerank(Task):
-    at_once = 2 * PART_ROWS
-
-    def row(self, number):
-        return {"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number} {'word ' * (number % 5)}"]}
-
-    def run(self):
-        rerank_dataset(self.data, PictureScorer(), self.result, part_rows=PART_ROWS)
 
 
 class Processes(Score):
@@ -223,7 +213,6 @@ class Ray(Task):
 
 TASKS = {
     "score": Score,
-    "rerank": Rerank,
     "processes": Processes,
     "caption": Caption,
     "corrupt": Corrupt,

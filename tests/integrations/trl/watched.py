@@ -11,7 +11,7 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toys.toy_captioners import llava
 
-PARTS, HOLDS, RISES = (0.5, 0.7, 0.7, 0.4, 0.2), (0.3, 0.4, 0.5, 0.6, 0.7), (0.1, 0.2, 0.3, 0.4, 0.5)
+PARTS, RISES = (0.5, 0.7, 0.7, 0.4, 0.2), (0.1, 0.2, 0.3, 0.4, 0.5)
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True, "num_generations_eval": 1}
 
 

@@ -52,24 +52,6 @@ def test_every_pair_keeps_the_rules(candidates, rules):
     assert chosen(candidates, rules)[0] == pairs
 
 
-@given(CANDIDATES, st.sampled_from([0.0, 0.1, 0.5]), st.one_of(st.none(), st.floats(1, 3)))
-def test_the_first_pair_is_the_widest_there_is(candidates, margin, ratio):
-    pairs, _, _ = chosen(candidates, PreferenceRules(margin=margin, length_ratio=ratio, near=1.0, per_image=3))
-    usable = {}
-    for text, score in sorted((each for each in candidates if each[1] == each[1] != None), key=lambda each: -each[1]):  # noqa: E711
-        if words := tuple(words_of(text or "")):
-            usable.setdefault(words, (text, score))  # of captions that are the same, the best
-    gaps = [
-        a - b
-        for (first, a), (second, b) in itertools.permutations(usable.values(), 2)
-        if is_apart(a, b, margin) and (ratio is None or len(first) <= ratio * len(second))
-        if ratio is None or len(second) <= ratio * len(first)
-    ]
-    found = [better.score - worse.score for better, worse in pairs]
-    assert found[:1] == sorted(gaps)[-1:]
-    assert found == sorted(found, reverse=True)
-
-
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), CANDIDATES), min_size=1, max_size=8), RULES)
 def test_everything_is_counted_and_images_do_not_depend_on_each_other(images, rules):

@@ -186,15 +186,6 @@ def test_a_cache_with_a_window_is_not_shared():
     assert judge.reader.shares == NO_SHARING
 
 
-def test_half_precision_shares_too():
-    model, processor = toy_judges.llava()
-    judge = LocalJudge(model.to(torch.bfloat16), processor)
-    given = judge.answer_distribution(QUESTIONS, ANSWERS)
-    assert judge.reader.shares == {True: True, False: True}
-    alone = np.concatenate([judge.answer_distribution([question], ANSWERS) for question in QUESTIONS])
-    np.testing.assert_allclose(given, alone, atol=3e-2)
-
-
 def test_how_the_tokenizer_cuts_digits():
     judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
     assert judge.pieces(" 0.85") == ("0", ".", "85")

@@ -1,27 +1,25 @@
 """A service in its own processes: kills and restarts under load, clients that do not finish, starts that fail."""
 
-import json
 import os
 import signal
 import socket
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ServiceError
+from reward.http_client import http_library
 from reward.registry import MetricSource
 from reward.remote.scorer import RemoteScorer
 from reward.service.processes import serve
 from reward.service.settings import ServiceSettings
-from tests.toys.loopback_service import LoopbackService, loopback_service, send_all
+from tests.toys.loopback_service import LoopbackService, loopback_service
 
 pytestmark = pytest.mark.slow
 
 SERVE = ("--metric", "unigram", "--devices", "cpu")
-BODY = json.dumps({"caption": "A star.", "references": "A star."}).encode()
 TOKEN = "a-token-of-the-tests"
 
 
@@ -57,13 +55,6 @@ def scorer(service, monkeypatch):
     monkeypatch.setenv("CAPREWARD_TOKEN", TOKEN)
     urls = [service.url, f"http://127.0.0.1:{service.port + 1}"]
     return RemoteScorer(urls, patience=120.0, concurrency=32)
-
-
-def test_only_who_has_the_token_is_served(service, scorer):
-    for header, status in (("", 401), (f"Authorization: Bearer {TOKEN}\r\n", 200)):
-        assert send_all(service.port, [BODY], clients=1, headers=header)[0][0][0] == status
-    assert scorer.score(samples_of(1)).errors == {}
-    assert TOKEN not in repr(scorer) + repr(scorer.__getstate__())
 
 
 def test_a_client_that_does_not_finish_its_head_is_cut_off(service):
@@ -108,9 +99,10 @@ def test_a_restart_under_load_finishes_what_is_under_way_and_costs_no_answer():
                 found.extend(scorer.score([sample]).column("f1"))
 
         def send():
-            replies.extend(send_all(service.port, [BODY] * 3, clients=3)[0])
+            body = {"caption": "A star.", "references": "A star."}
+            replies.append(http_library().post(f"{service.url}/score", json=body, timeout=120).status_code)
 
-        threads = [threading.Thread(target=score), threading.Thread(target=send)]
+        threads = [threading.Thread(target=score), *(threading.Thread(target=send) for _ in range(3))]
         for thread in threads:
             thread.start()
         time.sleep(0.4)  # the requests wait in a batch
@@ -119,7 +111,7 @@ def test_a_restart_under_load_finishes_what_is_under_way_and_costs_no_answer():
         service.wait()
         for thread in threads:
             thread.join()
-        assert [status for status, _ in replies] == [200] * 3
+        assert replies == [200] * 3
         assert found == expected(samples)
 
 
@@ -139,19 +131,3 @@ def test_a_port_that_is_taken_and_a_checkpoint_that_cannot_be_loaded_end_the_sta
     bad = LoopbackService("--metric", f"vela={tmp_path}", "--devices", "cpu")
     bad.start()
     assert ("no config.json" in bad.last_words(), bad.stop()) == (True, 1)
-
-
-def test_a_process_whose_port_was_taken_while_it_was_down_ends_the_service():
-    with loopback_service(*SERVE) as service, socket.socket() as taker:
-        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        os.kill(service.children()[0], signal.SIGKILL)
-
-        def is_taken():
-            with suppress(OSError):
-                taker.bind(("127.0.0.1", service.port))
-                taker.listen()
-                return True
-            return False
-
-        until(is_taken)
-        assert "already in use" in service.last_words()
