@@ -33,14 +33,16 @@ def vela():
 
 
 def test_scores_and_rewards_are_those_in_process(app):
-    reply = app.post("/score", {"samples": [{"candidates": CAPTIONS, "references": REFERENCES}] * 2})
+    first, last = ({"candidates": captions, "references": REFERENCES} for captions in (CAPTIONS, CAPTIONS[2::-1]))
+    reply = app.post("/score", {"samples": [first, last]})
     samples = [CaptionSample(caption, None, REFERENCES) for caption in CAPTIONS[:3]]
     expected = load_scorer("unigram").score(samples).scores.tolist()
-    for sample in reply["samples"]:
-        assert sample["scores"] == [*expected, [None], [None]]
-        assert sample["rewards"] == [*MetricReward("unigram").rewards(samples), 0.0, 0.0]  # " " has no word either
-        assert sample["errors"][:3] == [None] * 3
-        assert ("empty" in sample["errors"][3], "surrogate" in sample["errors"][4]) == (True, True)
+    forward, backward = reply["samples"]
+    assert forward["scores"] == [*expected, [None], [None]]
+    assert forward["rewards"] == [*MetricReward("unigram").rewards(samples), 0.0, 0.0]  # " " has no word either
+    assert forward["errors"][:3] == [None] * 3
+    assert ("empty" in forward["errors"][3], "surrogate" in forward["errors"][4]) == (True, True)
+    assert backward["scores"] == expected[::-1]
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
 
 

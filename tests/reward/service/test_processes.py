@@ -15,7 +15,7 @@ from reward.registry import MetricSource
 from reward.remote.scorer import RemoteScorer
 from reward.service.processes import serve
 from reward.service.settings import ServiceSettings
-from tests.toys.loopback_service import LoopbackService, loopback_service
+from tests.toys.loopback_service import loopback_service
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +128,6 @@ def test_a_port_that_is_taken_and_a_checkpoint_that_cannot_be_loaded_end_the_sta
         taken.listen()
         with pytest.raises(ServiceError, match="already in use; choose another"):
             serve(ServiceSettings((MetricSource("length"),), port=taken.getsockname()[1]))
-    bad = LoopbackService("--metric", f"vela={tmp_path}", "--devices", "cpu")
+    bad = loopback_service("--metric", f"vela={tmp_path}", "--devices", "cpu")
     bad.start()
     assert ("no config.json" in bad.last_words(), bad.stop()) == (True, 1)
