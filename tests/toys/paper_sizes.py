@@ -3,22 +3,8 @@
 from functools import partial
 
 import open_clip
+import transformers as tf
 from PIL import Image
-from transformers import (
-    CLIPImageProcessor,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-    Qwen2_5_VLConfig,
-    RobertaConfig,
-    RobertaModel,
-    SiglipConfig,
-    SiglipImageProcessor,
-    SiglipModel,
-    SiglipProcessor,
-)
 
 from reward import CaptionSample
 from reward.backbones.clip import ClipTokenizer, OpenClipTowers
@@ -105,18 +91,18 @@ def siglip_towers(device, dtype, vocab_size):
     """SigLIP or SigLIP 2, so400m of 384 pixels."""
     tower = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
     text = {**tower, "vocab_size": vocab_size, "max_position_embeddings": 64, "projection_size": 1152}
-    config = SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
-    processor = SiglipProcessor(SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
-    model = device.build(lambda: SiglipModel(config).to(dtype=dtype).eval())
+    config = tf.SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
+    processor = tf.SiglipProcessor(tf.SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
+    model = device.build(lambda: tf.SiglipModel(config).to(dtype=dtype).eval())
     return TransformersTowers(model, processor)  # the processor works on the CPU
 
 
 def bert(device, dtype):
     """RoBERTa large, up to the layer that BERTScore compares."""
-    config = RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
+    config = tf.RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
     tokenizer = toy_captioners.tokenizer()
     tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
-    made = device.build(lambda: RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
+    made = device.build(lambda: tf.RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
     return BertScorer(made, tokenizer, layer=17)
 
 
@@ -125,7 +111,7 @@ def qwen_vl():
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
     vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
     marks = {"vision_start": 151_652, "vision_end": 151_653, "image": 151_655, "video": 151_656}
-    return Qwen2_5_VLConfig(
+    return tf.Qwen2_5_VLConfig(
         text_config={**QWEN_3B, "max_position_embeddings": 32_768, "rope_parameters": rope},
         vision_config={**vision, "out_hidden_size": QWEN_3B["hidden_size"]},
         tie_word_embeddings=True,
@@ -137,8 +123,8 @@ def judge_parts(device, dtype, *, layers=40):
     """LLaVA-1.5-13B, FLEUR's judge, with one token a byte."""
     tokens = toy_judges.byte_tokenizer("<image>")
     size = {"height": 336, "width": 336}
-    processor = LlavaProcessor(
-        CLIPImageProcessor(size=size, crop_size=size),
+    processor = tf.LlavaProcessor(
+        tf.CLIPImageProcessor(size=size, crop_size=size),
         tokens,
         patch_size=14,
         vision_feature_select_strategy="default",
@@ -147,14 +133,14 @@ def judge_parts(device, dtype, *, layers=40):
     )
     special = {name: getattr(tokens, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     sizes = {"vocab_size": 32_064, "hidden_size": 5120, "intermediate_size": 13_824, "max_position_embeddings": 4096}
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(image_size=336, patch_size=14, **LARGE),
-        text_config=LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=40, **special),
+    config = tf.LlavaConfig(
+        vision_config=tf.CLIPVisionConfig(image_size=336, patch_size=14, **LARGE),
+        text_config=tf.LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=40, **special),
         image_token_index=tokens.convert_tokens_to_ids("<image>"),
     )
 
     def make():
-        model = LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
+        model = tf.LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
         for name, token in special.items():
             setattr(model.generation_config, name, token)
         return model

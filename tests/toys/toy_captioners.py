@@ -3,24 +3,8 @@
 import inspect
 
 import torch
+import transformers as tf
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    BertConfig,
-    BlipConfig,
-    BlipForConditionalGeneration,
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2_5_VLProcessor,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessor,
-    Qwen2VLVideoProcessor,
-    VisionEncoderDecoderConfig,
-    VisionEncoderDecoderModel,
-    ViTConfig,
-)
 
 from tests.toys.toy_models import ENCODER, QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
@@ -40,7 +24,7 @@ def tokenizer(*special):
     names = ["<pad>", "<bos>", "<eos>", "<unk>", *special]
     inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, *WORDS])}, unk_token="<unk>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
+    return tf.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token="<pad>",
         bos_token="<bos>",
@@ -59,7 +43,7 @@ def _ready(model, tokens):
     torch.manual_seed(0)
     for parameter in model.parameters():  # wide enough that captions differ from image to image
         torch.nn.init.normal_(parameter, std=0.2)
-    model.generation_config = GenerationConfig(**special_ids(tokens), decoder_start_token_id=tokens.bos_token_id)
+    model.generation_config = tf.GenerationConfig(**special_ids(tokens), decoder_start_token_id=tokens.bos_token_id)
     return model.eval()
 
 
@@ -80,7 +64,7 @@ def llava_inputs(processor, images, texts):
 def qwen2_vl():
     tokens = tokenizer(*QWEN_TOKENS)
     vision = {"embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2}
-    model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text_sizes(tokens), **vision)
+    model = build_qwen(tf.Qwen2VLForConditionalGeneration, tf.Qwen2VLConfig, tokens, text_sizes(tokens), **vision)
     return _ready(model, tokens), tokens
 
 
@@ -89,15 +73,15 @@ def qwen2_5_vl():
     tokens.add_special_tokens({"extra_special_tokens": list(QWEN_TOKENS)})
     size = {"shortest_edge": 256, "longest_edge": 1024}
     patches = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 1, "size": size}
-    processor = Qwen2_5_VLProcessor(
-        Qwen2VLImageProcessor(**patches),
+    processor = tf.Qwen2_5_VLProcessor(
+        tf.Qwen2VLImageProcessor(**patches),
         tokens,
-        Qwen2VLVideoProcessor(**patches),
+        tf.Qwen2VLVideoProcessor(**patches),
         chat_template=TEMPLATE.replace("<image>", "<|vision_start|><|image_pad|><|vision_end|>"),
     )
     vision = {"hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 32}
     vision |= {"window_size": 16, "fullatt_block_indexes": [0]}
-    model = build_qwen(Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLConfig, tokens, text_sizes(tokens), **vision)
+    model = build_qwen(tf.Qwen2_5_VLForConditionalGeneration, tf.Qwen2_5_VLConfig, tokens, text_sizes(tokens), **vision)
     return _ready(model, tokens), processor
 
 
@@ -118,17 +102,17 @@ def qwen2_vl_inputs(tokens, sides):
         "image_grid_thw": torch.tensor([[1, 2 * side, 2 * side] for side in flat]),
         "mm_token_type_ids": is_image.int(),
     }
-    known = inspect.signature(Qwen2VLForConditionalGeneration.forward).parameters  # transformers 5.0 has no types
+    known = inspect.signature(tf.Qwen2VLForConditionalGeneration.forward).parameters  # transformers 5.0 has no types
     return {name: value for name, value in inputs.items() if name in known}
 
 
 def vit_bert():
     tokens = tokenizer()
-    config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-        ViTConfig(**ENCODER, image_size=32, patch_size=16), BertConfig(**ENCODER, vocab_size=len(tokens))
+    config = tf.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        tf.ViTConfig(**ENCODER, image_size=32, patch_size=16), tf.BertConfig(**ENCODER, vocab_size=len(tokens))
     )
     config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
-    return _ready(VisionEncoderDecoderModel(config=config), tokens), tokens
+    return _ready(tf.VisionEncoderDecoderModel(config=config), tokens), tokens
 
 
 def blip():
@@ -136,6 +120,6 @@ def blip():
     tokens = tokenizer()
     text = {**ENCODER, **special_ids(tokens), "sep_token_id": tokens.eos_token_id, "vocab_size": len(tokens)}
     vision = {**ENCODER, "image_size": 32, "patch_size": 16}
-    config = BlipConfig(text_config={**text, "encoder_hidden_size": 16}, vision_config=vision, projection_dim=16)
+    config = tf.BlipConfig(text_config={**text, "encoder_hidden_size": 16}, vision_config=vision, projection_dim=16)
     pixels = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    return _ready(BlipForConditionalGeneration(config), tokens), pixels
+    return _ready(tf.BlipForConditionalGeneration(config), tokens), pixels

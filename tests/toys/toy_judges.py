@@ -4,18 +4,9 @@ import re
 
 import numpy as np
 import torch
+import transformers as tf
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    GenerationConfig,
-    LlamaTokenizer,
-    PreTrainedTokenizerFast,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessor,
-    Qwen2VLProcessor,
-    Qwen2VLVideoProcessor,
-)
 
 from reward.data.images import load_image
 from reward.judges import ScriptedJudge
@@ -45,7 +36,7 @@ def byte_tokenizer(*special, merges=MERGES):
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([AddedToken(name, special=True) for name in names])
-    return PreTrainedTokenizerFast(
+    return tf.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token="<|pad|>",
         eos_token="<|im_end|>",
@@ -62,7 +53,7 @@ def llama_tokenizer():
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     single = ["\u2581", *"0123456789", *letters, *letters.upper(), *".,:;!?'\"()>-"]
     vocabulary = [*names, *("".join(pair) for pair in merges), *single]
-    tokens = LlamaTokenizer({token: index for index, token in enumerate(vocabulary)}, merges, legacy=False)
+    tokens = tf.LlamaTokenizer({token: index for index, token in enumerate(vocabulary)}, merges, legacy=False)
     tokens.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens": ["<image>"]})
     tokens.image_token, tokens.padding_side = "<image>", "left"
     return tokens
@@ -87,7 +78,7 @@ def with_random_weights(model, tokens):
             torch.nn.init.ones_(parameter)
         else:
             torch.nn.init.normal_(parameter, std=0.3)
-    model.generation_config = GenerationConfig(**special_ids(tokens))
+    model.generation_config = tf.GenerationConfig(**special_ids(tokens))
     return model.eval()
 
 
@@ -102,15 +93,15 @@ def llava(merges=MERGES, length=2048, *, tokens=None, template=LINE_TEMPLATE, **
 def qwen2_vl():
     tokens = byte_tokenizer(*QWEN_TOKENS)
     sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2, "min_pixels": 16 * 16, "max_pixels": 48 * 48}
-    processor = Qwen2VLProcessor(
-        Qwen2VLImageProcessor(**sizes),
+    processor = tf.Qwen2VLProcessor(
+        tf.Qwen2VLImageProcessor(**sizes),
         tokens,
-        Qwen2VLVideoProcessor(**sizes),
+        tf.Qwen2VLVideoProcessor(**sizes),
         chat_template=TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
     )
     text = text_sizes(tokens, width=32, layers=2, positions=2048)
     vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-    model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text, **vision)
+    model = build_qwen(tf.Qwen2VLForConditionalGeneration, tf.Qwen2VLConfig, tokens, text, **vision)
     return with_random_weights(model, tokens), processor
 
 

@@ -1,11 +1,6 @@
 """Tiny vision-language models built from configs, LLaVA and Qwen-VL, which the toy captioners and toy judges share."""
 
-from transformers import (
-    CLIPImageProcessor,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-)
+import transformers as tf
 
 QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 ENCODER = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -25,22 +20,22 @@ def text_sizes(tokens, *, width=16, layers=1, positions=128):
 def build_llava(tokens, text, template, *, patch_size):
     """`text`: the decoder's settings, a Llama unless `model_type` says otherwise. Images are 32 pixels a side."""
     size = {"height": 32, "width": 32}
-    processor = LlavaProcessor(
-        CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
+    processor = tf.LlavaProcessor(
+        tf.CLIPImageProcessor(size=size, crop_size=size, do_center_crop=False),
         tokens,
         patch_size=patch_size,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
         chat_template=template,
     )
-    config = LlavaConfig(
+    config = tf.LlavaConfig(
         vision_config={"model_type": "clip_vision_model", **ENCODER, "image_size": 32, "patch_size": patch_size},
         text_config={"model_type": "llama", **text},
         image_token_index=tokens.convert_tokens_to_ids("<image>"),
         vision_feature_layer=-1,
         vision_feature_select_strategy="default",
     )
-    return LlavaForConditionalGeneration(config), processor
+    return tf.LlavaForConditionalGeneration(config), processor
 
 
 def build_qwen(model, config, tokens, text, **vision):
