@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reward.data.words import words_of
-from reward.decoding.preferences import ImageCandidates, PreferenceRules, Preferences, choose_pairs, is_apart
-from reward.errors import ConfigError, DataError
+from reward.decoding.preferences import PreferenceRules, choose_pairs, is_apart
+from reward.errors import ConfigError
 
 WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), max_size=8).map(" ".join)
 CAPTIONS = st.one_of(WORDS, WORDS.map(lambda text: text.upper() + "."), st.sampled_from(["", "...", "星と月。", None]))
@@ -50,25 +50,6 @@ def test_every_pair_keeps_the_rules(candidates, rules):
         assert rules.length_ratio is None or lengths[1] <= rules.length_ratio * lengths[0] * (1 + 1e-12)
     assert all(shared(one.text, other.text) < rules.near for one, other in itertools.combinations(used, 2))
     assert chosen(candidates, rules)[0] == pairs
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(st.booleans(), CANDIDATES), min_size=1, max_size=8), RULES)
-def test_everything_is_counted_and_images_do_not_depend_on_each_other(images, rules):
-    groups = [
-        ImageCandidates(f"{number}.png", [], *map(list, zip(*own, strict=True)) if own else ([], []))
-        for number, (_, own) in enumerate(images)
-    ]
-    for group, (is_there, _) in zip(groups, images, strict=True):
-        group.problem = None if is_there else "no image"
-    try:
-        made = Preferences.choose(groups, rules)
-    except DataError:
-        assert all(group.problem or not choose_pairs(group.captions, group.scores, rules)[0] for group in groups)
-        return
-    assert made.images_kept + made.images_dropped.total() == made.images == len(images)
-    again = Preferences.choose(groups[::-1], rules)
-    assert sorted(map(str, again.rows)) == sorted(map(str, made.rows))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
