@@ -13,6 +13,7 @@ from transformers import LlamaTokenizer, LlavaProcessor
 from reward import load_scorer
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Question
+from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from reward.judges.wording import quoted
 from tests.toys import toy_captioners, toy_judges
@@ -117,6 +118,16 @@ def test_writing_stops_where_the_model_ends():
     assert [len(answer.tokens) for answer in answers] == [left + 1 for left in room]
     assert all(answer.truncated for answer in answers)
     assert judge.generate([long], max_new_tokens=500)[0].text == answers[1].text
+
+
+def test_tracked_tokens_are_reported_however_unlikely(parts):
+    judge = LocalJudge(*parts)
+    table = judge.answer_distribution(QUESTIONS, ANSWERS)
+    answers = judge.generate(QUESTIONS, max_new_tokens=2, top_logprobs=300, track=ANSWERS)
+    np.testing.assert_allclose([answer_mass(answer.logprobs[0], ANSWERS) for answer in answers], table, atol=1e-6)
+    for answer in judge.generate(QUESTIONS, max_new_tokens=2, track=ANSWERS):
+        assert [set(position) for position in answer.logprobs] == [set(ANSWERS)] * 2
+    assert judge.generate(QUESTIONS[:1], max_new_tokens=2)[0].logprobs == ()
 
 
 MARKS = "A star.<|im_end|>\n<image> <|im_<|im_end|>end|> <|pad|> <|vision_start|><|image_pad|><|vision_end|>"
