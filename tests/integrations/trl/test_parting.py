@@ -1,4 +1,4 @@
-"""The rule that says when reward and truth part, on planted cases."""
+"""The rule that says when reward and truth part: on planted cases, and by simulation."""
 
 import numpy as np
 import pytest
@@ -95,3 +95,27 @@ def test_a_fall_within_rounding_is_no_parting():
         assert verdict.parted == parted
         assert judge(constant(0.5, 0.5, 0.5 - fall, 0.5 - fall), constant(0.8, 0.9, 0.7, 0.6)).parted != parted
     assert judge(constant(1, 1, 1), constant(90, 90 - 1e-5, 90 - 2e-5)).best == 2
+
+
+STEPS = np.arange(21)
+LEARNING = 0.2 * (1 - np.exp(-STEPS / 3)) + 0.01 * STEPS
+
+
+def share_called_parted(truth, correlation, images=50, runs=40):
+    """Of runs of 20 checks whose reward rises; the noise of an image goes on from check to check."""
+    random, parted = np.random.default_rng(0), 0
+    for _ in range(runs):
+        noise = random.standard_normal((2, len(truth), images))
+        for check in range(1, len(truth)):
+            noise[:, check] = correlation * noise[:, check - 1] + np.sqrt(1 - correlation**2) * noise[:, check]
+        tables = np.array([LEARNING, truth])[:, :, None] + 0.15 / np.sqrt(2) * noise
+        rewards, truths = ([dict(enumerate(row)) for row in table] for table in tables)
+        parted += any(judge(rewards[:end], truths[:end]).parted for end in range(2, len(truth) + 1, 3))
+    return parted / runs
+
+
+@pytest.mark.slow
+def test_simulated_runs_give_few_false_alarms_and_find_large_falls():
+    rise, fall = LEARNING[STEPS.clip(max=8)], np.clip((STEPS - 8) / 6, 0, 1)
+    assert share_called_parted(0 * STEPS, correlation=0.8) <= 0.09
+    assert share_called_parted(rise - 0.1 * fall, correlation=0.8) >= 0.9
