@@ -58,10 +58,11 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-# Speed beside other packages, and of data files beside the bare scorer.
+# Speed beside other packages, of data files beside the bare scorer, and work counted at the papers' sizes.
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.bench_peers
 	$(BIN)/python -m tests.benchmarks.bench_offline
+	$(BIN)/python -m tests.benchmarks.bench_sizes
 
 # What only a GPU answers: runs/gpu.md, to be pasted. Without a card, small: make gpu GPU="--small"
 gpu: $(INSTALLED)

@@ -16,7 +16,7 @@ from reward.metrics.beitscore.training import BeitScoreCollator, BeitScoreNetwor
 from reward.metrics.clipscore.scorer import ClipScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator
-from tests.toys import paper_sizes, toy_captioners
+from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB, FakeDevice
 from tests.toys.paper_sizes import captions_of_one_image
 
@@ -99,15 +99,15 @@ def test_a_judge_at_paper_size():
         assert len(judge.generate(questions, max_new_tokens=4)) == 2
 
 
-def test_best_of_n():
+def test_best_of_n_at_paper_size():
     """Captioner and metric on one GPU. A captioner with image tokens would count them on the GPU, without values."""
     gpu = FakeDevice()
-    model, tokenizer = gpu.build(lambda: toy_captioners.vit_bert()[0].to(BF16)), toy_captioners.tokenizer()
+    model, tokenizer = paper_sizes.captioner(gpu, BF16)
     images = [captions_of_one_image(1)[0].image] * 2
     decoding = BestOfN(MetricReward(SCORERS["beitscore"](gpu)), n=4, processor=tokenizer, images=images)
     gpu.condition = True  # every caption ends at its first token
     with gpu.run():
-        pixels = torch.zeros(2, 3, 32, 32, dtype=BF16, device="cuda")
+        pixels = torch.zeros(2, 3, 224, 224, dtype=BF16, device="cuda")
         out = model.generate(pixel_values=pixels, custom_generate=decoding, max_new_tokens=4)
     assert gpu.is_on(out)
     assert out.shape == (2, 2)

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import contextmanager
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -9,16 +10,15 @@ from torch.profiler import ProfilerActivity, profile
 
 from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
-from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.clipscore.scorer import ClipScorer
-from reward.metrics.vela.scorer import VelaScorer
 from reward.scenes import make_dataset
 from reward.scoring import score_dataset
-from tests.benchmarks import bench_offline
+from tests.benchmarks import bench_offline, bench_sizes
 from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB
 from tests.toys.json_lines import write_lines
 
+NetworkT = TypeVar("NetworkT")
 Row = dict[str, object]
 BF16 = torch.bfloat16
 GROUPS, IMAGES, WORDS = (1, 4, 8), 4, 140
@@ -71,15 +71,10 @@ def scorers(small):
     """What makes each metric's scorer, at its paper's size in bfloat16, or small."""
     if small:
         return {name: lambda name=name: load_scorer(name, device="cpu") for name in ("beitscore", "clipscore", "vela")}
-    made = {
-        "vela": lambda: VelaScorer(paper_sizes.vela(Card(), BF16)),
-        "vela, paper-one-prompt": lambda: VelaScorer(paper_sizes.vela(Card(), BF16, preset="paper-one-prompt")),
-        "beitscore": lambda: BeitScoreScorer(*paper_sizes.beitscore(Card(), BF16)),
-        "bertscore": lambda: paper_sizes.bert(Card(), BF16),
-    }
+    made = {name: lambda make=make: make(Card()) for name, make in bench_sizes.SCORERS.items()}
     for name, length in (("clipscore", 77), ("longclipscore", 248)):
         made[name] = lambda length=length: ClipScorer(paper_sizes.clip_towers(Card(), BF16, context_length=length))
-    return made
+    return made | {"bertscore": lambda: paper_sizes.bert(Card(), BF16)}
 
 
 def paper_rows(count, images=IMAGES):

@@ -52,7 +52,7 @@ def policy(small, folder):
     if small:
         model = load_policy(source)[0]
     else:
-        config, own = paper_sizes.qwen_vl(), AutoConfig.from_pretrained(source)
+        config, own = paper_sizes.qwen_vl("3B"), AutoConfig.from_pretrained(source)
         for mark in MARKS:  # those of the processor
             setattr(config, mark, getattr(own, mark))
         model = Card().build(lambda: Qwen2_5_VLForConditionalGeneration(config), BF16)

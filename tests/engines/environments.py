@@ -27,6 +27,7 @@ ENGINES = {
     "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
     "ray_cluster": None,
     "service": None,
+    "balancer": None,  # nginx and HAProxy, by the system's packages
 }
 
 

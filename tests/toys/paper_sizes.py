@@ -1,10 +1,32 @@
 """The networks of the papers at their real sizes, with toy tokenizers, to be built on a `FakeDevice`."""
 
+from __future__ import annotations
+
 from functools import partial
+from typing import Any
 
 import open_clip
-import transformers as tf
+import torch
 from PIL import Image
+from transformers import (
+    BertConfig,
+    CLIPImageProcessor,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    Qwen2_5_VLConfig,
+    RobertaConfig,
+    RobertaModel,
+    SiglipConfig,
+    SiglipImageProcessor,
+    SiglipModel,
+    SiglipProcessor,
+    VisionEncoderDecoderConfig,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+)
 
 from reward import CaptionSample
 from reward.backbones.clip import ClipTokenizer, OpenClipTowers
@@ -20,10 +42,13 @@ from reward.metrics.vela.prompts import Prompt
 from reward.metrics.vela.training import PRESETS
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 from tests.toys import toy_captioners, toy_judges
+from tests.toys.fake_cuda import FakeDevice
 from tests.toys.toy_clips import gemma_tokenizer
 
 _HEADS_3B = {"num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
 QWEN_3B = {"vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 11_008, **_HEADS_3B}
+_HEADS_7B = {"num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28}
+QWEN_7B = {"vocab_size": 152_064, "hidden_size": 3584, "intermediate_size": 18_944, **_HEADS_7B}
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}
 # One token a word, about as many as the models' own tokenizers give.
 _WORDS = toy_captioners.tokenizer("<|im_start|>", "<|im_end|>")
@@ -34,40 +59,50 @@ _TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "p
 _IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
 
 
-def _clip(context_length, layers):
+def _clip(context_length: int, layers: int) -> dict[str, Any]:
     """Long-CLIP L/14, with at most so many layers in each tower."""
     vision = {**_IMAGE_TOWER, "layers": min(layers, 24)}
     text = {**_TEXT_TOWER, "layers": min(layers, 12), "context_length": context_length}
     return {"embed_dim": 768, "vision_cfg": vision, "text_cfg": text}
 
 
-def vela(device, dtype, *, layers=36, preset="paper"):
+def vela(
+    device: FakeDevice,
+    dtype: torch.dtype,
+    *,
+    lora: bool = True,
+    layers: int = 36,
+    checkpointing: bool = False,
+    preset: str = "paper",
+) -> VelaModel:
     """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
     prompts = PRESETS[preset]["model"]["text"].get("prompts")
     text = TextConfig(
         backbone=None,
         architecture={"model_type": "qwen2", **QWEN_3B, "num_hidden_layers": layers, "max_position_embeddings": 32_768},
-        lora=LoraSettings(),
+        lora=LoraSettings() if lora else None,
         **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
     tokens = {"start": _START, "end": _END, "pad": 0}
     image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248, layers), "tokenizer": tokens})
 
-    def make():
+    def make() -> VelaModel:
         model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=_WORDS)
         for branch in (model.text, model.image):
             branch.to(dtype=dtype)
+        if checkpointing:
+            model.text.decoder.gradient_checkpointing_enable({"use_reentrant": False})
         model.image.requires_grad_(False)  # as a backbone that the configuration names
         return model.eval()
 
     return device.build(make)
 
 
-def beitscore(device, dtype, *, layers=12):
+def beitscore(device: FakeDevice, dtype: torch.dtype, *, layers: int = 12) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
     """BEiT-3 base at 480 pixels; the head is in float32, as in a checkpoint that was loaded with `dtype`."""
     config = BeitScoreConfig(layers=layers)
 
-    def make():
+    def make() -> BeitScoreModel:
         model = BeitScoreModel(config)
         model.beit3.to(dtype=dtype)
         model.pooler.to(dtype=dtype)
@@ -77,7 +112,9 @@ def beitscore(device, dtype, *, layers=12):
     return device.build(make), BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
 
 
-def clip_towers(device, dtype, name="ViT-L-14", *, context_length=77):
+def clip_towers(
+    device: FakeDevice, dtype: torch.dtype, name: str = "ViT-L-14", *, context_length: int = 77
+) -> OpenClipTowers:
     """A CLIP of open_clip, or with 248 tokens a Long-CLIP."""
     config = open_clip.get_model_config(name)
     # by default the text ends at the largest id, which the toy tokenizer's end is not
@@ -87,44 +124,45 @@ def clip_towers(device, dtype, name="ViT-L-14", *, context_length=77):
     return device.build(lambda: OpenClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
 
 
-def siglip_towers(device, dtype, vocab_size):
+def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> TransformersTowers:
     """SigLIP or SigLIP 2, so400m of 384 pixels."""
     tower = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
     text = {**tower, "vocab_size": vocab_size, "max_position_embeddings": 64, "projection_size": 1152}
-    config = tf.SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
-    processor = tf.SiglipProcessor(tf.SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
-    model = device.build(lambda: tf.SiglipModel(config).to(dtype=dtype).eval())
+    config = SiglipConfig(text_config=text, vision_config={**tower, "patch_size": 14, "image_size": 384})
+    processor = SiglipProcessor(SiglipImageProcessor(size={"height": 384, "width": 384}), gemma_tokenizer())
+    model = device.build(lambda: SiglipModel(config).to(dtype=dtype).eval())
     return TransformersTowers(model, processor)  # the processor works on the CPU
 
 
-def bert(device, dtype):
+def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
     """RoBERTa large, up to the layer that BERTScore compares."""
-    config = tf.RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
+    config = RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
     tokenizer = toy_captioners.tokenizer()
     tokenizer.cls_token, tokenizer.sep_token = tokenizer.bos_token, tokenizer.eos_token
-    made = device.build(lambda: tf.RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
+    made = device.build(lambda: RobertaModel(config, add_pooling_layer=False).to(dtype=dtype).eval())
     return BertScorer(made, tokenizer, layer=17)
 
 
-def qwen_vl():
-    """Qwen2.5-VL-3B."""
+def qwen_vl(size: str) -> Qwen2_5_VLConfig:
+    """Qwen2.5-VL of "3B" or "7B"."""
+    text = QWEN_3B if size == "3B" else QWEN_7B
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
     vision = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16}
     marks = {"vision_start": 151_652, "vision_end": 151_653, "image": 151_655, "video": 151_656}
-    return tf.Qwen2_5_VLConfig(
-        text_config={**QWEN_3B, "max_position_embeddings": 32_768, "rope_parameters": rope},
-        vision_config={**vision, "out_hidden_size": QWEN_3B["hidden_size"]},
-        tie_word_embeddings=True,
+    return Qwen2_5_VLConfig(
+        text_config={**text, "max_position_embeddings": 32_768, "rope_parameters": rope},
+        vision_config={**vision, "out_hidden_size": text["hidden_size"]},
+        tie_word_embeddings=size == "3B",
         **{f"{name}_token_id": token for name, token in marks.items()},
     )
 
 
-def judge_parts(device, dtype, *, layers=40):
+def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> tuple[Any, LlavaProcessor]:
     """LLaVA-1.5-13B, FLEUR's judge, with one token a byte."""
     tokens = toy_judges.byte_tokenizer("<image>")
     size = {"height": 336, "width": 336}
-    processor = tf.LlavaProcessor(
-        tf.CLIPImageProcessor(size=size, crop_size=size),
+    processor = LlavaProcessor(
+        CLIPImageProcessor(size=size, crop_size=size),
         tokens,
         patch_size=14,
         vision_feature_select_strategy="default",
@@ -133,14 +171,14 @@ def judge_parts(device, dtype, *, layers=40):
     )
     special = {name: getattr(tokens, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     sizes = {"vocab_size": 32_064, "hidden_size": 5120, "intermediate_size": 13_824, "max_position_embeddings": 4096}
-    config = tf.LlavaConfig(
-        vision_config=tf.CLIPVisionConfig(image_size=336, patch_size=14, **LARGE),
-        text_config=tf.LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=40, **special),
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(image_size=336, patch_size=14, **LARGE),
+        text_config=LlamaConfig(**sizes, num_hidden_layers=layers, num_attention_heads=40, **special),
         image_token_index=tokens.convert_tokens_to_ids("<image>"),
     )
 
-    def make():
-        model = tf.LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
+    def make() -> Any:
+        model = LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
         for name, token in special.items():
             setattr(model.generation_config, name, token)
         return model
@@ -148,8 +186,26 @@ def judge_parts(device, dtype, *, layers=40):
     return device.build(make, dtype), processor
 
 
-def captions_of_one_image(count, *, words=60, color="red"):
-    """Different captions of one image, and five references half as long."""
+def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
+    """ViT base with a BERT decoder, and the tokenizer of one word a token."""
+    tokens = toy_captioners.tokenizer()
+
+    def make() -> Any:
+        config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(), BertConfig())
+        config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
+        model = VisionEncoderDecoderModel(config=config).to(dtype=dtype).eval()
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            setattr(model.generation_config, name, getattr(tokens, name))
+        model.generation_config.decoder_start_token_id = tokens.bos_token_id
+        return model
+
+    return device.build(make), tokens
+
+
+def captions_of_one_image(
+    count: int, *, words: int = 60, color: str = "red", references: int = 5
+) -> list[CaptionSample]:
+    """Different captions of one image, and references half as long."""
     image = Image.new("RGB", (640, 480), color)
-    texts = ["a star " * (words // 4)] * 5
+    texts = ["a star " * (words // 4)] * references
     return [CaptionSample(f"{number} star " * (words // 2), image, texts) for number in range(count)]
