@@ -33,6 +33,7 @@ SECTIONS = {
     "scores": (gpu_scoring.scores, 30),
     "grpo": (gpu_training.grpo, 150),
     "large_files": (gpu_scoring.large_files, 100),
+    "libraries": (gpu_scoring.libraries, 50),
     "best_of_n": (gpu_training.best_of_n, 60),
 }
 

@@ -114,6 +114,24 @@ def test_no_row_has_an_old_score(change, rows, tmp_path):
     assert score_here(folder, PictureScorer(), tmp_path / "out").already_done
 
 
+def test_hidden_files_are_no_data(tmp_path):
+    folder = tmp_path / ".cache"
+    folder.mkdir()
+    for name in ("a.jsonl", "._a.jsonl", "_b.jsonl"):
+        write_lines(folder / name, [{"id": name, "candidate": "a red star"}])
+    for number, data in enumerate([folder, folder / "*.jsonl", [folder / "a.jsonl", folder]]):
+        score_here(data, "length", tmp_path / f"out{number}")
+        assert [row["id"] for row in read_folder(tmp_path / f"out{number}")] == ["a.jsonl"]
+
+
+def test_a_part_without_one_picture_keeps_its_rows(rows, tmp_path):
+    for row in rows[4:8]:
+        row["image"] = "none.png"
+    summary = score_here(save_rows(rows, tmp_path / "in", "parquet"), PictureScorer(), tmp_path / "out", part_rows=4)
+    assert (summary.rows, summary.errors["image"]) == (24, 4)
+    assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
+
+
 def test_another_metric_starts_afresh_or_is_refused(rows, tmp_path):
     folder = save_rows(rows, tmp_path / "in", "jsonl")
     score_here(folder, PictureScorer(), tmp_path / "out")
@@ -122,6 +140,25 @@ def test_another_metric_starts_afresh_or_is_refused(rows, tmp_path):
     score_here(folder, "length", tmp_path / "out", overwrite=True)
     assert "brightness" not in read_folder(tmp_path / "out")[0]
     assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
+
+
+BAD_LINES = {
+    b"{broken": "line 2 is not valid JSON",
+    b"[1, 2]": "line 2 is not a JSON object but list",
+    b'{"id": 7, "candidate": 7}': "candidate",
+    b'{"id": 7, "candidate": null}': "candidate",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_costs_its_row_alone(line, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"id": 1, "candidate": "a red star"}\n' + line + b'\n{"id": 2, "candidate": "a dog"}\n')
+    summary = score_here(path, "length", tmp_path / "out")
+    assert (summary.rows, summary.scored) == (3, 2)
+    got = pq.read_table(tmp_path / "out").to_pylist()
+    assert [row["reward"] for row in got] == [3.0, None, 2.0]
+    assert BAD_LINES[line] in got[1]["error"]
 
 
 def test_columns_that_are_not_needed_are_not_read(rows, tmp_path):
