@@ -1,7 +1,5 @@
 """Every example script and the notebook, with tiny sizes and models of random weights."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
