@@ -1,13 +1,8 @@
 """Images ahead of the scorer: bounded in memory, prepared for networks, at an end with their consumer."""
 
-from __future__ import annotations
-
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +21,7 @@ from tests.reward.scoring.small_data import GREYS, save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
 
 
-def tasks(images: Any) -> Iterator[RowTask]:
+def tasks(images):
     return (RowTask(row, candidates=[""], image=image, image_key=image) for row, image in enumerate(images))
 
 
@@ -35,27 +30,27 @@ class Reader:
 
     is_needed = True
 
-    def __init__(self) -> None:
-        self.opened: list[Any] = []
+    def __init__(self):
+        self.opened = []
 
-    def read_ahead(self, tasks: Any) -> None:
+    def read_ahead(self, tasks):
         """Nothing can be done before."""
 
-    def __call__(self, image: str) -> Image.Image:
+    def __call__(self, image):
         self.opened.append(image)
         if image == "gone":
             raise OSError("disk gone")
         return Image.new("RGB", (10, 10))
 
 
-def chunk_sizes(rows: int, most_rows: int) -> list[int]:
-    chunks: Any = ahead.decoded_chunks([tasks(map(str, range(rows)))], Reader(), most_rows)  # type: ignore[arg-type]
+def chunk_sizes(rows, most_rows):
+    chunks = ahead.decoded_chunks([tasks(map(str, range(rows)))], Reader(), most_rows)
     return [len(chunk) for chunk, _ in chunks]
 
 
-def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more() -> None:
+def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more():
     before, reader = threading.active_count(), Reader()
-    chunks: Any = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 100)  # type: ignore[arg-type]
+    chunks = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 100)
     assert len(next(chunks)[0]) == 100
     limit = time.monotonic() + 10
     while len(reader.opened) < 200 and time.monotonic() < limit:
@@ -65,7 +60,7 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more() -> None:
     assert threading.active_count() <= before  # threads of other tests may have ended, too
 
 
-def test_chunks_have_fixed_rows_or_as_many_as_their_images_leave_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_have_fixed_rows_or_as_many_as_their_images_leave_room_for(monkeypatch):
     assert chunk_sizes(250, 100) == [100, 100, 50]
     monkeypatch.setattr(ahead, "CHUNK_BYTES", 5 * 300)
     sizes = chunk_sizes(90, 1000)
@@ -73,11 +68,11 @@ def test_chunks_have_fixed_rows_or_as_many_as_their_images_leave_room_for(monkey
 
 
 @pytest.mark.parametrize("place", ["a thread starts", "a chunk is awaited"])
-def test_an_interrupt_ends_the_reading_before_it_is_told(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_reading_before_it_is_told(place, monkeypatch):
     """Ctrl-C can come in the middle of `Thread.start`: the thread runs, and the pool does not know it."""
     reading, ended, read = threading.Event(), threading.Event(), list[RowTask]()
 
-    def slow_tasks() -> Iterator[RowTask]:
+    def slow_tasks():
         try:
             for task in tasks([None] * 10_000):
                 read.append(task)
@@ -87,7 +82,7 @@ def test_an_interrupt_ends_the_reading_before_it_is_told(place: str, monkeypatch
         finally:
             ended.set()
 
-    def interrupted(*_: Any) -> Any:
+    def interrupted(*_):
         assert reading.wait(10)
         raise KeyboardInterrupt
 
@@ -97,27 +92,25 @@ def test_an_interrupt_ends_the_reading_before_it_is_told(place: str, monkeypatch
     else:
         monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(ahead.decoded_chunks([slow_tasks()], Reader(), 10_000))  # type: ignore[arg-type]
+        next(ahead.decoded_chunks([slow_tasks()], Reader(), 10_000))
     assert (ended.is_set(), len(read) < 64) == (True, True)
 
 
-def test_other_errors_than_those_of_an_image_reach_the_consumer() -> None:
+def test_other_errors_than_those_of_an_image_reach_the_consumer():
     with pytest.raises(OSError, match="disk gone"):
-        list(ahead.decoded_chunks([tasks(["a", "gone"])], Reader(), 5))  # type: ignore[arg-type]
+        list(ahead.decoded_chunks([tasks(["a", "gone"])], Reader(), 5))
 
 
-def test_networks_get_images_that_are_prepared_in_the_background_and_others_plain_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_get_images_that_are_prepared_in_the_background_and_others_plain_ones(tmp_path, monkeypatch):
     """Two captions of each grey, and one of an image that the network does not take."""
     Image.new("RGB", (600, 2)).save(save_greys(tmp_path) / "long.png")
     names = ["0.png", "0.png", "1.png", "1.png", "2.png", "2.png", "long.png"]
     rows = [{"image": name, "candidate": f"A grey field {row}."} for row, name in enumerate(names)]
     scorer, plain, preprocess = load_scorer("clipscore", device="cpu"), PictureScorer(), ClipScorer.preprocess
     table = scorer.score([CaptionSample(row["candidate"], tmp_path / row["image"]) for row in rows])
-    threads: list[str] = []
+    threads = []
 
-    def record(self: ClipScorer, image: Image.Image) -> Any:
+    def record(self, image):
         threads.append(threading.current_thread().name)
         if image.width == 600:
             raise ImageError("it is too long")
@@ -134,7 +127,7 @@ def test_networks_get_images_that_are_prepared_in_the_background_and_others_plai
     assert isinstance(plain.samples[0].image, Image.Image)
 
 
-def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path: Path) -> None:
+def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path):
     data = encoded_image(Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 500, 3), dtype=np.uint8)))
     rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(600)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")

@@ -1,12 +1,8 @@
 """Bad rows become errors of these rows; bad files, arguments and outputs are refused before a model is loaded."""
 
-from __future__ import annotations
-
 import gzip
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import datasets
 import pyarrow as pa
@@ -46,7 +42,7 @@ BAD_ROWS = [  # (line, kind of its error, part of the message)
 ]
 
 
-def test_bad_rows_keep_their_places_and_the_others_are_scored(tmp_path: Path) -> None:
+def test_bad_rows_keep_their_places_and_the_others_are_scored(tmp_path):
     Image.effect_noise((64, 64), 50).save(save_greys(tmp_path) / "whole.jpg")
     whole = (tmp_path / "whole.jpg").read_bytes()
     (tmp_path / "torn.jpg").write_bytes(whole[: len(whole) // 2])
@@ -65,7 +61,7 @@ def test_bad_rows_keep_their_places_and_the_others_are_scored(tmp_path: Path) ->
 
 
 LONG = b"word " * 40_000  # more than the csv module allows by itself
-TEXTS: dict[str, tuple[bytes, list[int | str]]] = {  # {name: (content, for each row its words or its error)}
+TEXTS = {  # {name: (content, for each row its words or its error)}
     "blank.jsonl": (b'\xef\xbb\xbf{"candidate": "a b"}\n\n   \n{"candidate": "c"}\n\n', [2, 1]),
     "ragged.csv": (
         b"id,candidate\n1,a b\n2\n3,a,b\n4,%b\n" % LONG,
@@ -86,7 +82,7 @@ TEXTS: dict[str, tuple[bytes, list[int | str]]] = {  # {name: (content, for each
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_lines_that_cannot_be_read_are_errors_of_these_lines(name: str, tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read_are_errors_of_these_lines(name, tmp_path):
     content, expected = TEXTS[name]
     (tmp_path / name).write_bytes(content)
     rows, _ = scored(tmp_path / name, tmp_path / "out.parquet")
@@ -94,14 +90,14 @@ def test_lines_that_cannot_be_read_are_errors_of_these_lines(name: str, tmp_path
         assert each in row["error"] if isinstance(each, str) else row["length"] == each
 
 
-def parquet(rows: int) -> bytes:
+def parquet(rows):
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"candidate": pa.array(["a"] * rows, pa.string())}), sink)
     return sink.getvalue().to_pybytes()
 
 
 OPEN_QUOTE = "is not closed as it should be: the text up to line"
-BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, message)}
+BAD_FILES = {  # {name: (content, message)}
     "missing.jsonl": (None, "there is no file"),
     "empty.jsonl": ("\n \n", "holds no rows"),
     "first.jsonl": ('{"candidate": \n', "has no row that can be read. The first: line 1 is not valid JSON"),
@@ -121,7 +117,7 @@ BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {  # {name: (content, mes
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_bad_files_are_refused_with_the_way_out(name: str, tmp_path: Path) -> None:
+def test_bad_files_are_refused_with_the_way_out(name, tmp_path):
     content, message = BAD_FILES[name]
     path = tmp_path / "data" / name
     path.parent.mkdir(parents=True)
@@ -146,7 +142,7 @@ SPLITS = datasets.DatasetDict({"train": ONE, "test": ONE})
         ("s3://bucket/data.jsonl", None, "s3://bucket/data.jsonl is an address; nothing is fetched from there"),
     ],
 )
-def test_bad_objects_are_refused(data: Any, split: str | None, message: str) -> None:
+def test_bad_objects_are_refused(data, split, message):
     with pytest.raises(DataError, match=re.escape(message)):
         open_source(data, split=split)
 
@@ -190,9 +186,7 @@ RANKED = {"task": rerank_dataset}
         ({"own": 2.5}, "length", {**RANKED, "candidates_column": "own"}, "holds float, neither lists of captions nor"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(
-    row: dict[str, Any], scorer: Any, options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_refused_and_nothing_is_written(row, scorer, options, message, tmp_path):
     (tmp_path / "taken.jsonl").mkdir()
     (tmp_path / "blocked.jsonl.partial").write_text("precious")
     (tmp_path / "i.png").touch()

@@ -1,11 +1,7 @@
 """BatchScorer: the same scores as score_dataset, for every kind of batch, in every process."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -18,7 +14,7 @@ from tests.reward.scoring.small_data import save_greys, scored
 from tests.toys.picture_scorer import PictureScorer
 
 ADDED = ["brightness", "words", "reward", "truncated", "error"]
-ROWS: list[dict[str, Any]] = [  # good and bad ones; those of an image do not follow each other
+ROWS = [  # good and bad ones; those of an image do not follow each other
     {"id": 0, "candidate": "a red star", "image": "0.png", "references": ["a"]},
     {"id": 1, "candidate": "", "image": "1.png", "references": None},
     {"id": 2, "candidate": "fail here", "image": "2.png", "references": []},
@@ -27,10 +23,10 @@ ROWS: list[dict[str, Any]] = [  # good and bad ones; those of an image do not fo
 ]
 
 
-def batch_of(kind: str) -> Any:
+def batch_of(kind):
     if kind == "arrow":
         return pa.Table.from_pylist(ROWS)
-    batch: dict[str, Any] = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+    batch = {name: [row[name] for row in ROWS] for name in ROWS[0]}
     if kind == "numpy":  # as engines give columns: arrays of objects, in which lists are arrays, too
         for name, cells in batch.items():
             batch[name] = np.empty(len(cells), object)
@@ -40,7 +36,7 @@ def batch_of(kind: str) -> Any:
 
 @pytest.mark.parametrize("scorer", [PictureScorer(), [PictureScorer(), "unigram"]], ids=["one", "several"])
 @pytest.mark.parametrize("kind", ["arrow", "numpy", "lists"])
-def test_every_kind_of_batch_gets_the_rows_of_score_dataset(kind: str, scorer: Any, tmp_path: Path) -> None:
+def test_every_kind_of_batch_gets_the_rows_of_score_dataset(kind, scorer, tmp_path):
     save_greys(tmp_path)
     expected, _ = scored(ROWS, tmp_path / "out.jsonl", scorer, prefix="p_")
     by_batch, batch = BatchScorer(scorer, prefix="p_", image_root=tmp_path), batch_of(kind)
@@ -54,14 +50,14 @@ def test_every_kind_of_batch_gets_the_rows_of_score_dataset(kind: str, scorer: A
     assert by_batch.images_decoded == 3  # 0.png, 1.png and 2.png once each
 
 
-def test_arrays_of_pixels_that_print_alike_are_different_images() -> None:
+def test_arrays_of_pixels_that_print_alike_are_different_images():
     arrays = np.zeros((2, 100, 100, 3), np.uint8)
     arrays[1, 50, 50:] = 255  # numpy prints the corners only
     result = BatchScorer(PictureScorer(), added_only=True)({"image": arrays, "caption": np.array(["a", "b"])})
     assert result["brightness"][0] == 0 < result["brightness"][1]
 
 
-def test_datasets_map_decodes_the_images_of_the_scored_column(tmp_path: Path) -> None:
+def test_datasets_map_decodes_the_images_of_the_scored_column(tmp_path):
     save_greys(tmp_path)
     rows = {"image": [str(tmp_path / "0.png")] * 2 + [str(tmp_path / "1.png")], "caption": ["a", "a b", "c"]}
     data = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
@@ -71,12 +67,12 @@ def test_datasets_map_decodes_the_images_of_the_scored_column(tmp_path: Path) ->
     assert result.features["truncated"].dtype == "bool"
 
 
-def score_in_another_process(pickled: bytes) -> list[float]:
+def score_in_another_process(pickled):
     return pickle.loads(pickled)({"caption": ["a b c", "a"]})["length"]
 
 
 @pytest.mark.slow
-def test_a_scorer_goes_to_another_process_and_is_loaded_there_once() -> None:
+def test_a_scorer_goes_to_another_process_and_is_loaded_there_once():
     scorer = BatchScorer("length", "embedded")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(score_in_another_process, [pickle.dumps(scorer)]) == [3, 1]
@@ -93,6 +89,6 @@ def test_a_scorer_goes_to_another_process_and_is_loaded_there_once() -> None:
         ("length", {"caption": ["a"], "error": ["b"]}, "has a column 'error' already"),
     ],
 )
-def test_what_cannot_be_scored_is_said_at_once(metric: str, batch: Any, message: str) -> None:
+def test_what_cannot_be_scored_is_said_at_once(metric, batch, message):
     with pytest.raises(CapRewardError, match=message):
         BatchScorer(metric)(batch)

@@ -1,15 +1,11 @@
 """Cells of the output are equal to those of the input, from each form of data to each form of output."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import json
 import uuid
 from datetime import date, time
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +29,7 @@ VALUES = [1, -0.5, 1e300, 2**53 + 1, True, None, ["1.10", None], {"a": [1, 2]}, 
 ENDINGS = ("csv", "tsv", "jsonl", "json", "parquet")
 
 
-def write_text_table(path: Path, cells: list[Any]) -> None:
+def write_text_table(path, cells):
     """A row for each cell, beside a caption; of TSV, quotes are characters."""
     with path.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".tsv":
@@ -44,7 +40,7 @@ def write_text_table(path: Path, cells: list[Any]) -> None:
             csv.writer(file).writerows([("cell", "caption"), *((cell, "a b") for cell in cells)])
 
 
-def write_cells(path: Path, cells: list[Any]) -> Path:
+def write_cells(path, cells):
     """Data with a row for each cell."""
     rows = [{"cell": cell, "caption": "a b"} for cell in cells]
     if path.suffix in (".csv", ".tsv"):
@@ -61,7 +57,7 @@ def write_cells(path: Path, cells: list[Any]) -> Path:
     return path
 
 
-def cells_of(path: Path, column: str = "cell") -> list[Any]:
+def cells_of(path, column="cell"):
     """The cells of a column, as another program reads them."""
     if path.suffix == ".csv":
         with path.open(encoding="utf-8", newline="") as file:
@@ -73,7 +69,7 @@ def cells_of(path: Path, column: str = "cell") -> list[Any]:
     return [row[column] for row in rows]
 
 
-def as_text(cell: Any) -> str:
+def as_text(cell):
     """A cell in a table of text."""
     if cell is None:
         return ""
@@ -82,7 +78,7 @@ def as_text(cell: Any) -> str:
 
 @pytest.mark.parametrize("output", ENDINGS)
 @pytest.mark.parametrize("data", [*ENDINGS, "arrow"])
-def test_cells_of_text_stay_as_they_were_written(data: str, output: str, tmp_path: Path) -> None:
+def test_cells_of_text_stay_as_they_were_written(data, output, tmp_path):
     cells = TEXTS + (BROKEN if "tsv" not in (data, output) else [])
     path = write_cells(tmp_path / f"data.{data}", cells)
     summary = score_dataset(path, "length", tmp_path / f"out.{output}")
@@ -95,7 +91,7 @@ def test_cells_of_text_stay_as_they_were_written(data: str, output: str, tmp_pat
 
 @pytest.mark.parametrize("output", ENDINGS)
 @pytest.mark.parametrize("data", ["jsonl", "parquet"])
-def test_values_of_any_type_stay_and_are_json_in_tables_of_text(data: str, output: str, tmp_path: Path) -> None:
+def test_values_of_any_type_stay_and_are_json_in_tables_of_text(data, output, tmp_path):
     row = {f"v{number}": value for number, value in enumerate(VALUES)}
     rows = [{**row, "caption": "a b"}, {**dict.fromkeys(row), "caption": "a b"}]
     path = tmp_path / f"data.{data}"
@@ -110,7 +106,7 @@ def test_values_of_any_type_stay_and_are_json_in_tables_of_text(data: str, outpu
         assert cells_of(tmp_path / f"out.{output}", name) == expected
 
 
-def test_groups_and_ratings_are_what_was_written(tmp_path: Path) -> None:
+def test_groups_and_ratings_are_what_was_written(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("id,caption\n1.1,a\n1.10,a b\n1.1,a b c\n,a\n")
     summary = rerank_dataset(path, "length", tmp_path / "out.csv", group_column="id")
@@ -139,7 +135,7 @@ TYPED = {  # {type: (value in Parquet, the cell in text)}
 }
 
 
-def test_typed_cells_keep_their_types_in_parquet_and_their_digits_in_text(tmp_path: Path) -> None:
+def test_typed_cells_keep_their_types_in_parquet_and_their_digits_in_text(tmp_path):
     table = pa.table({"caption": ["a b"], **{name: array for name, (array, _) in TYPED.items()}})
     pq.write_table(table, tmp_path / "data.parquet")
     for output in ("out.parquet", "out.csv", "out.jsonl"):
@@ -160,7 +156,7 @@ GREY = png("grey")
 
 
 @pytest.fixture(params=["parquet", "saved"])
-def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def pictures(request, tmp_path):
     """Data that hold pictures: one, a list of one, bytes, and none."""
     types = {"image": Image(), "all": [Image()], "raw": Value("binary"), "caption": Value("string")}
     cell = {"bytes": GREY, "path": "grey.png"}
@@ -174,7 +170,7 @@ def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("output", ENDINGS)
-def test_pictures_stay_and_are_read_from_every_output(output: str, pictures: Path, tmp_path: Path) -> None:
+def test_pictures_stay_and_are_read_from_every_output(output, pictures, tmp_path):
     first = tmp_path / f"out.{output}"
     score_dataset(pictures, PictureScorer(), first)
     score_dataset(first, PictureScorer(), tmp_path / "again.jsonl", prefix="b_")
@@ -189,7 +185,7 @@ def test_pictures_stay_and_are_read_from_every_output(output: str, pictures: Pat
 
 
 @pytest.mark.parametrize("output", ENDINGS)
-def test_pictures_are_left_out_on_request_but_for_their_paths(output: str, pictures: Path, tmp_path: Path) -> None:
+def test_pictures_are_left_out_on_request_but_for_their_paths(output, pictures, tmp_path):
     score_dataset(pictures, PictureScorer(), tmp_path / f"out.{output}", drop_images=True)
     names = ["image", "raw", "caption", "brightness", "words", "reward", "truncated", "error"]
     assert cells_of(tmp_path / f"out.{output}", "image")[0] == "grey.png"
@@ -201,7 +197,7 @@ def test_pictures_are_left_out_on_request_but_for_their_paths(output: str, pictu
         cells_of(tmp_path / f"raw.{output}", "raw")
 
 
-def test_blank_lines_of_one_column_are_rows_and_others_are_none(tmp_path: Path) -> None:
+def test_blank_lines_of_one_column_are_rows_and_others_are_none(tmp_path):
     for ending in ("csv", "tsv"):
         (tmp_path / f"one.{ending}").write_text("caption\na\n\nb c\n")
         assert score_dataset(tmp_path / f"one.{ending}", "length", tmp_path / f"{ending}.jsonl").rows == 3
@@ -211,7 +207,7 @@ def test_blank_lines_of_one_column_are_rows_and_others_are_none(tmp_path: Path) 
         assert score_dataset(tmp_path / f"two.{ending}", "length", tmp_path / f"two.{ending}.jsonl").rows == 2
 
 
-def test_tsv_that_is_quoted_as_csv_and_cells_that_tsv_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_tsv_that_is_quoted_as_csv_and_cells_that_tsv_cannot_hold_are_refused(tmp_path):
     (tmp_path / "data.tsv").write_text('caption\tid\n"a ""b"" c"\t1\n')
     with pytest.raises(DataError, match=r"line 2 has a field in quotes as CSV writes it.* name the file data\.csv"):
         score_dataset(tmp_path / "data.tsv", "length", tmp_path / "out.csv")

@@ -1,10 +1,6 @@
 """What `score_dataset` and `rerank_dataset` write: the rows of the data in their order, scores, reasons, a summary."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
@@ -19,12 +15,12 @@ from tests.toys.picture_scorer import PictureScorer
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Three grey images of different brightness, and room for data."""
     return save_greys(tmp_path / "grey").parent
 
 
-def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folder: Path) -> None:
+def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folder):
     rows = [
         {"id": 7, "image": "grey/0.png", "candidate": "a red star", "references": ["one star", "red"]},
         {"id": 8, "image": "grey/0.png", "candidate": "ein roter Stern, „schön“ 🌟", "references": []},
@@ -48,13 +44,13 @@ def test_the_output_has_the_rows_of_the_input_and_the_scores_of_the_scorer(folde
     assert sorted(path.name for path in folder.glob("out.*")) == ["out.jsonl", "out.jsonl.summary.json"]
 
 
-def test_an_output_without_a_score_does_not_block_the_corrected_run(tmp_path: Path) -> None:
+def test_an_output_without_a_score_does_not_block_the_corrected_run(tmp_path):
     rows, output = [{"caption": None, "other": "a b"}], tmp_path / "out.jsonl"
     assert scored(rows, output)[1].scored == 0
     assert scored(rows, output, candidate_column="other")[1].scored == 1
 
 
-def test_references_may_be_absent_blank_or_bad(folder: Path) -> None:
+def test_references_may_be_absent_blank_or_bad(folder):
     given = [{"references": value} for value in (None, [], ["a"], ["a", "", None], [5], 5, [" "])] + [{}]
     rows = [{"image": "grey/0.png", "candidate": "a b", **references} for references in given]
     got, summary = scored(rows, folder / "out.jsonl", PictureScorer())
@@ -66,13 +62,13 @@ def test_references_may_be_absent_blank_or_bad(folder: Path) -> None:
     assert (needs, [row["f1"] is None for row in got].count(False)) == ([0, 1, 6, 7], 2)
 
 
-def test_references_of_csv_are_a_json_list_or_one_text(tmp_path: Path) -> None:
+def test_references_of_csv_are_a_json_list_or_one_text(tmp_path):
     (tmp_path / "data.csv").write_text('cand,refs\na b,a b c\na b,"[""a b"", ""z""]"\na b,\na b,[broken\n')
     got, _ = scored(tmp_path / "data.csv", tmp_path / "out.jsonl", "unigram")
     assert [row["f1"] for row in got] == [pytest.approx(0.8), 1.0, None, 0.0]
 
 
-def test_untyped_rows_get_the_narrowest_types_and_json_text_where_there_is_none(tmp_path: Path) -> None:
+def test_untyped_rows_get_the_narrowest_types_and_json_text_where_there_is_none(tmp_path):
     rows = [
         {"candidate": "a", "n": 1, "mix": 1, "nested": {"x": 1}, "empty": {"y": {}}},
         {"candidate": "b", "n": 2.5, "mix": "text", "late": [1]},
@@ -85,19 +81,19 @@ def test_untyped_rows_get_the_narrowest_types_and_json_text_where_there_is_none(
     assert json.loads(scored(data, tmp_path / "more.parquet")[0][0]["empty"]) == {"y": {}}
 
 
-def test_a_metric_that_takes_answers_for_captions_is_warned_of(tmp_path: Path) -> None:
+def test_a_metric_that_takes_answers_for_captions_is_warned_of(tmp_path):
     with pytest.warns(UserWarning, match="metric 'length' does not read the column 'question'"):
         scored([{"question": "What is red?", "candidate": "a star"}], tmp_path / "out.jsonl")
 
 
-def shorter(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def shorter(batch):
     if batch["text"] == ["Broken."]:
         raise ValueError("no such text")
     inverted = [ImageOps.invert(image) for image in batch["image"]]
     return {"caption": [text.split(".")[0] for text in batch["text"]], "image": inverted}
 
 
-def test_rows_of_datasets_are_scored_as_their_transform_and_format_give_them(tmp_path: Path) -> None:
+def test_rows_of_datasets_are_scored_as_their_transform_and_format_give_them(tmp_path):
     greys = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (10, 250, 10)]
     columns = {"text": ["A red star. More.", "A star.", "Broken."], "image": greys, "number": [1, 2, 3]}
     data = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
@@ -115,14 +111,14 @@ def test_rows_of_datasets_are_scored_as_their_transform_and_format_give_them(tmp
     assert scored(shown, tmp_path / "all.jsonl")[0][0]["number"] == 1
 
 
-def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder: Path) -> None:
+def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder):
     rows = [
         {"image": "grey/0.png", "candidates": ["b", "a b c", "fail", "x y z", ""], "tag": 1},
         {"image": "grey/1.png", "candidates": [], "tag": 2},
         {"image": "grey/9.png", "candidates": ["b", "a c"], "tag": 3},
         {"image": "grey/1.png", "candidates": ["fail 1", "fail 2"], "tag": 4},
     ]
-    options: dict[str, Any] = {"task": rerank_dataset, "weights": {"words": 1}}
+    options = {"task": rerank_dataset, "weights": {"words": 1}}
     (first, second, third, fourth), summary = scored(rows, folder / "best.parquet", PictureScorer(), **options)
     assert first["candidates"] == ["a b c", "x y z", "b", "", "fail"]  # equal rewards keep their order
     assert (first["order"], first["best"], first["tag"]) == ([1, 3, 0, 4, 2], "a b c", 1)
@@ -136,7 +132,7 @@ def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder: Path) -> None:
     assert summary.errors == {"metric": 3, "candidate": 2, "image": 2}
 
 
-def test_candidates_of_an_image_or_a_group_compete(folder: Path) -> None:
+def test_candidates_of_an_image_or_a_group_compete(folder):
     texts = ["one two", "one", "one two three", "", "one", "two one"]
     rows = [{"id": group, "cand": text} for group, text in zip(["x", "y", "x", "y", None, "x"], texts, strict=True)]
     options = {"task": rerank_dataset, "group_column": "id", "prefix": "p_"}
@@ -160,7 +156,7 @@ def test_candidates_of_an_image_or_a_group_compete(folder: Path) -> None:
         (['["a", "a b"]', "no list"], ["a b", None]),
     ],
 )
-def test_the_type_of_the_column_tells_what_competes(values: list[Any], expected: list[Any], tmp_path: Path) -> None:
+def test_the_type_of_the_column_tells_what_competes(values, expected, tmp_path):
     rows = [{"pic": "i.png", "caption": "x", "own": value} for value in values]
     options = {"image_column": "pic", "candidates_column": "own", "task": rerank_dataset}
     got, _ = scored(rows, tmp_path / "out.jsonl", **options)

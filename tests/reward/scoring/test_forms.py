@@ -1,7 +1,5 @@
 """The contract of an input form, a row of FORMS: data in it give the scores of plain rows, in every kind of output."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io
@@ -43,10 +41,10 @@ FLICKR30K = "image_name| number| comment\n" + "".join(f"{name}| 0| {caption}\n" 
 Form = Callable[[Path], Any]  # makes data beside the images of a folder
 
 
-def file(name: str, content: Any) -> Form:
+def file(name, content):
     """A file with a text, bytes, or JSON."""
 
-    def make(folder: Path) -> Path:
+    def make(folder):
         text = content if isinstance(content, (str, bytes)) else json.dumps(content, indent=1)
         data = text if isinstance(text, bytes) else text.encode()
         (folder / name).write_bytes(gzip.compress(data) if name.lower().endswith(".gz") else data)
@@ -55,7 +53,7 @@ def file(name: str, content: Any) -> Form:
     return make
 
 
-def chat(name: str, caption: str) -> list[dict[str, Any]]:
+def chat(name, caption):
     image = {"type": "image", "image": name}
     asked = [image, {"type": "text", "text": "What?"}]
     said = [{"type": "text", "text": caption}]
@@ -63,7 +61,7 @@ def chat(name: str, caption: str) -> list[dict[str, Any]]:
     return [*turns, {"role": "user", "content": "Say it."}, {"role": "assistant", "content": said}]
 
 
-def data_urls(folder: Path) -> Path:
+def data_urls(folder):
     """One picture in each chat, but for a path in the last."""
     urls = [f"data:image/png;base64,{base64.b64encode((folder / name).read_bytes()).decode()}" for name in NAMES[:2]]
     return write_lines(
@@ -71,16 +69,16 @@ def data_urls(folder: Path) -> Path:
     )
 
 
-def llava(caption: str) -> list[dict[str, str]]:
+def llava(caption):
     return [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": caption}]
 
 
-def parquet(folder: Path) -> Path:
+def parquet(folder):
     pq.write_table(pa.Table.from_pylist(ROWS), folder / "c.parquet", row_group_size=2)
     return folder / "c.parquet"
 
 
-def parts(folder: Path) -> Path:
+def parts(folder):
     """A folder such as engines write; in one part a column is all null."""
     (folder / "parts").mkdir()
     for part, rows in enumerate((ROWS[:1], ROWS[1:])):
@@ -89,18 +87,18 @@ def parts(folder: Path) -> Path:
     return folder / "parts"
 
 
-def tar(folder: Path) -> Path:
+def tar(folder):
     return write_tar(folder / "c.tar", BOTH, folder)
 
 
-def joined_tars(folder: Path) -> Path:
+def joined_tars(folder):
     """As `cat` puts them together."""
     parts = [write_tar(folder / f"{number}.tar", rows, folder) for number, rows in enumerate((BOTH[:1], BOTH[1:]))]
     (folder / "c.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
     return folder / "c.tar"
 
 
-def write_tar(path: Path, rows: list[tuple[str, str]], pictures: Path) -> Path:
+def write_tar(path, rows, pictures):
     members = {"README": b"of no row", ".hidden.txt": b"of no row", "._0.png": b"a Mac's"}
     for name, caption in rows:
         members |= {name: (pictures / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
@@ -112,7 +110,7 @@ def write_tar(path: Path, rows: list[tuple[str, str]], pictures: Path) -> Path:
     return path
 
 
-def shards(folder: Path) -> Path:
+def shards(folder):
     """Two tars such as img2dataset writes, with statistics beside them."""
     (folder / "shards").mkdir()
     for number, rows in enumerate((BOTH[:2], BOTH[2:])):
@@ -122,41 +120,41 @@ def shards(folder: Path) -> Path:
     return folder / "shards"
 
 
-def braces(folder: Path) -> str:
+def braces(folder):
     return f"{shards(folder)}/{{00000..00001}}.tar"
 
 
-def pattern(folder: Path) -> str:
+def pattern(folder):
     return f"{shards(folder)}/*.tar"
 
 
-def pattern_of_lines(folder: Path) -> Path:
+def pattern_of_lines(folder):
     for number, row in enumerate(ROWS):
         write_lines(folder / f"{number} [x].jsonl", [row])
     return folder / "[0-9] [[]x].jsonl"
 
 
-def folder_of_lines(folder: Path) -> Path:
+def folder_of_lines(folder):
     (folder / "lines [1]").mkdir()
     for number, row in enumerate(ROWS):
         write_lines(folder / "lines [1]" / f"{number}.jsonl", [{**row, "image": str(folder / row["image"])}])
     return folder / "lines [1]"
 
 
-def files_of_a_split(folder: Path) -> Path:
+def files_of_a_split(folder):
     for split, rows in (("train", ROWS[:1]), ("test-0", ROWS[:2]), ("test-1", ROWS[2:])):
         write_lines(folder / f"{split}.jsonl", rows)
     (folder / "._train.jsonl").write_bytes(b"\0\5")
     return folder
 
 
-def metadata(folder: Path) -> Path:
+def metadata(folder):
     FRAME.rename(columns={"image": "file_name"}).to_csv(folder / "metadata.csv", index=False)
     write_lines(folder / "scores.jsonl", [{"an": "output"}])
     return folder
 
 
-def texts(folder: Path) -> Path:
+def texts(folder):
     for name, caption in ONE_LINE:
         (folder / name).with_suffix(".txt").write_text(caption + "\n")
         (folder / f"._{name}").with_suffix(".txt").write_bytes(b"\0\5\xff\xff")  # as a Mac leaves them
@@ -165,24 +163,24 @@ def texts(folder: Path) -> Path:
     return folder
 
 
-def splits(folder: Path) -> datasets.DatasetDict:
+def splits(folder):
     """Images inside."""
     named = FRAME.assign(image=[str(folder / name) for name in NAMES])
     table = datasets.Dataset.from_pandas(named).cast_column("image", datasets.Image())
     return datasets.DatasetDict({"train": table.select([0]), "test": table})
 
 
-def saved(folder: Path) -> Path:
+def saved(folder):
     splits(folder).save_to_disk(str(folder / "saved"))
     return folder / "saved"
 
 
-def arrow(folder: Path) -> Path:
+def arrow(folder):
     datasets.Dataset.from_pandas(FRAME).save_to_disk(str(folder / "one"))
     return next((folder / "one").glob("*.arrow")).rename(folder / "c.arrow")
 
 
-def folders_of_images(folder: Path) -> Path:
+def folders_of_images(folder):
     for split in ("train", "test"):
         photos = folder / "photos" / split
         photos.mkdir(parents=True)
@@ -191,7 +189,7 @@ def folders_of_images(folder: Path) -> Path:
     return folder / "photos"
 
 
-FORMS: dict[str, Form] = {
+FORMS = {
     "jsonl": file("d a t a.jsonl", "\ufeff" + LINES),
     "JSONL.GZ": file("c.JSONL.GZ", LINES),
     "UTF-16": file("c.jsonl", LINES.encode("utf-16")),
@@ -225,21 +223,21 @@ OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
 OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images", "files_of_a_split")}
 
 
-def records(path: Path) -> list[dict[str, Any]]:
+def records(path):
     """The rows of an output, which is data as well."""
     return [row for row in open_source(path).records() if isinstance(row, dict)]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     return save_greys(tmp_path / "a b")
 
 
 @pytest.mark.parametrize(("number", "form"), [*enumerate(FORMS)])
 def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
-    number: int, form: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    number, form, folder, tmp_path, monkeypatch
+):
     monkeypatch.setattr("reward.scoring.arrow_sources.TABLE_ROWS", 1)
     data, options = FORMS[form](folder), OPTIONS.get(form, {})
     output = tmp_path / f"out.{('json', 'parquet', 'csv')[number % 3]}"
@@ -259,9 +257,7 @@ def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
     [(COCO, 1), ({name[0]: [text, "A star."] for name, text in BOTH}, 2), (FRAME.to_csv(index=False), 1)],
     ids=["COCO", "{image: [references]}", "csv"],
 )
-def test_annotations_name_images_and_give_references(
-    content: Any, references: int, folder: Path, tmp_path: Path
-) -> None:
+def test_annotations_name_images_and_give_references(content, references, folder, tmp_path):
     first = 7 if content is COCO else 0
     results = file("results.json", [{**row, "image_id": row["image_id"] + first} for row in RESULTS[::-1]])(folder)
     known = file("known.csv" if isinstance(content, str) else "known.json", content)(folder)
@@ -270,29 +266,29 @@ def test_annotations_name_images_and_give_references(
     assert [(round(255 * row["brightness"]), row["words"] - references) for row in rows] == SCORES[::-1]
 
 
-def several_lines(folder: Path) -> Path:
+def several_lines(folder):
     (texts(folder) / "1.txt").write_text("A dog.\nA pet.\n")
     return folder
 
 
-def two_pictures(folder: Path) -> Path:
+def two_pictures(folder):
     (texts(folder) / "1.jpg").write_bytes(b"")
     return folder
 
 
-def tars_and_parquet(folder: Path) -> Path:
+def tars_and_parquet(folder):
     pq.write_table(pa.Table.from_pylist(ROWS), shards(folder) / "00000.parquet")
     return folder / "shards"
 
 
-def lines_and_parquet(folder: Path) -> Path:
+def lines_and_parquet(folder):
     write_lines(parts(folder) / "rows.jsonl", ROWS)
     return folder / "parts"
 
 
 WRITE_ROWS = "write its rows as a list of objects"
 KARPATHY = {"images": [{"filename": name, "sentences": [{"raw": text}]} for name, text in BOTH], "dataset": "x"}
-REFUSED: dict[str, tuple[Form, str]] = {  # {what a reader would have to guess: (data, part of the message)}
+REFUSED = {  # {what a reader would have to guess: (data, part of the message)}
     "lines in .json": (file("c.json", LINES), "c.json holds an object a line, and no JSON document: name it .jsonl"),
     "a document in .jsonl": (file("c.jsonl", ROWS), "c.jsonl is one JSON document and not an object a line: name it"),
     "pairs": (file("c.json", BOTH), f"a list of list: {WRITE_ROWS}"),
@@ -324,26 +320,26 @@ REFUSED: dict[str, tuple[Form, str]] = {  # {what a reader would have to guess: 
 
 
 @pytest.mark.parametrize("situation", REFUSED)
-def test_what_a_reader_would_have_to_guess_is_refused_with_what_to_write(situation: str, folder: Path) -> None:
+def test_what_a_reader_would_have_to_guess_is_refused_with_what_to_write(situation, folder):
     form, message = REFUSED[situation]
     data = form(folder)
     with pytest.raises(DataError, match=re.escape(message.replace("{}", str(folder)))):
         open_source(data)
 
 
-def rows_in(data: Any) -> list[Any]:
+def rows_in(data):
     source = open_source(data)
     return list(source.rows(source.columns))
 
 
-def test_a_line_of_a_text_is_a_header_only_if_it_consists_of_names_of_columns(folder: Path) -> None:
+def test_a_line_of_a_text_is_a_header_only_if_it_consists_of_names_of_columns(folder):
     lines = {"Caption\nA dog, running.\n": ["A dog, running."], "Photo, sharp\nA dog.\n": ["Photo, sharp", "A dog."]}
     for text, captions in lines.items():
         assert [list(row.values()) for row in rows_in(file("c.txt", text)(folder))] == [[it] for it in captions]
     assert rows_in(file("c.txt", "image|refs\n0.png|A dog\n")(folder)) == [{"image": "0.png", "refs": "A dog"}]
 
 
-def test_a_picture_without_a_text_keeps_its_row_and_an_output_is_no_data(folder: Path) -> None:
+def test_a_picture_without_a_text_keeps_its_row_and_an_output_is_no_data(folder):
     (texts(folder) / "2.txt").unlink()
     assert [row["caption"] for row in rows_in(folder)] == [*(caption for _, caption in ONE_LINE[:2]), None]
     data = write_lines(parts(folder).parent / "captions.jsonl", ROWS)
@@ -351,7 +347,7 @@ def test_a_picture_without_a_text_keeps_its_row_and_an_output_is_no_data(folder:
     assert [row["caption"] for row in rows_in(folder)] == CAPTIONS
 
 
-def test_a_tar_that_is_cut_off_is_refused(folder: Path) -> None:
+def test_a_tar_that_is_cut_off_is_refused(folder):
     path = tar(folder)
     whole, sizes = path.read_bytes(), []
     with tarfile.open(path) as shard:
@@ -365,7 +361,7 @@ def test_a_tar_that_is_cut_off_is_refused(folder: Path) -> None:
     assert len(rows_in(path)) == 3
 
 
-def test_a_field_inside_a_column_is_no_column(tmp_path: Path) -> None:
+def test_a_field_inside_a_column_is_no_column(tmp_path):
     data = write_lines(tmp_path / "c.jsonl", [{"out": {"text": "A dog."}}])
     with pytest.raises(DataError, match=r"--candidate-column names 'out.text', which is no column"):
         scored(data, tmp_path / "none.jsonl", candidate_column="out.text")

@@ -1,11 +1,7 @@
 """Data sets of the Hub by name."""
 
-from __future__ import annotations
-
 import io
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import datasets
 import pytest
@@ -13,7 +9,6 @@ import pytest
 from reward.errors import DataError
 from reward.scoring.readers import open_source
 from tests.reward.scoring.small_data import save_greys
-from tests.toys.loopback_hub import LoopbackHub
 
 NAME = "some-one/captions.v1"
 README = """---
@@ -29,7 +24,7 @@ configs:
 
 
 @pytest.fixture(autouse=True)
-def repositories(hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def repositories(hub, tmp_path, monkeypatch):
     """A data set with two splits, and one that would run a script."""
     from huggingface_hub import HfFileSystem
 
@@ -41,14 +36,14 @@ def repositories(hub: LoopbackHub, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         data, buffer = datasets.Dataset.from_dict({"caption": captions, "image": [image] * len(captions)}), io.BytesIO()
         data.cast_column("image", datasets.Image()).to_parquet(buffer)
         files[f"{split}.parquet"] = buffer.getvalue()
-    hub.add_repo(NAME, files, kind="datasets")  # type: ignore[arg-type]
+    hub.add_repo(NAME, files, kind="datasets")
     hub.add_repo("some-one/script", {"script.py": b"open('ran', 'w')\n", "README.md": b"# x\n"}, kind="datasets")
     yield
     HfFileSystem.clear_instance_cache()
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}:small", f"{NAME}@main", f"https://huggingface.co/datasets/{NAME}"])
-def test_a_data_set_is_read_by_its_name(name: str) -> None:
+def test_a_data_set_is_read_by_its_name(name):
     rows = open_source(name, split="test").rows(["caption"])
     assert [row["caption"] for row in rows if isinstance(row, dict)] == ["a star", "two"]
 
@@ -66,7 +61,7 @@ def test_a_data_set_is_read_by_its_name(name: str) -> None:
         ("photos/captions.jsonl", "there is no file photos/captions.jsonl"),
     ],
 )
-def test_what_is_no_name_of_a_data_set_is_refused(name: str, message: str, tmp_path: Path) -> None:
+def test_what_is_no_name_of_a_data_set_is_refused(name, message, tmp_path):
     with pytest.raises(DataError, match=re.escape(message)):
         open_source(name)
     assert not list(tmp_path.rglob("ran"))  # nothing of the repository did

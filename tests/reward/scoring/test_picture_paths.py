@@ -1,11 +1,7 @@
 """A name is one picture: which file a path in the data means, where paths start, and which rows share a picture."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -21,7 +17,7 @@ from tests.toys.picture_scorer import PictureScorer
 COMPOSED, DECOMPOSED = "Café", unicodedata.normalize("NFD", "Café")
 
 
-def save(path: Path, grey: int = 100) -> Path:
+def save(path, grey=100):
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = {".jpf": "JPEG2000", ".jfif": "JPEG"}.get(path.suffix.lower())
     Image.new("RGB", (8, 8), (grey,) * 3).save(path, kind)
@@ -54,7 +50,7 @@ NAMES = [  # (names of files, what the data say, the file that it means or part 
 
 
 @pytest.mark.parametrize(("files", "name", "meant"), NAMES)
-def test_a_name_is_one_picture(files: list[str], name: Any, meant: str, tmp_path: Path) -> None:
+def test_a_name_is_one_picture(files, name, meant, tmp_path):
     greys = {}
     for number, file in enumerate(files, start=1):
         if not file.endswith(".txt"):
@@ -75,7 +71,7 @@ def test_a_name_is_one_picture(files: list[str], name: Any, meant: str, tmp_path
         [f"{COMPOSED}.png", f"{DECOMPOSED}.png", COMPOSED],
     ],
 )
-def test_rows_of_one_picture_share_it_however_it_is_written(names: list[Any], tmp_path: Path) -> None:
+def test_rows_of_one_picture_share_it_however_it_is_written(names, tmp_path):
     save(tmp_path / "photos" / "1.png")
     save(tmp_path / f"{COMPOSED}.png")
     names = [name.replace("{}", str(tmp_path)) if isinstance(name, str) else name for name in names]
@@ -87,12 +83,12 @@ def test_rows_of_one_picture_share_it_however_it_is_written(names: list[Any], tm
     assert sorted(row["rank"] for row in ranked) == [*range(1, 1 + len(names))]
 
 
-def data_in(folder: Path, *names: str) -> Path:
+def data_in(folder, *names):
     folder.mkdir(exist_ok=True)
     return write_lines(folder / "data.jsonl", [{"image": name, "caption": "x"} for name in names])
 
 
-def test_paths_start_at_one_folder_for_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_start_at_one_folder_for_all_rows(tmp_path, monkeypatch):
     """Pictures of the same names lie in the working folder: none of them is taken where one is beside the data."""
     data = data_in(tmp_path / "data", "missing.png", "1.png", "2.png")
     here = tmp_path / "here"
@@ -116,7 +112,7 @@ def test_paths_start_at_one_folder_for_all_rows(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("address", ["https://host/1.jpg", "s3://bucket/1.jpg"])
-def test_data_of_addresses_alone_are_refused_before_a_model_is_loaded(address: str, tmp_path: Path) -> None:
+def test_data_of_addresses_alone_are_refused_before_a_model_is_loaded(address, tmp_path):
     data = data_in(tmp_path, address, address)
     message = re.escape(f"the images of data.jsonl are at addresses such as {address!r}, and nothing is downloaded")
     with pytest.raises(DataError, match=message):
@@ -141,9 +137,7 @@ JOINS = [  # (images of the data, images of the annotations, whose references ea
 
 
 @pytest.mark.parametrize(("images", "annotated", "joined"), JOINS)
-def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(
-    images: list[Any], annotated: list[str], joined: list[str | None] | None, tmp_path: Path
-) -> None:
+def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(images, annotated, joined, tmp_path):
     rows = [{"image": str(image).replace("{}", str(tmp_path)), "caption": "x"} for image in images]
     data = write_lines(tmp_path / "data.jsonl", rows)
     known = write_lines(tmp_path / "known.jsonl", [{"image": name, "references": [name]} for name in annotated])
@@ -151,11 +145,11 @@ def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(
         with pytest.raises(DataError, match=r"no image of data\.jsonl is in known\.jsonl, which has "):
             open_source(data, annotations=known)
         return
-    references = [row["references"] for row in open_source(data, annotations=known).rows(["references"])]  # type: ignore[index]
+    references = [row["references"] for row in open_source(data, annotations=known).rows(["references"])]
     assert references == [None if name is None else [name] for name in joined]
 
 
-def test_a_run_says_in_one_line_what_it_took(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_in_one_line_what_it_took(tmp_path, capsys):
     save(tmp_path / "1.png")
     summary = score_dataset(data_in(tmp_path, "1.png", "1"), PictureScorer(), tmp_path / "scores" / "out.jsonl")
     report_scores(summary, quiet=False, what="scored")

@@ -1,7 +1,5 @@
 """Places that are not as usual: no home, no locks, links, terminals without Unicode, pictures beside the data."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -31,7 +29,7 @@ TERMINALS = {
 
 
 @pytest.mark.parametrize("name", TERMINALS)
-def test_commands_print_on_terminals_without_unicode(name: str, tmp_path: Path) -> None:
+def test_commands_print_on_terminals_without_unicode(name, tmp_path):
     write_lines(tmp_path / "data.jsonl", ROWS)
     environment = {**os.environ, **TERMINALS[name], "PYTHONPATH": str(Path(__file__).parents[3])}
     line = [sys.executable, "-m", "reward.cli.main", "score", "data.jsonl", "-m", "length"]
@@ -40,7 +38,7 @@ def test_commands_print_on_terminals_without_unicode(name: str, tmp_path: Path) 
     assert b"\\u72ac" in done.stdout
 
 
-def test_json_on_a_terminal_without_unicode_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_on_a_terminal_without_unicode_is_json(monkeypatch):
     stdout = io.TextIOWrapper(io.BytesIO(), "cp1252")
     monkeypatch.setattr(sys, "stdout", stdout)
     terminal.print_json(["犬 🌟"])
@@ -49,9 +47,7 @@ def test_json_on_a_terminal_without_unicode_is_json(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("home", [None, "/proc/none"])
-def test_a_file_is_named_without_a_home_that_can_be_written(
-    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_named_without_a_home_that_can_be_written(home, tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprints, "_KEPT_FROM", 1)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path if home is None else path.replace("~", home))
@@ -61,7 +57,7 @@ def test_a_file_is_named_without_a_home_that_can_be_written(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_of_a_linked_output_the_target_is_written_and_the_link_stays(tmp_path: Path) -> None:
+def test_of_a_linked_output_the_target_is_written_and_the_link_stays(tmp_path):
     data, link, target = write_lines(tmp_path / "data.jsonl", ROWS), tmp_path / "out.csv", tmp_path / "disk" / "x.bin"
     link.symlink_to(target)
     for _ in range(2):
@@ -77,14 +73,14 @@ def test_of_a_linked_output_the_target_is_written_and_the_link_stays(tmp_path: P
 
 
 @pytest.mark.parametrize("scores", [[0.5] * 3, [0.1, 0.1 + 2e-17, 0.1 + 1e-17], [1e300] * 2])
-def test_scores_that_are_equal_have_a_histogram(scores: list[float], tmp_path: Path) -> None:
+def test_scores_that_are_equal_have_a_histogram(scores, tmp_path):
     frame = pd.DataFrame({"caption": "a", "reward": [1.0] * len(scores), "more": scores})
     frame.to_parquet(tmp_path / "data.parquet")
     write_scored_report(tmp_path / "data.parquet", tmp_path / "page.html")
     assert "more" in (tmp_path / "page.html").read_text()
 
 
-def test_a_folder_of_splits_is_read_as_its_data_and_not_as_the_pictures_beside_them(tmp_path: Path) -> None:
+def test_a_folder_of_splits_is_read_as_its_data_and_not_as_the_pictures_beside_them(tmp_path):
     save_greys(tmp_path / "train2014")
     for split in ("train", "val"):
         write_lines(tmp_path / f"{split}.jsonl", [{"image": "train2014/0.png", "caption": split, "rating": 1.0}])

@@ -1,19 +1,13 @@
 """What a second call makes of a run that was stopped or is finished; kills are in `tests/test_part_engine.py`."""
 
-from __future__ import annotations
-
 import errno
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from reward.data.score_table import ScoreTable
 from reward.errors import OutputError, WeightsError
 from reward.judges import Usage
 from reward.scoring import rerank_dataset, score_dataset
@@ -25,13 +19,13 @@ from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
 
 
-def half_scored(data: Path, output: Path) -> None:
+def half_scored(data, output):
     """Six rows are saved, in parts of three."""
     with pytest.raises(RuntimeError, match="out of memory"):
         score_dataset(data, Stop(2), output, part_rows=3)
 
 
-def part_sizes(output: Path) -> list[int]:
+def part_sizes(output):
     return [len(rows_of(part.name)) for part in sorted(output.with_name(f"{output.name}.partial").glob("[0-9]*.gz"))]
 
 
@@ -45,9 +39,7 @@ def part_sizes(output: Path) -> list[int]:
         ({"scorer": ["length", PictureScorer()]}, "metric"),
     ],
 )
-def test_an_unfinished_run_of_other_settings_is_not_continued(
-    change: dict[str, Any], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_run_of_other_settings_is_not_continued(change, named, tmp_path, monkeypatch):
     monkeypatch.chdir(save_greys(tmp_path / "copy").parent)
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     half_scored(data, output)
@@ -59,7 +51,7 @@ def test_an_unfinished_run_of_other_settings_is_not_continued(
 
 
 @pytest.mark.parametrize("change", ["row", "picture"])
-def test_an_edited_row_or_picture_costs_its_part_alone(change: str, tmp_path: Path) -> None:
+def test_an_edited_row_or_picture_costs_its_part_alone(change, tmp_path):
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     half_scored(data, output)
     if change == "row":
@@ -71,7 +63,7 @@ def test_an_edited_row_or_picture_costs_its_part_alone(change: str, tmp_path: Pa
     assert rows == scored(data, tmp_path / "whole.jsonl", PictureScorer())[0]
 
 
-def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path) -> None:
+def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path):
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     said = r"stopped; 6 rows are saved in .*out\.jsonl\.partial; run the same again"
     with pytest.raises(ScoringInterrupted, match=said):
@@ -82,13 +74,11 @@ def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path: Path)
     assert score_dataset(data.rename(tmp_path / "moved.jsonl"), PictureScorer(), output).resumed_rows == 6
 
 
-def stopped(*arguments: Any) -> None:
+def stopped(*arguments):
     raise RuntimeError("stopped")
 
 
-def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(tmp_path, monkeypatch, capsys):
     """Here a minute is 0.1 s, the first rows are 4, and a row takes 0.02 s; a bar is for a terminal."""
     monkeypatch.setenv("PICTURE_SECONDS", "0.02")
     monkeypatch.setattr("reward.scoring.job.FIRST_ROWS", 4)
@@ -107,14 +97,12 @@ def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(
     assert len(lines) >= 2 + len(others)
 
 
-def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places: list[Any] = []
+def test_parts_are_small_where_a_judge_is_asked_and_its_answers_are_kept(tmp_path, monkeypatch):
+    places = []
     # as one behind a server is
     judge = SimpleNamespace(cache=None, usage=Usage(), close=lambda: places.append(judge.cache))
     scorer = PictureScorer()
-    scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [judge]  # type: ignore[attr-defined]
+    scorer.spec, scorer.judges = replace(scorer.spec, sources="judge"), [judge]
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
     with pytest.raises(RuntimeError):
         score_dataset(make_data(tmp_path, 130), scorer, tmp_path / "out.jsonl")
@@ -127,12 +115,12 @@ class Retrained(PictureScorer):
 
     spec = replace(PictureScorer.spec, aspects=("overall",), aliases={})
 
-    def score(self, samples: Any, **options: Any) -> ScoreTable:
+    def score(self, samples, **options):
         table = PictureScorer().score(samples)
         return replace(table, scores=table.scores[:, :1], aspects=self.spec.aspects)
 
 
-def test_a_checkpoint_may_have_aspects_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_may_have_aspects_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr("reward.registry.installed_specs", lambda: {"picture": PictureScorer.spec})
     monkeypatch.setattr("reward.registry.load_scorer", lambda name, source, **options: Retrained())
     data, options = make_data(tmp_path, 9), {"scorer": "picture", "source": "me/retrained"}
@@ -142,7 +130,7 @@ def test_a_checkpoint_may_have_aspects_of_its_own(tmp_path: Path, monkeypatch: p
     assert (row["overall"], "words" in row) == (row["reward"], False)
 
 
-def test_a_finished_output_is_scored_again_only_if_asked(tmp_path: Path) -> None:
+def test_a_finished_output_is_scored_again_only_if_asked(tmp_path):
     data, output, scorer = make_data(tmp_path, 9), tmp_path / "out.jsonl", PictureScorer()
     run = partial(score_dataset, data, scorer, output)
     first = run()
@@ -162,7 +150,7 @@ def test_a_finished_output_is_scored_again_only_if_asked(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("task", "ending"), [(score_dataset, "jsonl"), (rerank_dataset, "parquet")])
-def test_a_damaged_output_is_not_taken_as_finished(task: Callable[..., Any], ending: str, tmp_path: Path) -> None:
+def test_a_damaged_output_is_not_taken_as_finished(task, ending, tmp_path):
     output = tmp_path / f"out.{ending}"
     run = partial(task, make_data(tmp_path, 6), PictureScorer(), output)
     run()
@@ -181,12 +169,10 @@ def test_a_damaged_output_is_not_taken_as_finished(task: Callable[..., Any], end
 
 
 @pytest.mark.parametrize("lines", [["{}\n"], [], ['{"candidate": "d"}\n'] * 2])
-def test_data_that_change_while_they_are_scored_are_told(
-    lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_change_while_they_are_scored_are_told(lines, tmp_path, monkeypatch):
     data, output = write_lines(tmp_path / "data.jsonl", [{"candidate": "c"}]), tmp_path / "out.jsonl"
 
-    def edit(*arguments: Any) -> None:
+    def edit(*arguments):
         data.write_text("".join(lines))
         write_rows(*arguments)
 
@@ -196,15 +182,15 @@ def test_data_that_change_while_they_are_scored_are_told(
     assert not output.exists()
 
 
-def test_a_disk_without_locks_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
+def test_a_disk_without_locks_loses_nothing(tmp_path, monkeypatch):
+    def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
     for name in ("flock", "lockf"):
         monkeypatch.setattr(f"fcntl.{name}", refuse)
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     half_scored(data, output)
-    assert score_dataset(data, PictureScorer(), output).resumed_rows == 6  # type: ignore[arg-type]
+    assert score_dataset(data, PictureScorer(), output).resumed_rows == 6
     for answers in (1, 2):
         with Kept(tmp_path / "answers", {"judge": "a"}) as kept:
             kept.add(["yes"])

@@ -1,10 +1,5 @@
 """Which rows are written: the best, those above a reward, each caption of an image once; all rows are scored first."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from reward.errors import ConfigError, OutputError
@@ -31,12 +26,12 @@ IDENTITIES = ["a", "b", "c", "a", "d", "e"]
         ({"min_reward": 2}, []),
     ],
 )
-def test_rows_are_selected_by_reward(selection: dict[str, Any], rows: list[int]) -> None:
+def test_rows_are_selected_by_reward(selection, rows):
     assert Selection(**selection).rows(REWARDS, IDENTITIES).nonzero()[0].tolist() == rows
 
 
 @pytest.mark.parametrize("top", ["0", "0%", "101%", "1.5", "many", "-3"])
-def test_a_top_that_is_no_number_of_rows_is_refused(top: str) -> None:
+def test_a_top_that_is_no_number_of_rows_is_refused(top):
     with pytest.raises(ConfigError, match="a number of rows or a share, as in 1000 or 30%, got"):
         Selection(top=top)
 
@@ -47,14 +42,12 @@ CAPTIONS = ["two words", "one", "two words", "two words"]
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet", "csv", "json"])
 @pytest.mark.parametrize("metric", ["length", "picture"])
-def test_equal_captions_count_by_their_image_also_for_metrics_that_read_none(
-    metric: str, ending: str, tmp_path: Path
-) -> None:
+def test_equal_captions_count_by_their_image_also_for_metrics_that_read_none(metric, ending, tmp_path):
     save_greys(tmp_path)
     rows = [{"n": n, "image": IMAGES[n], "caption": CAPTIONS[n]} for n in range(4)]
     scorer = "length" if metric == "length" else PictureScorer()
     data, output = write_lines(tmp_path / "data.jsonl", rows), tmp_path / f"out.{ending}"
-    summary = score_dataset(data, scorer, output, dedupe=True)  # type: ignore[arg-type]
+    summary = score_dataset(data, scorer, output, dedupe=True)
     assert (summary.rows, summary.scored, summary.selected) == (4, 4, 3)
     again, _ = scored(output, tmp_path / "again.jsonl", prefix="again_")
     assert [int(row["n"]) for row in again] == [0, 1, 2]
@@ -67,15 +60,15 @@ def test_equal_captions_count_by_their_image_also_for_metrics_that_read_none(
         ([{"image": n // 2, "candidate": "a " * n} for n in range(1, 5)], [1, 1]),
     ],
 )
-def test_reranked_rows_count_by_their_best_candidate(rows: list[Any], written: list[Any], tmp_path: Path) -> None:
+def test_reranked_rows_count_by_their_best_candidate(rows, written, tmp_path):
     out, _ = scored(rows, tmp_path / "out.jsonl", task=rerank_dataset, top=2)
     assert sorted((row.get("best") or row["rank"] for row in out), key=str) == sorted(written, key=str)
 
 
-def test_a_stopped_run_goes_on_with_another_selection_and_a_finished_one_is_refused(tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_with_another_selection_and_a_finished_one_is_refused(tmp_path):
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     with pytest.raises(RuntimeError, match="out of memory"):
-        score_dataset(data, Stop(2), output, part_rows=3, top="20%")  # type: ignore[arg-type]
+        score_dataset(data, Stop(2), output, part_rows=3, top="20%")
     rows, summary = scored(data, output, PictureScorer(), top="50%")
     whole, _ = scored(data, tmp_path / "whole.jsonl", PictureScorer())
     rewards = sorted(row["reward"] for row in whole if row["reward"] is not None)
@@ -83,4 +76,4 @@ def test_a_stopped_run_goes_on_with_another_selection_and_a_finished_one_is_refu
     assert sorted(row["reward"] for row in rows) == rewards[-len(rows) :]
     assert len(rows) == summary.selected == round(len(rewards) / 2)
     with pytest.raises(OutputError, match="exists already and is not of this run"):
-        score_dataset(data, PictureScorer(), output)  # type: ignore[arg-type]
+        score_dataset(data, PictureScorer(), output)

@@ -1,17 +1,12 @@
 """Several metrics side by side: each scores as it does alone, and the failure of one is no failure of the others."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from reward.data.samples import CaptionSample
-from reward.data.score_table import ScoreTable
 from reward.rewards.combined_reward import CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.scoring import rerank_dataset
@@ -29,7 +24,7 @@ class Half(PictureScorer):
 
     spec = replace(SPEC, name="half")
 
-    def score(self, samples: Any, **options: Any) -> ScoreTable:
+    def score(self, samples, **options):
         table = super().score(samples, **options)
         return replace(table, scores=table.scores * [1, np.nan])
 
@@ -39,7 +34,7 @@ class Other(Half):
 
 
 @pytest.mark.slow
-def test_each_has_the_scores_that_it_has_alone(tmp_path: Path) -> None:
+def test_each_has_the_scores_that_it_has_alone(tmp_path):
     (save_greys(tmp_path) / "bad.png").write_text("no image")
     given = [
         ("0.png", "a red star", ["a star"]),
@@ -69,7 +64,7 @@ def test_each_has_the_scores_that_it_has_alone(tmp_path: Path) -> None:
     assert summary.checkpoints == dict.fromkeys(METRICS, "embedded")
 
 
-def test_an_image_is_decoded_once_for_all_and_an_aspect_without_a_score_leaves_the_others(tmp_path: Path) -> None:
+def test_an_image_is_decoded_once_for_all_and_an_aspect_without_a_score_leaves_the_others(tmp_path):
     save_greys(tmp_path)
     rows = [{"image": image, "candidate": "a b"} for image in ("1.png", "1.png", "2.png")]
     first, second = Half(), Other()
@@ -83,7 +78,7 @@ def test_an_image_is_decoded_once_for_all_and_an_aspect_without_a_score_leaves_t
 
 
 @pytest.mark.slow
-def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path) -> None:
+def test_candidates_are_ordered_by_the_weighted_mean(tmp_path):
     metrics, own = ["vela", "beitscore"], {"flu": 1, "relevance": 3}
     image = str(save_greys(tmp_path) / "0.png")
     candidates = ["a red star", "a plain grey square", "grass", ""]
@@ -91,8 +86,8 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path) -> None:
     mean = CombinedReward([MetricReward("vela", weights=own), MetricReward("beitscore")], weights=[3, 1])
     expected = np.array(mean.rewards([CaptionSample(each, image) for each in candidates[:3]]), float)
     order = np.argsort(-expected).tolist()
-    options: dict[str, Any] = {"task": rerank_dataset, "weights": weights}
-    rows: list[dict[str, Any]] = [{"image": image, "candidate": each} for each in candidates]
+    options = {"task": rerank_dataset, "weights": weights}
+    rows = [{"image": image, "candidate": each} for each in candidates]
     ranked, _ = scored(rows, tmp_path / "ranked.jsonl", metrics, **options)
     assert [row["reward"] for row in ranked] == [*map(pytest.approx, expected), 0.0]
     assert [row["rank"] for row in ranked] == [*(order.index(place) + 1 for place in range(3)), 4]
@@ -102,6 +97,6 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path: Path) -> None:
     assert best["error"].startswith("candidate 4: candidate is empty")
 
 
-def test_an_option_that_nobody_chose_makes_no_other_run() -> None:
+def test_an_option_that_nobody_chose_makes_no_other_run():
     assert Metrics.of("vela", dtype=None).identity == Metrics.of("vela").identity
     assert Metrics.of("vela", dtype="float64").identity != Metrics.of("vela").identity
