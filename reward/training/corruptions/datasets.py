@@ -178,7 +178,7 @@ class CaptionRows:
         dropped: {reason: number of rows that are left out}.
     """
 
-    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None) -> None:
+    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None = None) -> None:
         there = source.columns
         self.given = [name for name in there if name in _KEPT and set(_KEPT) <= set(there)]
         self.given += [name for name in there if name.startswith("incorrect_")]

@@ -61,7 +61,6 @@ WRONG_LINES = {  # {line: message}; exit code 2
     "train vela --private": "--private: goes with --push-to ORG/NAME",
     "train vela --push-to a/b --seed 0 --seed 1": "one checkpoint: train the seeds without it, then run this",
     "corrupt good.jsonl --rewrite count": "--rewrite: goes with --judge",
-    "corrupt good.jsonl --words all --benchmark": "--benchmark: goes with --judge",
     "corrupt good.jsonl --concurrency 4": "No such option: --concurrency. Write --judge-set concurrency=4",
 }
 WRONG_DATA = {  # {line: message}; exit code 1
@@ -107,7 +106,6 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "corrupt good.jsonl --judge x --rewrite shout": "rewrites: unknown shout; known: spatial",
     "corrupt good.jsonl --words all -o o.jsonl": "output o.jsonl must end in .parquet",
     "corrupt foil=absent --words all": "absent holds no foilv1.0_train_2017.json",
-    "corrupt good.jsonl --benchmark --judge ./absent/model --rewrite count -o m": "unknown categories count; known: ",
     "metrics length --size": "metric 'length' has no network of its own",
 }
 DRAWS = ("report ", f"{FLICKR}=rated.jsonl -m length -o")
@@ -159,7 +157,6 @@ def test_nothing_scored_is_an_error(line: str, run: Run, folder: Path, monkeypat
         "arena one.json two.json --judge http://127.0.0.1:9/v1#nobody -o https://a.org/o.json",
         "train vela -o s3://bucket/trained",
         "corrupt good.jsonl --words all -o s3://bucket/o.parquet",
-        "corrupt good.jsonl --benchmark --judge http://127.0.0.1:9/v1#x -o https://a.org/made",
         "demo -o s3://bucket/demo",
     ],
 )
