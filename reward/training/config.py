@@ -169,9 +169,9 @@ def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise ConfigError(f"a config file ends in .yaml, .yml or .json, got {path}")
-    read = json.loads if path.suffix == ".json" else yaml.safe_load
+    parse = json.loads if path.suffix == ".json" else yaml.safe_load
     try:
-        values = read(path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     if not isinstance(values, dict):

@@ -150,7 +150,7 @@ def make_corrupted(
         retrieved = retrieve_negatives(rows.captions, rows.image_ids, keys, queries, cap=retriever.per_band, seed=seed)
         negatives.append(retrieved)
     if judge is not None:
-        written = rewrite_captions(
+        rewritten = rewrite_captions(
             rows.captions,
             judge,
             output.with_name(f".{output.name}.answers"),
@@ -160,8 +160,8 @@ def make_corrupted(
             progress=progress,
         )
         kinds += rewrites
-        negatives.append(written.negatives)
-        for category, reasons in written.counts.items():
+        negatives.append(rewritten.negatives)
+        for category, reasons in rewritten.counts.items():
             for reason, count in reasons.items():
                 if reason != "kept":
                     rows.dropped[f"{category}: {reason}"] += count
@@ -302,10 +302,10 @@ def _embeddings(
     size = len(rows.captions)
     chunks = []
     with (
-        Kept(path, {"what": "embeddings of captions and images"}, overwrite=overwrite, what="embeddings") as kept,
+        Kept(path, {"what": "embeddings of captions and images"}, overwrite=overwrite, what="embeddings") as store,
         progress_bar(progress, done=0, total=size, doing="embedding") as advance,
     ):
-        vectors = {entry["key"]: entry["vectors"] for entry in kept}
+        vectors = {entry["key"]: entry["vectors"] for entry in store}
         for start in range(0, size, _CHUNK):
             captions = rows.captions[start : start + _CHUNK]
             image_ids = rows.image_ids[start : start + _CHUNK]
@@ -315,7 +315,7 @@ def _embeddings(
             if key not in vectors:
                 pair = clip_embeddings(retriever.towers, captions, images)
                 vectors[key] = base64.b64encode(np.stack(pair).astype("<f4").tobytes()).decode()
-                kept.add([{"key": key, "vectors": vectors[key]}])
+                store.add([{"key": key, "vectors": vectors[key]}])
             chunk = np.frombuffer(base64.b64decode(vectors[key]), "<f4")
             chunks.append(chunk.reshape(2, len(captions), -1))
             advance(len(captions), 0)

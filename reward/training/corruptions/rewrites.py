@@ -103,8 +103,8 @@ def rewrite_captions(
     keys = [_key(CaptionSample(text).candidate, image) for text, image in zip(captions, images, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
     reasons: list[str] = []
-    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as kept:
-        answers = {(line["key"], line["category"]): line for line in kept}
+    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as store:
+        answers = {(line["key"], line["category"]): line for line in store}
         requests: dict[tuple[str, str], _Request] = {}
         for category in categories:  # requests with a common beginning follow each other
             for key, caption, image in zip(keys, captions, images, strict=True):
@@ -115,7 +115,7 @@ def rewrite_captions(
             for start in range(0, len(requests), _CALL):
                 batch = list(requests.values())[start : start + _CALL]
                 lines, failures = _ask(batch, judge, prompts)
-                kept.add(lines)
+                store.add(lines)
                 for line in lines:
                     answers[line["key"], line["category"]] = line
                 reasons += failures.values()
