@@ -54,7 +54,10 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
         ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
     """
     figures = runs[0]
-    names = dict.fromkeys(name for part in figures.values() for name in part)
+    # Parts may lack a figure: an aspect that they do not rate, a kind of error that they do not have.
+    names: dict[str, None] = {}
+    for figures_of_part in figures.values():
+        names |= dict.fromkeys(figures_of_part)
     is_pairs = "accuracy" in names
     title, prefix = "Kendall's tau-c x 100", "tau_c"
     last_rows = [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
@@ -70,7 +73,8 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     for head, name, scale, digits in [*formats, ("mean", prefix, 100, 1), *last_rows]:
         rows.append([head])
         for part in figures:
-            rows[-1].append(_cell([run[part].get(name) for run in runs], scale, digits, spread=name != "n"))
+            values = [run[part].get(name) for run in runs]
+            rows[-1].append(_cell(values, scale, digits, spread=name != "n"))
     return title, rows
 
 

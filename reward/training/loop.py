@@ -119,6 +119,7 @@ def train(
     if complete is not None:
         return complete
 
+    # What an earlier process left, which a resumed run keeps.
     folders = {name: output / STAGES / name if name else output for name in stages}
     results: dict[str, TrainingResult] = {}
     begun = set()
@@ -138,6 +139,7 @@ def train(
         if config.stages and read_record(output) is None:
             write_record(output, record)
 
+    # The first stage starts from `init`, each further one from the checkpoint of the stage before.
     facts = record
     for name, stage in stages.items():
         if name not in results:

@@ -105,7 +105,7 @@ class CaptionPairs(TorchDataset[TrainingRow], ABC):
 
     def sorted_by_length(self) -> CaptionPairs:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        ordered = copy(self)
+        ordered = copy(self)  # shares captions and images
         lengths = self.lengths()
         if lengths is not None:
             ordered._order = sorted(self._order, key=lambda row: (lengths[row // 2], row))
@@ -134,7 +134,9 @@ class TablePairs(CaptionPairs):
     ) -> None:
         super().__init__(categories, [kind for _, kind in pairs])
         self._pairs, self._seed, self._fresh = pairs, seed, fresh
-        self._captions = [caption for table in tables for caption in table.rows["caption"]]
+        self._captions: list[str] = []
+        for table in tables:
+            self._captions += table.rows["caption"]
         self._images = _joined([table.images for table in tables])
         self._negatives = _joined([_Negatives(table) for table in tables])
 
@@ -144,10 +146,12 @@ class TablePairs(CaptionPairs):
     def texts(self) -> list[str]:
         texts = list(self._captions)
         for row in range(len(self._negatives)):
-            texts += [negative.text for negative in self._negatives[row]]
+            for negative in self._negatives[row]:
+                texts.append(negative.text)
         return list(dict.fromkeys(texts))
 
     def draw(self, number: int, epoch: int) -> ContrastPair:
+        # Seeds are of run, epoch and number alone, so that workers and resumed runs draw the same pairs.
         if not self._fresh:
             epoch = 0
         row, kind = self._pairs[number]
@@ -188,14 +192,18 @@ def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: 
         kinds_of_rows += _kinds_of_rows(table)
     on_demand = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
     offered = [*sorted(set().union(*kinds_of_rows)), *on_demand]
-    categories = list(dict.fromkeys(offered))
-    if config.categories:
-        categories = [category for category in config.categories if category in offered]
-    absent = ", ".join(category for category in config.categories if category not in offered)
+    categories, absent = [], []
+    for category in config.categories or dict.fromkeys(offered):
+        if category in offered:
+            categories.append(category)
+        else:
+            absent.append(category)
+    problem = f"split {name!r} has no pairs of the categories {', '.join(absent)}"
     if not categories:
-        raise DataError(f"split {name!r} has no pairs of the categories {absent}; it offers {', '.join(offered)}")
+        raise DataError(f"{problem}; it offers {', '.join(offered)}")
     if absent:
-        warnings.warn(f"split {name!r} has no pairs of the categories {absent}", stacklevel=2)
+        warnings.warn(problem, stacklevel=2)
+    # A row gives one pair for each of its kinds of errors; those made on demand, every row has.
     pairs = []
     left_out: Counter[str] = Counter()
     for row, kinds in enumerate(kinds_of_rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,35 +63,37 @@ def load_captions(name: str, folder: Path) -> DatasetDict:
     """
     from datasets import Dataset, DatasetDict
 
-    layout = CAPTIONS[name]
     parts: dict[str, list[dict[str, Any]]] = {}
     missing: list[Path] = []
-    for pattern in layout.files:
-        for file in sorted(folder.glob(pattern)) or [find_file(folder, pattern)]:
-            try:
-                for entry in _entries(file, layout.rows):
-                    columns = [column for column in layout.caption if column in entry]
-                    caption = entry[columns[0] if columns else layout.caption[0]]
-                    if not isinstance(caption, str):  # null where nothing was written
-                        continue
-                    if layout.beginning:
-                        caption = caption.removeprefix(layout.beginning).strip()
-                    image = _image_of(entry, file, folder, layout)
-                    if not image.is_file():
-                        missing.append(image)
-                        continue
-                    row = {
-                        "file_name": str(image.absolute()),
-                        "caption": caption.removeprefix(layout.beginning).strip(),
-                    }
-                    if layout.rows == "foils":
-                        row |= {"incorrect": entry["foil"], "category": "foil"}
-                    parts.setdefault(_part_of(entry, file, layout), []).append(row)
-            except (KeyError, TypeError, AttributeError) as error:
-                problem = f"{type(error).__name__}: {error}"
-                raise DataError(f"{name}: {file} is not in the form that its authors publish: {problem}") from error
+    try:
+        for part, row in _caption_rows(CAPTIONS[name], folder):
+            image = row["file_name"]
+            if image.is_file():
+                parts.setdefault(part, []).append({**row, "file_name": str(image.absolute())})
+            else:
+                missing.append(image)
+    except (KeyError, TypeError, AttributeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise DataError(f"{name}: {folder} is not in the form that its authors publish: {problem}") from error
     _warn_of_missing(name, missing, parts)
     return DatasetDict({part: Dataset.from_list(rows) for part, rows in parts.items()})
+
+
+def _caption_rows(layout: CaptionFiles, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(part, row) of each caption; `file_name` is the path of its image, which may be missing."""
+    for pattern in layout.files:
+        for file in sorted(folder.glob(pattern)) or [find_file(folder, pattern)]:
+            for entry in _entries(file, layout.rows):
+                columns = [column for column in layout.caption if column in entry]
+                caption = entry[columns[0] if columns else layout.caption[0]]
+                if not isinstance(caption, str):  # null where nothing was written
+                    continue
+                if layout.beginning:
+                    caption = caption.removeprefix(layout.beginning).strip()
+                row = {"file_name": _image_of(entry, file, folder, layout), "caption": caption}
+                if layout.rows == "foils":
+                    row |= {"incorrect": entry["foil"], "category": "foil"}
+                yield _part_of(entry, file, layout), row
 
 
 def _entries(file: Path, rows: str) -> Iterable[Mapping[str, Any]]:

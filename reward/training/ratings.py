@@ -42,6 +42,7 @@ class Rating(NamedTuple):
     row: int
 
 
+# Both kinds of rows, these and the pairs, have `kinds`, `lengths`, `texts`, `step` and `epoch`, by which they are ordered.
 class Judgements(TorchDataset[TrainingRow]):
     """Rows (caption, aspect, rating) of one part. An image is read when its row is asked for.
 
@@ -178,14 +179,20 @@ def make_judgements(
     )
 
 
-def check_ratings(parts: Mapping[str, Judgements], spec: MetricSpec) -> None:
+def check_ratings(parts: Mapping[str, Any], spec: MetricSpec) -> None:
     """Refuses ratings from which nothing can be learned; training itself would not notice."""
-    rated = {rating.aspect for rating in parts[TRAIN].ratings}
-    unrated = [aspect for index, aspect in enumerate(spec.aspects) if index not in rated]
+    indices = {rating.aspect for rating in parts[TRAIN].ratings}
+    rated: list[str] = []
+    unrated: list[str] = []
+    for index, aspect in enumerate(spec.aspects):
+        if index in indices:
+            rated.append(aspect)
+        else:
+            unrated.append(aspect)
     if unrated:
         raise DataError(
             f"the part {TRAIN!r} does not rate {', '.join(unrated)}, so their scores would not be trained; train only "
-            f"the rated aspects with model.aspects: [{', '.join(spec.aspects[index] for index in sorted(rated))}]"
+            f"the rated aspects with model.aspects: [{', '.join(rated)}]"
         )
     uses = {TRAIN: "so nothing can be learned from it", VALIDATION: "so it cannot tell which step is best"}
     for part, use in uses.items():

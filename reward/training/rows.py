@@ -43,20 +43,23 @@ def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> 
     if len(sets) > 1:  # messages name the split and the data set
         for name, tables in sets.items():
             sets[name] = {split: replace(table, name=f"{split} of {name}") for split, table in tables.items()}
-    if is_pairs:
-        pairs = {part: make_pairs(sets, part, config) for part in parts}
-        return {part: rows for part, rows in pairs.items() if rows is not None}
-    judgements = {part: make_judgements(sets, part, spec, config) for part in parts}
-    rated = {part: rows for part, rows in judgements.items() if rows is not None}
-    check_ratings(rated, spec)
-    return {**rated}
+    rows: dict[str, Rows] = {}
+    for part in parts:
+        rows_of_part = make_pairs(sets, part, config) if is_pairs else make_judgements(sets, part, spec, config)
+        if rows_of_part is not None:
+            rows[part] = rows_of_part
+    if not is_pairs:
+        check_ratings(rows, spec)
+    return rows
 
 
 def make_order(rows: Rows, config: TrainingConfig, args: TrainingArguments) -> EpochOrder:
     """The order of the rows in training."""
     draw = None
-    if rows.step == 2:  # of the pool each pair comes once, whatever its kind
-        kinds = rows.kinds if config.sampling == "balanced" else [0] * len(rows.kinds)
+    if isinstance(rows, CaptionPairs):
+        kinds = rows.kinds
+        if config.sampling == "pool":  # each pair comes once, whatever its kind
+            kinds = [0] * len(rows.kinds)
         draw = partial(_draw_pairs, kinds)
     batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size // rows.step
     # The lengths of the scenes' pairs are None: not known before they are drawn.

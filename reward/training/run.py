@@ -212,6 +212,7 @@ def _make_trainer(
 
     from reward.training.trainer import MetricTrainer
 
+    # The Trainer keeps the best checkpoint only if it saves whenever it evaluates.
     interval = "steps" if config.eval_steps else "epoch"
     is_pairs = config.loss == "bce"
     schedule: str = config.schedule

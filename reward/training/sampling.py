@@ -43,7 +43,10 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
             else:
                 rest = batch
     rng.shuffle(full)
-    return [row for batch in full for row in batch] + rest
+    order: list[int] = []
+    for batch in full:
+        order += batch
+    return order + rest
 
 
 class EpochOrder(Sampler[int]):

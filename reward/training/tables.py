@@ -117,7 +117,7 @@ def load_tables(source: str | os.PathLike[str], config: TrainingConfig) -> dict[
             raise DataError(f"{name}: {path!r} is not a folder. {_way_out(name)}")
     folder = Path(source)
     splits = _load(folder, str(source))
-    for alias in ("validation", "valid"):
+    for alias in ("validation", "valid"):  # `datasets` calls the split of val.jsonl so
         if VALIDATION not in splits and alias in splits:
             splits[VALIDATION] = splits.pop(alias)
     return tables_of(splits, folder if folder.is_dir() else None)
@@ -147,9 +147,12 @@ def _load(folder: Path, source: str) -> DatasetDict:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
             loaded = load_from_disk(source)
         else:
-            address, files = source, {}
+            address = source
+            files: dict[str, list[str]] = {}
             if folder.is_dir():
-                files = {name: [str(path) for path in paths] for name, paths in files_of_splits(folder).items()}
+                # Named here: `datasets` would take the pictures beside the files for the data.
+                for split, paths in files_of_splits(folder).items():
+                    files[split] = list(map(str, paths))
             else:
                 address = hub_id(source) or source
             loaded = load_dataset(address, data_files=files or None)
@@ -170,9 +173,13 @@ def hub_id(name: str) -> str | None:
 
 def part_error(sets: Mapping[str, Mapping[str, Any]], part: str, expected: str) -> DataError:
     """The error for data sets of which none has a part that is needed."""
-    names = ", ".join(name for splits in sets.values() for name in splits) or "no splits"
-    subject = f"data set {next(iter(sets))!r} has no" if len(sets) == 1 else f"data sets {', '.join(sets)} have no"
-    return DataError(f"the {subject} part {part!r}: expected {expected}; there are {names}")
+    names: list[str] = []
+    for splits in sets.values():
+        names += splits
+    subject = f"data sets {', '.join(sets)} have no"
+    if len(sets) == 1:
+        subject = f"data set {next(iter(sets))!r} has no"
+    return DataError(f"the {subject} part {part!r}: expected {expected}; there are {', '.join(names) or 'no splits'}")
 
 
 def _way_out(source: str) -> str:

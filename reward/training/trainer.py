@@ -86,6 +86,7 @@ class MetricTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         output = model(**{name: value for name, value in inputs.items() if name != "labels"})
+        # From logits, the loss of a pair is finite also where a score is exactly 1.
         predictions = output["logits"] if self._loss == "bce" else output["scores"]
         loss = mean_loss(self._loss, predictions, inputs["labels"])
         if model.training and num_items_in_batch is not None:

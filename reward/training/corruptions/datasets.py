@@ -202,7 +202,7 @@ class CaptionRows:
         self.captions: list[str] = []
         self.image_ids: list[str] = []
         self.dropped: Counter[str] = Counter()
-        self._numbers: set[int] = set()
+        self._numbers: set[int] = set()  # of the rows that are left: the images are read again when they are written
         for number, row in enumerate(source.rows([caption, image])):
             if isinstance(row, BadRow):
                 self.dropped["row cannot be read"] += 1
@@ -310,6 +310,7 @@ def _embeddings(
             captions = rows.captions[start : start + _CHUNK]
             image_ids = rows.image_ids[start : start + _CHUNK]
             images = list(islice(all_images, len(captions)))
+            # By what was embedded, so that a run on changed data embeds only the chunks that changed.
             content = json.dumps([retriever.name, captions, image_ids])
             key = hashlib.sha256(content.encode()).hexdigest()
             if key not in vectors:
@@ -340,8 +341,10 @@ def _write(
     if holds_images:
         types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
     types["caption"] = pa.string()
-    for name in (*rows.wrong_columns, *(_PREFIX + kind for kind in kinds)):
+    for name in rows.wrong_columns:
         types[name] = pa.list_(pa.string()) if name.startswith(_PREFIX) else pa.string()
+    for kind in kinds:
+        types[_PREFIX + kind] = pa.list_(pa.string())
     schema = pa.schema(types)
 
     def record(number: int, image: Any, row: dict[str, Any]) -> dict[str, Any]:
@@ -366,11 +369,13 @@ def _write(
 
     def write(path: Path) -> None:
         with pq.ParquetWriter(path, schema) as writer:
-            records = (record(number, *pair) for number, pair in enumerate(rows.records(rows.wrong_columns)))
-            batch = list(islice(records, _ROWS))
-            while batch:
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-                batch = list(islice(records, _ROWS))
+            batch: list[dict[str, Any]] = []
+            for number, (image, row) in enumerate(rows.records(rows.wrong_columns)):
+                batch.append(record(number, image, row))
+                if len(batch) == _ROWS:
+                    writer.write_table(pa.Table.from_pylist(batch, schema))
+                    batch = []
+            writer.write_table(pa.Table.from_pylist(batch, schema))
             facts = {"run": run, "rows": len(rows.captions), "counts": counts}
             writer.add_key_value_metadata({"capreward": json.dumps(facts)})
 

@@ -92,6 +92,7 @@ def retrieve_negatives(
     candidates = keys[first]
     bounds = _bounds(searched, candidates, image, image[first], seed)
     rows = np.full((len(captions), len(BANDS), cap), -1, np.int32)
+    # In blocks of rows, of which all similarities fit into memory; draws depend on the row alone, not on its block.
     block = max(1, _AT_A_TIME // len(candidates))
     for start in range(0, len(captions), block):
         for row, similarity in enumerate(searched[start : start + block] @ candidates.T, start):

@@ -207,6 +207,7 @@ def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | 
         (None, 'unchanged')
     """
     text = _unwrapped(answer)
+    # In this order: an answer that was cut has other faults because of that.
     if cut:
         return None, "cut"
     if is_blank(text):
