@@ -42,7 +42,7 @@ class Rating(NamedTuple):
     row: int
 
 
-# Both kinds of rows, these and the pairs, have `kinds`, `lengths`, `texts`, `step` and `epoch`, by which they are ordered.
+# Both kinds of rows, these and the pairs, have what orders them: `kinds`, `lengths`, `texts`, `step` and `epoch`.
 class Judgements(TorchDataset[TrainingRow]):
     """Rows (caption, aspect, rating) of one part. An image is read when its row is asked for.
 
