@@ -90,33 +90,33 @@ class _Images(Sequence[Any]):
         return image
 
 
-def load_tables(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
+def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
     """Loads the splits of a data set, {name: split}.
 
     Args:
-        source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
+        data: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
             `datasets.load_dataset`, a Hub id, or the name of a published data set, `NAME` or `NAME=PATH`, see
             `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
         config: numbers and seed of the scenes.
     """
-    if source == "scenes":
+    if data == "scenes":
         from reward.scenes import make_dataset
 
         splits = {}
         for number, (part, size) in enumerate(scene_parts(config).items()):
             splits[part] = make_dataset(size, config.scenes_seed + number)
         return tables_of(splits, None)
-    name, _, path = str(source).partition("=")
+    name, _, path = str(data).partition("=")
     if name in RATED and (path or not Path(name).exists()):
         return {part: Table(part, rows, images) for part, (rows, images) in load_rated(name, path or None).items()}
     if path and name in CAPTIONS:
         return tables_of(load_captions(name, Path(path)), None)
     if path and name == _ARENA:  # a copy of what the Hub has
-        source = path
+        data = path
         if not Path(path).is_dir():
             raise DataError(f"{name}: {path!r} is not a folder. {_way_out(name)}")
-    folder = Path(source)
-    splits = _load(folder, str(source))
+    folder = Path(data)
+    splits = _load(folder, str(data))
     for alias in ("validation", "valid"):  # `datasets` calls the split of val.jsonl so
         if VALIDATION not in splits and alias in splits:
             splits[VALIDATION] = splits.pop(alias)
@@ -133,36 +133,36 @@ def tables_of(splits: Mapping[str, Dataset], root: Path | None) -> dict[str, Tab
     return tables
 
 
-def _load(folder: Path, source: str) -> DatasetDict:
+def _load(folder: Path, data: str) -> DatasetDict:
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if folder.is_file():
         raise DataError(
-            f"{source} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
+            f"{data} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
             "save_to_disk, or one with files such as train.jsonl and val.jsonl"
         )
-    if source.startswith((".", "~", "/")) and not folder.exists():
-        raise DataError(f"the data set folder {source!r} does not exist")
+    if data.startswith((".", "~", "/")) and not folder.exists():
+        raise DataError(f"the data set folder {data!r} does not exist")
     try:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-            loaded = load_from_disk(source)
+            loaded = load_from_disk(data)
         else:
-            address = source
+            address = data
             files: dict[str, list[str]] = {}
             if folder.is_dir():
                 # Named here: `datasets` would take the pictures beside the files for the data.
                 for split, paths in files_of_splits(folder).items():
                     files[split] = list(map(str, paths))
             else:
-                address = hub_id(source) or source
+                address = hub_id(data) or data
             loaded = load_dataset(address, data_files=files or None)
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
         problem = f"{type(error).__name__}: {error}"
         if isinstance(error, StopIteration):
             problem = "a file in it is empty"
-        raise DataError(f"cannot load the data set {source!r}: {problem}\n{_way_out(source)}") from error
+        raise DataError(f"cannot load the data set {data!r}: {problem}\n{_way_out(data)}") from error
     if not isinstance(loaded, DatasetDict):
-        raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
+        raise DataError(f"{data} is one table; training needs a DatasetDict: a part to train on and one to stop by")
     return loaded
 
 
@@ -182,12 +182,12 @@ def part_error(sets: Mapping[str, Mapping[str, Any]], part: str, expected: str) 
     return DataError(f"the {subject} part {part!r}: expected {expected}; there are {', '.join(names) or 'no splits'}")
 
 
-def _way_out(source: str) -> str:
+def _way_out(data: str) -> str:
     """What to give instead of a data set that cannot be loaded."""
-    hub = hub_id(source)
+    hub = hub_id(data)
     if hub:
         copy = f"hf download {hub} --repo-type dataset --local-dir FOLDER"
-        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {source}=FOLDER."
+        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {data}=FOLDER."
     names = ", ".join([_ARENA, *RATED, *CAPTIONS])
     return f"Give 'scenes', a folder, a Hub id (with a network or a filled cache), or NAME=PATH with one of {names}."
 

@@ -226,7 +226,8 @@ def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | 
 
 def _unwrapped(answer: str) -> str:
     text = caption_in(answer).strip()
-    if fenced := _FENCE.match(text):
+    fenced = _FENCE.match(text)
+    if fenced:
         text = fenced.group(1).strip()
     if text.startswith('"'):
         try:
@@ -235,7 +236,8 @@ def _unwrapped(answer: str) -> str:
             value = None
         if isinstance(value, str):
             return _without_lone_surrogates(value).strip()
-    if inner := _QUOTED.match(text):
+    inner = _QUOTED.match(text)
+    if inner:
         text = inner.group(1).strip()
     # The request showed some characters as escapes, and a model that forgets the quotes may still keep those.
     text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace('\\"', '"')
