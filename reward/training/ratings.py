@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 from torch.utils.data import Dataset as TorchDataset
 
@@ -43,6 +43,7 @@ class Rating(NamedTuple):
 
 
 # Both kinds of rows, these and the pairs, have what orders them: `kinds`, `lengths`, `texts`, `step` and `epoch`.
+@dataclass(eq=False)
 class Judgements(TorchDataset[TrainingRow]):
     """Rows (caption, aspect, rating) of one part. An image is read when its row is asked for.
 
@@ -57,24 +58,19 @@ class Judgements(TorchDataset[TrainingRow]):
         choose: whether `max_references` are chosen at random (training), or the first ones are taken (evaluation).
     """
 
-    step = 1  # rows of a judgement
+    step: ClassVar[int] = 1  # rows of a judgement
 
-    def __init__(
-        self,
-        ratings: Sequence[Rating],
-        *,
-        seed: int = 0,
-        reference_free_rate: float = 0.0,
-        max_references: int | None = None,
-        choose: bool = False,
-    ) -> None:
-        self.epoch = 0
-        self.ratings = list(ratings)
-        self.kinds = [0] * len(self.ratings)  # of errors, as pairs have them; judgements are all of one kind
-        self._seed = seed
-        self._reference_free_rate = reference_free_rate
-        self._max_references = max_references
-        self._choose = choose
+    ratings: Sequence[Rating]
+    seed: int = 0
+    reference_free_rate: float = 0.0
+    max_references: int | None = None
+    choose: bool = False
+    epoch: int = field(default=0, init=False)  # set by the trainer
+
+    @property
+    def kinds(self) -> list[int]:
+        """Kinds of errors, as pairs have them; judgements are all of one kind."""
+        return [0] * len(self.ratings)
 
     def __len__(self) -> int:
         return len(self.ratings)
@@ -87,21 +83,21 @@ class Judgements(TorchDataset[TrainingRow]):
 
     def _references(self, references: Sequence[str], item: int) -> list[str]:
         # Of seed, epoch and row alone: workers, processes and resumed runs draw the same.
-        rng = random.Random(f"references {self._seed} {self.epoch} {item}")
-        if rng.random() < self._reference_free_rate:
+        rng = random.Random(f"references {self.seed} {self.epoch} {item}")
+        if rng.random() < self.reference_free_rate:
             return []
-        if self._max_references is None or len(references) <= self._max_references:
+        if self.max_references is None or len(references) <= self.max_references:
             return list(references)
-        if not self._choose:
-            return list(references[: self._max_references])
-        chosen = sorted(rng.sample(range(len(references)), self._max_references))
+        if not self.choose:
+            return list(references[: self.max_references])
+        chosen = sorted(rng.sample(range(len(references)), self.max_references))
         return [references[index] for index in chosen]
 
     def lengths(self) -> list[int]:
         """Characters of candidate and references of each row, a measure of its cost; shape (N,)."""
         lengths = []
         for rating in self.ratings:
-            references = rating.references[: self._max_references]
+            references = rating.references[: self.max_references]
             lengths.append(len(rating.candidate) + sum(map(len, references)))
         return lengths
 
@@ -115,15 +111,12 @@ class Judgements(TorchDataset[TrainingRow]):
     def sorted_by_length(self) -> Judgements:
         """The same rows from short to long, so that batches taken in order need little padding."""
         lengths = self.lengths()
-        ordered = copy(self)
-        ordered.ratings = [self.ratings[row] for row in sorted(range(len(self)), key=lengths.__getitem__)]
-        return ordered
+        order = sorted(range(len(self)), key=lengths.__getitem__)
+        return replace(self, ratings=[self.ratings[row] for row in order])
 
     def without_references(self) -> Judgements:
         """The same rows without references."""
-        bare = copy(self)
-        bare._reference_free_rate = 1.0
-        return bare
+        return replace(self, reference_free_rate=1.0)
 
 
 def make_judgements(

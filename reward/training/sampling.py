@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from torch.utils.data import Sampler
 
@@ -49,6 +50,7 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
     return order + rest
 
 
+@dataclass(eq=False)
 class EpochOrder(Sampler[int]):
     """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
@@ -62,36 +64,27 @@ class EpochOrder(Sampler[int]):
             in one batch of an even number of rows.
     """
 
-    def __init__(
-        self,
-        lengths: Sequence[int] | None,
-        count: int,
-        batch_size: int,
-        seed: int,
-        draw: Callable[[str], Sequence[int]] | None = None,
-        step: int = 1,
-    ) -> None:
-        self._lengths = lengths
-        self._count = count
-        self._batch_size = batch_size
-        self._seed = seed
-        self._draw = draw
-        self._step = step
-        self.epoch = 0
+    lengths: Sequence[int] | None
+    count: int
+    batch_size: int
+    seed: int
+    draw: Callable[[str], Sequence[int]] | None = None
+    step: int = 1
+    epoch: int = field(default=0, init=False)  # set by the trainer
 
     def __len__(self) -> int:
-        return self._step * self._count
+        return self.step * self.count
 
     def __iter__(self) -> Iterator[int]:
-        seed = f"{self._seed} {self.epoch}"
-        drawn = range(self._count) if self._draw is None else self._draw(seed)
+        seed = f"{self.seed} {self.epoch}"
+        drawn = range(self.count) if self.draw is None else self.draw(seed)
         lengths = [0] * len(drawn)
-        if self._lengths is not None:
-            lengths = [self._lengths[item] for item in drawn]
+        if self.lengths is not None:
+            lengths = [self.lengths[item] for item in drawn]
         rows: list[int] = []
-        for index in length_grouped_order(lengths, self._batch_size, f"order {seed}"):
-            first = self._step * drawn[index]
-            rows += range(first, first + self._step)
+        for index in length_grouped_order(lengths, self.batch_size, f"order {seed}"):
+            first = self.step * drawn[index]
+            rows += range(first, first + self.step)
         return iter(rows)
 
 
