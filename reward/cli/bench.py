@@ -35,8 +35,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="RATINGS",
-            help="Captions that you have rated: a file that `score` reads, with a column of ratings. With --reproduce "
-            "metrics and benchmarks, as NAME, NAME=CHECKPOINT or NAME=PATH.",
+            help="Captions that you have rated: a file that `score` reads, with a column of ratings.",
         ),
     ] = None,
     rating_column: Annotated[
@@ -88,17 +87,6 @@ def bench(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
-    reproduced: Annotated[
-        bool,
-        typer.Option(
-            "--reproduce",
-            help="Compare with all published figures, or those of the metrics and benchmarks that are named: run what "
-            "is here, and say what is missing for the others.",
-        ),
-    ] = False,
-    download: Annotated[
-        bool, typer.Option("--download", help="With --reproduce: fetch what is on the Hub, for all of it some 60 GB.")
-    ] = False,
 ) -> None:
     """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
@@ -108,7 +96,6 @@ def bench(
     capreward bench --benchmark scenes -m vela -m unigram -m length
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
         --metric vela=my/checkpoint --score-column fleur
-    capreward bench --reproduce cider flickr8k-expert=flickr8k.jsonl
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
         --benchmark scenes --metric vela --output report
     ```
@@ -143,13 +130,6 @@ def bench(
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
     arguments = given or []
-    if reproduced:
-        fixed = {"data": data, "part": part, "set": settings, "score_column": score_column, "limit": selection.limit}
-        options.refuse(fixed, "does not go with --reproduce, which takes all of a benchmark; a path is NAME=PATH")
-        names = [*arguments, *(metric or ()), *(benchmark or ())]
-        _reproduce(names, selection, figures, output, {"download": download, **scoring})
-        return
-    options.refuse({"download": download or None}, "goes with --reproduce")
     if len(arguments) > 1:
         raise typer.BadParameter(f"got {len(arguments)}; one file of ratings at a time", param_hint="RATINGS")
     with terminal.stdout_kept_clean():
@@ -216,29 +196,6 @@ def _add_score_files(
             benchmarks = [(add_scores(benchmark, name, files), path) for benchmark, path in benchmarks]
         names.append(name if files else text)
     return benchmarks, names
-
-
-def _reproduce(
-    names: list[str],
-    selection: options.BenchmarkOptions,
-    figures: options.FigureOptions,
-    output: Path | None,
-    scoring: dict[str, Any],
-) -> None:
-    from reward.metaeval.report import versions, write_pages
-    from reward.metaeval.reproduce import reproduce
-
-    del scoring["references"]  # as the figures have them
-    with terminal.stdout_kept_clean():
-        reproduction = reproduce(names, images=selection.images, **scoring)
-    values = {"command": terminal.command_line(), "versions": versions(), "seed": 0, "resamples": 1}
-    values |= reproduction.to_json()
-    grids, notes = list(reproduction.grids()), [reproduction.summary()]
-    heading = "Published figures, and what came out"
-    write = None if output is None else partial(write_pages, output, "reproduce", heading, values, grids, notes, [])
-    report_figures(values, grids, notes, write, json=figures.json, quiet=figures.quiet)
-    if not reproduction.compared:
-        raise typer.Exit(1)
 
 
 def _metric_sources(
