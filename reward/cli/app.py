@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import reward
-from reward.cli.options import with_groups
+from reward.cli.options import ELSEWHERE
 
 # {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
 # Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
@@ -33,13 +38,27 @@ COMMANDS = {
     "arena": "reward.cli.arena:arena",
     "serve": "reward.cli.serve:serve",
 }
+# What commands are called elsewhere, or were called, and what to write.
+COMMANDS_ELSEWHERE = {
+    "judge": "score DATA -m METRIC=MODEL",
+    "match": "score DATA -m METRIC",
+    "battle": "arena --judge MODEL -o FILE",
+    "caparena-auto": "arena --auto caparena_auto_600.json --judge MODEL -o FILE",
+    "agreement": "bench RATINGS -m METRIC",
+    "correlate": "bench RATINGS -m METRIC",
+    "evaluate": "bench RATINGS -m METRIC",
+    "list": "metrics",
+    "plot": "report SCORED -o FILE.html",
+}
 _SETTINGS: dict[str, Any] = {
+    "suggest_commands": False,
     "rich_markup_mode": None,  # typer's tables of rich cut the names of options in 80 columns
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 120},
 }
 # Options whose one text may hold several values, with commas.
 _COMMA_OPTIONS = ("weights", "devices", "columns", "words", "rewrite")
+_ALL = "reward.cli.app.all"  # in the context, where the help is to show all options
 _NO_BREAK = "\N{NON-BREAKING HYPHEN}"  # in place of hyphens until lines are broken
 _UsageError: Any = typer.BadParameter.__base__  # of the click that this typer brings along, or of click's own
 
@@ -64,17 +83,24 @@ class _WholeNames:
 class Command(_WholeNames, TyperCommand):
     """A subcommand, which answers a wrong line in one line: what is wrong, and what to write."""
 
+    shown: frozenset[str] = frozenset()  # options of `--help`; none stands for all
+    instead: Mapping[str, str] = {}  # words of other tools, and what to write
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click, which would keep the last value of an option that is given twice, and say nothing."""
-        typed = list(args)
+        if "--all" in args and not set(ctx.help_option_names).isdisjoint(args):
+            args = [arg for arg in args if arg != "--all"]
+            ctx.meta[_ALL] = True
         try:
             if not ctx.resilient_parsing:
-                _refuse_repetitions(self, typed)
+                _refuse_repetitions(self, args)
             return super().parse_args(ctx, args)
         except _UsageError as error:
-            from reward.cli.guesses import add_line_to_type
-
-            add_line_to_type(error, self, typed)
+            if hasattr(error, "possibilities"):
+                error.possibilities = None
+                error.message += f". {self._in_place_of(error.option_name)}"
+            elif match := re.fullmatch(r"Got unexpected.* \(([^\s)]+).*", error.message):
+                error.message += f". {self._in_place_of_argument(match[1])}"
             error.ctx = None  # which would put lines about the usage first
             raise
 
@@ -85,6 +111,49 @@ class Command(_WholeNames, TyperCommand):
         except _UsageError as error:
             error.ctx = None
             raise
+
+    def get_help(self, ctx: Any) -> str:
+        """See click; of a command with many options those that are used most, without `--all`."""
+        shown = frozenset() if ctx.meta.get(_ALL) else self.shown
+        for option in self._options():
+            option.hidden = bool(shown) and shown.isdisjoint(option.opts)
+        text = super().get_help(ctx)
+        hidden = sum(option.hidden for option in self._options())
+        if hidden:
+            text += f"\n\n  {hidden} more options: {ctx.command_path} --help --all"
+        return text
+
+    def _options(self) -> list[TyperOption]:
+        return [parameter for parameter in self.params if isinstance(parameter, TyperOption)]
+
+    def _in_place_of(self, name: str) -> str:
+        """What to write in place of an option that is not there."""
+        names = [name for option in self._options() for name in option.opts if name.startswith("--")]
+        ways = dict(self.instead)
+        for way, words in ELSEWHERE.items():
+            if way.split()[0] in names:
+                ways = dict.fromkeys(words.split(), way) | ways
+        if name in ways:
+            return f"Write {ways[name]}"
+        arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
+        if arguments and name in ("--data", "--input", "--file", "--dataset", "-d", "-i"):
+            return f"Write {str(arguments[0].name).upper()}, without an option"
+        likely = _likely(name, names)
+        if likely:
+            return f"Nearest: {', '.join(likely)} (all: --help --all)"
+        there = [name for name in names if name in self.shown] or names
+        sentence = f"There are {', '.join(there)} (all: --help --all)"
+        if "--set" in names:
+            sentence += f"; for an option of the metric write --set {name.strip('-').replace('-', '_')}=VALUE"
+        return sentence
+
+    def _in_place_of_argument(self, word: str) -> str:
+        """What to write in place of a word too many."""
+        if Path(word).exists():
+            return f"It reads one; quote a pattern, so that the shell leaves it as it is: '*{Path(word).suffix}'"
+        if any("--metric" in option.opts for option in self._options()):
+            return f"Write -m {word}, if it is a metric"
+        return "Leave it out"
 
 
 class _Commands(Mapping[str, Any]):
@@ -99,11 +168,14 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             module, _, function = self._places[name].partition(":")
-            command = with_groups(getattr(import_module(module), function))
+            command = _with_groups(getattr(import_module(module), function))
             summary = (command.__doc__ or "").partition("\n\n")[0]  # click would cut the first sentence
             alone = typer.Typer(add_completion=False, **_SETTINGS)
             alone.command(name, cls=Command, short_help=" ".join(summary.split()))(command)
-            self._loaded[name] = typer.main.get_command(alone)
+            loaded: Any = typer.main.get_command(alone)
+            loaded.shown = getattr(command, "shown", loaded.shown)
+            loaded.instead = getattr(command, "instead", loaded.instead)
+            self._loaded[name] = loaded
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -121,15 +193,52 @@ class Group(_WholeNames, TyperGroup):
         self.commands: Any = _Commands()
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See click; a command that is not there any more is answered with the line to type."""
+        """See click; a command that is not there is answered with the line to type, or with those that are."""
         try:
             return super().resolve_command(ctx, args)
         except _UsageError as error:
-            from reward.cli.guesses import add_moved_command
-
-            add_moved_command(error, args[0])
+            likely = _likely(args[0], list(self.commands))
+            if args[0] in COMMANDS_ELSEWHERE:
+                error.message += f" Write capreward {COMMANDS_ELSEWHERE[args[0]]}"
+            elif likely:
+                error.message += f" Nearest: {', '.join(likely)}"
+            else:
+                error.message += f" There are {', '.join(self.commands)}"
             error.ctx = None
             raise
+
+
+def _likely(name: str, names: Sequence[str]) -> list[str]:
+    """The names that begin with one that is not there, else those that hardly differ from it."""
+    longer = [known for known in names if known.startswith(name)]
+    return longer or difflib.get_close_matches(name, names, cutoff=0.8)
+
+
+def _with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives typer a command whose parameters that are dataclasses are replaced by their fields.
+
+    The command itself is still called with the dataclasses.
+    """
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            options = list(inspect.signature(group, eval_str=True).parameters.values())
+            groups[parameter.name] = (group, [option.name for option in options])
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, (group, options) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in options})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _refuse_repetitions(command: TyperCommand, args: Sequence[str]) -> None:

@@ -9,14 +9,17 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import MetricOptions
 from reward.cli.reports import report_figures
 
 FAILED = 3  # exit code of --fail-above
 
 
+@options.helped(
+    "metric set data output fail-above images most seed image-column image-root device batch-size caption-column json "
+    "quiet"
+)
 def audit(
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     columns: options.InputOptions,
     device: options.DeviceOptions,
     data: Annotated[

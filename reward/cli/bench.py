@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 if TYPE_CHECKING:
@@ -26,8 +26,27 @@ _CHECKED = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """What part of a benchmark is used, and how its statistics are computed."""
+
+    images: Annotated[
+        Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
+    reference_draws: Annotated[
+        int,
+        typer.Option(min=0, help="Of Pascal-50S: draws of 5 references, whose mean is given; 0 takes all references."),
+    ] = 5
+    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
+
+
+@options.helped(
+    "metric set score-column benchmark data part rating-column images limit no-references device output list json quiet"
+)
 def bench(
-    selection: options.BenchmarkOptions,
+    selection: BenchmarkOptions,
     figures: options.FigureOptions,
     device: options.DeviceOptions,
     columns: options.InputOptions,
@@ -55,8 +74,8 @@ def bench(
     data: Annotated[
         Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
     ] = None,
-    metric: Metrics = None,
-    settings: Settings = None,
+    metric: options.Metrics = None,
+    settings: options.Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -146,7 +165,7 @@ def bench(
                 data,
                 rating_columns=rating_column or (),
                 rater_column=rater_column,
-                rating_map=options.parse_map(rating_map),
+                rating_map=parse_map(rating_map),
                 candidate_column=candidate_column,
                 limit=selection.limit,
                 **{**vars(columns), "image_root": columns.image_root or selection.images},
@@ -154,7 +173,7 @@ def bench(
             benchmarks = [(ratings, str(data))]
         else:
             options.refuse(of_ratings, "is for RATINGS of your own")
-            benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
+            benchmarks = read_benchmarks(benchmark or [], data, part or [], selection)
         benchmarks, names = _add_score_files(benchmarks, score_column or [])
         loaded = [benchmark for benchmark, _ in benchmarks]
         sources = _metric_sources(metric or [], settings, names, loaded, figures.no_references, say)
@@ -175,6 +194,66 @@ def bench(
                 message = f"error: nothing to evaluate for {row.metric.label}: {row.problem}"
                 console.print(message, style="red")
                 raise typer.Exit(1)
+
+
+def read_benchmarks(
+    names: Sequence[str], data: Path | None, parts: Sequence[str], selection: BenchmarkOptions
+) -> list[tuple[Benchmark, str | None]]:
+    """Loads the benchmarks that the options name, each with its path.
+
+    Raises:
+        typer.BadParameter: options that do not go together.
+        DataError: there is no such benchmark, or its files are not as they should be.
+    """
+    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
+
+    if not names:
+        raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
+    if len(names) > 1:
+        single = {"data": data, "part": parts or None, "images": selection.images}
+        options.refuse(single, "goes with one --benchmark; write NAME=PATH for several")
+    loaded: list[tuple[Benchmark, str | None]] = []
+    for text in names:
+        name, equals, path = text.partition("=")
+        benchmark_spec(name)
+        if equals and (data is not None or not path):
+            problem = "gives a path twice" if path else "has no path"
+            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
+        file = path if equals else data
+        no_parts: list[str | None] = [None]
+        for part in parts or no_parts:
+            benchmark = load_benchmark(
+                name,
+                file,
+                part=part,
+                images=selection.images,
+                limit=selection.limit,
+                reference_draws=selection.reference_draws,
+            )
+            loaded.append((benchmark, None if file is None else str(file)))
+    return loaded
+
+
+def parse_map(text: str | None) -> dict[str, float]:
+    """Reads `poor=1,good=2`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_map("A is slightly better=1, tie=0")
+        {'A is slightly better': 1.0, 'tie': 0.0}
+    """
+    words: dict[str, float] = {}
+    if not text:
+        return words
+    for part in text.split(","):
+        word, equals, number = part.rpartition("=")
+        try:
+            words[word.strip()] = float(number if equals else "")
+        except ValueError:
+            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
+    return words
 
 
 def _add_score_files(
@@ -210,7 +289,7 @@ def _metric_sources(
     from reward.registry import MetricSource
 
     named = [text for text in metrics if text.upper() != ALL]
-    sources = read_metrics(named, settings)
+    sources = options.read_metrics(named, settings)
     if len(named) < len(metrics) or not (metrics or columns):
         defaults, notes = default_metrics(benchmarks, references=not no_references)
         sources += defaults
@@ -222,7 +301,7 @@ def _metric_sources(
 
 def _print(
     tables: list[BenchTable],
-    selection: options.BenchmarkOptions,
+    selection: BenchmarkOptions,
     figures: options.FigureOptions,
     output: Path | None,
 ) -> None:

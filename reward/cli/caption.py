@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.judges import read_settings
 from reward.cli.reports import print_done, print_usage
 
@@ -23,9 +22,17 @@ _FEW = (
 )
 
 
+@options.helped(
+    "model metric set weights n prompt temperature max-tokens seed keep-candidates output device cache overwrite quiet",
+    instead={
+        "--images --image-root": "IMAGES, without an option",
+        "--server --served-model": "--model ADDRESS#NAME",
+        "--num --num-candidates --num-samples --num-return-sequences --best-of": "-n",
+    },
+)
 def caption(
     images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     model: Annotated[
         str,
         typer.Option(
@@ -46,7 +53,7 @@ def caption(
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
     ] = False,
-    weights: Weights = None,
+    weights: options.Weights = None,
     model_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,7 +117,7 @@ def caption(
     drawn = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed, "chunk": chunk}
     sampling = Sampling(prompt=prompt, system=system, **drawn)  # type: ignore[arg-type]
     chosen = metrics.chosen()
-    scoring = {**vars(device), **speed.given(), "weights": parse_weights(weights)}
+    scoring = {**vars(device), **speed.given(), "weights": options.parse_weights(weights)}
     captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(

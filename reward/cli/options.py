@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from functools import wraps
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,34 +12,45 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from reward.metaeval.benchmarks import Benchmark
+    from reward.registry import MetricSource
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives typer a command whose parameters that are dataclasses are replaced by their fields.
+# What the options that commands share are called elsewhere: {option, perhaps with its value: words}. A command's own
+# table, in `helped`, comes first.
+ELSEWHERE = {
+    "--device cuda:0": "--gpu --gpus --cuda",
+    "--device cpu": "--cpu --no-cuda",
+    "--dtype float16": "--fp16 --half",
+    "--dtype bfloat16": "--bf16",
+    "--dtype": "--precision --torch-dtype",
+    "--batch-size": "--batch --bs -b --batchsize",
+    "--devices": "--num-workers --jobs -j --num-gpus",
+    "--overwrite": "--force -f --yes -y",
+    "--output": "--out --save --save-path",
+    "--quiet": "--silent --no-progress",
+    "--metric NAME=CHECKPOINT": "--source --model --checkpoint --ckpt --model-path --model-name --pretrained",
+    "--metric NAME=CHECKPOINT@REVISION": "--revision",
+    "--model-set NAME=VALUE": "--concurrency --prices --extra-body",
+    "--judge-set NAME=VALUE": "--concurrency --prices --extra-body --timeout --retries --top-logprobs",
+    "--set NAME=VALUE": "--option --options --param --kwargs --metric-args --concurrency --prices",
+}
+MOST_OPTIONS = 16  # that a command's help shows, --help among them
 
-    The command itself is still called with the dataclasses.
+
+def helped(shown: str = "", instead: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
+    """What is said of a command's options beside the help of each.
+
+    Args:
+        shown: names of the options that `--help` shows, the others come with `--help --all`; default: all options.
+        instead: {words of other tools, with blanks between them: what to write}.
     """
-    groups: dict[str, tuple[Any, list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = parameter.annotation
-        if isinstance(group, type) and is_dataclass(group):
-            options = list(inspect.signature(group, eval_str=True).parameters.values())
-            groups[parameter.name] = (group, [option.name for option in options])
-            parameters += options
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, (group, options) in groups.items():
-            values[name] = group(**{option: values.pop(option) for option in options})
-        command(**values)
+    def note(command: Any) -> Any:
+        command.shown = {f"--{name}" for name in shown.split()}
+        command.instead = {word: way for words, way in (instead or {}).items() for word in words.split()}
+        return command
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return note
 
 
 def named_files(texts: list[str], hint: str) -> dict[str, Path]:
@@ -98,6 +108,34 @@ def _checked_by(place: str) -> Callable[[str | None], str | None]:
     return check
 
 
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT with a folder, Hub id or ID@REVISION; the "
+        "checkpoint alone, if it says which metric it is for. Repeat it for several.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Option of the metric, as in layer=5 or, of several metrics, bertscore.layer=5; `capreward metrics NAME` "
+        "shows which there are. Repeat it for several.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
+        "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
+        "one is a penalty. Default: the metric's own, mostly equal.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 QuietFigures = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
 Device = Annotated[
@@ -154,6 +192,28 @@ ImageRoot = Annotated[
     ),
 ]
 Split = Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricOptions:
+    """Which metrics score."""
+
+    metric: Metrics = None
+    settings: Settings = None
+
+    def chosen(self) -> list[MetricSource]:
+        """The metrics, at least one; see `read_metrics`.
+
+        Raises:
+            typer.BadParameter: there is none.
+        """
+        if not self.metric:
+            raise typer.BadParameter(
+                "is missing: which metric scores? `capreward metrics --for photos` lists them. A first one: "
+                "-m clipscore=ViT-B-32:openai",
+                param_hint="--metric",
+            )
+        return read_metrics(self.metric, self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,47 +323,6 @@ class RunOptions:
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False
 
 
-def parse_map(text: str | None) -> dict[str, float]:
-    """Reads `poor=1,good=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
-
-    Example:
-        >>> parse_map("A is slightly better=1, tie=0")
-        {'A is slightly better': 1.0, 'tie': 0.0}
-    """
-    words: dict[str, float] = {}
-    if not text:
-        return words
-    for part in text.split(","):
-        word, equals, number = part.rpartition("=")
-        try:
-            words[word.strip()] = float(number if equals else "")
-        except ValueError:
-            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
-    return words
-
-
-# Benchmarks
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions:
-    """What part of a benchmark is used, and how its statistics are computed."""
-
-    images: Annotated[
-        Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
-    reference_draws: Annotated[
-        int,
-        typer.Option(min=0, help="Of Pascal-50S: draws of 5 references, whose mean is given; 0 takes all references."),
-    ] = 5
-    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions:
     """How metrics are scored for a table of figures, and how the table is printed."""
@@ -324,39 +343,84 @@ class FigureOptions:
         }
 
 
-def read_benchmarks(
-    names: Sequence[str], data: Path | None, parts: Sequence[str], options: BenchmarkOptions
-) -> list[tuple[Benchmark, str | None]]:
-    """Loads the benchmarks that the options name, each with its path.
+def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
+    """The metrics of `--metric`, with the options of `--set`.
 
     Raises:
-        typer.BadParameter: options that do not go together.
-        DataError: there is no such benchmark, or its files are not as they should be.
-    """
-    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
+        ConfigError: an option that the metric does not have, or that is of one of several metrics without its name.
+        UnknownMetricError, CheckpointError: see `MetricSource.parse`.
 
-    if not names:
-        raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
-    if len(names) > 1:
-        single = {"data": data, "part": parts or None, "images": options.images}
-        refuse(single, "goes with one --benchmark; write NAME=PATH for several")
-    loaded: list[tuple[Benchmark, str | None]] = []
-    for text in names:
-        name, equals, path = text.partition("=")
-        benchmark_spec(name)
-        if equals and (data is not None or not path):
-            problem = "gives a path twice" if path else "has no path"
-            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
-        file = path if equals else data
-        no_parts: list[str | None] = [None]
-        for part in parts or no_parts:
-            benchmark = load_benchmark(
-                name,
-                file,
-                part=part,
-                images=options.images,
-                limit=options.limit,
-                reference_draws=options.reference_draws,
-            )
-            loaded.append((benchmark, None if file is None else str(file)))
-    return loaded
+    Example:
+        >>> [metric.options for metric in read_metrics(["bertscore", "length"], ["bertscore.layer=5"])]
+        [(('layer', 5),), ()]
+    """
+    from reward.errors import ConfigError
+    from reward.metrics.options import dry_scorer
+    from reward.registry import MetricSource
+
+    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    for text in settings or ():
+        number, name, value = _setting(text, sources)
+        source = sources[number]
+        if name in dict(source.options):
+            raise ConfigError(f"--set gives {name} of {source.name} twice; leave out all but one")
+        sources[number] = replace(source, options=(*source.options, (name, value)))
+    for source in sources:
+        if source.options:
+            dry_scorer(source.loads, dict(source.options))
+    return sources
+
+
+def _setting(text: str, sources: Sequence[MetricSource]) -> tuple[int, str, Any]:
+    """The number of the metric that a text of `--set` is for, the name and the value."""
+    from reward.errors import ConfigError
+    from reward.metrics.options import check_options, takes_option
+    from reward.registry import metric_spec
+
+    left, equals, value = text.partition("=")
+    metric, dot, name = left.rpartition(".")
+    if not equals or not name:
+        raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
+    numbers = list(range(len(sources)))
+    if dot:
+        metric = metric_spec(metric).name
+        numbers = [number for number in numbers if sources[number].name == metric]
+    if len(numbers) != 1:
+        takers = [source for source in sources if takes_option(source.spec, name)] or sources
+        lines = " or ".join(f"--set {source.name}.{name}={value}" for source in takers)
+        raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
+    check_options(sources[numbers[0]].loads, [name], own=True)
+    return numbers[0], name, read_value(value)
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
+
+    1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
+
+    Example:
+        >>> [read_value(text) for text in ("5", "1e-3", "true", "[a, b]", "1:5", " Rate it: {caption}")]
+        [5, 0.001, True, ('a', 'b'), '1:5', ' Rate it: {caption}']
+    """
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    try:
+        value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
+    except yaml.YAMLError:  # such as a pattern
+        return text
+    if not text or (isinstance(value, str) and text[0] not in "'\""):  # with the blanks at its ends
+        return text
+    if isinstance(value, list) and text.endswith("]"):
+        return tuple(value)
+    is_scalar = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_scalar and ":" not in text else text
+
+
+def parse_weights(text: str | None) -> dict[str, float] | None:
+    """Reads `desc=1,rel=2`; what is not of that form is a wrong line.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, "--weights")

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from reward.decoding.preferences import Preferences
 
 
+@options.helped(
+    "output margin per-image length-ratio minimum near prompt prompt-column caption-column score-column image-column "
+    "group-column image-root overwrite quiet"
+)
 def pairs(
     data: options.Data,
     output: Annotated[

@@ -7,18 +7,20 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reward.cli import options
-from reward.cli.chosen import MetricOptions, Weights, parse_weights
-from reward.cli.engines import EngineOptions
 from reward.cli.reports import print_usage, report_scores
 from reward.cli.terminal import console, stdout_kept_clean
+
+if TYPE_CHECKING:
+    from reward.scoring.summary import ScoringSummary
 
 Data = Annotated[
     str,
@@ -60,9 +62,81 @@ GroupColumn = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which engine scores, and what only an engine can be told."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: score many files on a Ray cluster and write a folder of Parquet parts (needs the extra `ray`). "
+            "Default: score in this process."
+        ),
+    ] = None
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use, or auto; default: one on this machine, for this run.")
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(help="CPUs that Ray reserves for each worker; default: 1.")
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
+    ] = None
+
+    def chosen(self) -> Callable[..., ScoringSummary] | None:
+        """The function of the engine, with its own options; None to score in this process.
+
+        Raises:
+            typer.BadParameter: no such engine, or an option of engines without one.
+        """
+        if self.engine is None:
+            options.refuse(vars(self), "goes with --engine ray")
+            return None
+        engines = {point.name: point for point in entry_points(group="capreward.engines")}
+        if self.engine not in engines:
+            known = ", ".join(sorted(engines))
+            message = f"no engine is named {self.engine!r}; there are: {known}"
+            raise typer.BadParameter(message, param_hint="--engine")
+        columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
+        own: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
+        own |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
+        run: Callable[..., ScoringSummary] = engines[self.engine].load()
+
+        def score(data: Any, output: Any, **arguments: Any) -> ScoringSummary:
+            on_cpu = arguments.get("device") in (None, "cpu")
+            wanted = {} if on_cpu else {"device": arguments["device"]}
+            options.refuse(wanted, "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker")
+            options.refuse(
+                {"split": arguments.pop("split")}, "is for data sets of `datasets`; give an engine the files"
+            )
+            names = ("annotations", "devices", "cache", "top", "min_reward")
+            ours = {name: arguments.pop(name, None) for name in names}
+            ours["dedupe"] = arguments.pop("dedupe", False) or None
+            options.refuse(ours, "is for one machine; leave it out with an engine")
+            if output is None:
+                raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
+            own_given = {name: value for name, value in own.items() if value is not None}
+            return run(data=data, output=output, **arguments, **own_given)
+
+        return score
+
+
+@options.helped(
+    "metric set weights output caption-column image-column references-column image-root annotations device devices "
+    "cache engine overwrite quiet",
+    instead={"--images --image-folder --image-dir": "--image-root FOLDER", "--references": "--references-column NAME"},
+)
 def score(
     data: DataOrAddress,
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     layout: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
@@ -71,7 +145,7 @@ def score(
     scale: EngineOptions,
     output: Scores = None,
     annotations: options.Annotations = None,
-    weights: Weights = None,
+    weights: options.Weights = None,
     candidate_column: options.CandidateColumn = None,
     question_column: Annotated[
         str | None, typer.Option(help="Column of the questions that the captions answer; default: question.")
@@ -146,7 +220,7 @@ def score(
 
     context = {"question": question_column, "task": task_column, "box": box_column}
     context = {role: column for role, column in context.items() if column is not None}
-    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
+    arguments: dict[str, Any] = {"weights": options.parse_weights(weights), "candidate_column": candidate_column}
     arguments |= {"strip_thinking": strip_thinking, "drop_images": drop_images}
     arguments |= {**vars(layout), **vars(device), **speed.given(), **vars(selection)}
     if context:
@@ -162,9 +236,14 @@ def score(
         report_scores(summary, quiet=run.quiet, what="scored")
 
 
+@options.helped(
+    "metric set weights output candidate-column group-column image-column references-column image-root device devices "
+    "cache top overwrite quiet",
+    instead={"--images --image-folder --image-dir": "--image-root FOLDER"},
+)
 def rerank(
     data: Data,
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     columns: options.ColumnOptions,
     device: options.DeviceOptions,
     speed: options.SpeedOptions,
@@ -172,7 +251,7 @@ def rerank(
     run: options.RunOptions,
     output: Scores = None,
     annotations: options.Annotations = None,
-    weights: Weights = None,
+    weights: options.Weights = None,
     candidates_column: CandidatesColumn = None,
     group_column: GroupColumn = None,
     strip_thinking: options.StripThinking = False,
@@ -210,7 +289,7 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
-    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidates_column": candidates_column}
+    arguments: dict[str, Any] = {"weights": options.parse_weights(weights), "candidates_column": candidates_column}
     arguments |= {"group_column": group_column, "strip_thinking": strip_thinking, "drop_images": drop_images}
     arguments |= {**vars(columns), **vars(device), **speed.given(), **vars(selection)}
     _run(rerank_dataset, data, output, "ranked", annotations, metrics, run, arguments)
@@ -222,7 +301,7 @@ def _run(
     output: str | None,
     made: str,
     annotations: Path | None,
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     run: options.RunOptions,
     arguments: dict[str, Any],
 ) -> None:

@@ -8,15 +8,18 @@ from typing import Annotated
 
 import typer
 
-from reward.cli import terminal
-from reward.cli.chosen import MetricOptions
-from reward.cli.options import Dtype
+from reward.cli import options, terminal
 
 TOKEN = "CAPREWARD_TOKEN"
 
 
+@options.helped(
+    "metric set host port image-root devices dtype batch-size batch-requests batch-wait timeout max-body "
+    "max-candidates max-waiting drain",
+    instead={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"},
+)
 def serve(
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     host: Annotated[
         str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
     ] = "127.0.0.1",
@@ -31,7 +34,7 @@ def serve(
             "--port on."
         ),
     ] = "auto",
-    dtype: Dtype = None,
+    dtype: options.Dtype = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
     batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
     batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0,

@@ -62,7 +62,7 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
     command: str | None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = run(*filter(None, [command]), "--help")[0]
+    text = run(*[command, "--help", "--all"] if command else ["--help"])[0]
     assert [line for line in text.splitlines() if len(line) > 80] == []
     names = {name for each in (GROUP.commands[command] if command else GROUP).params for name in each.opts}
     assert {name for name in names if name.startswith("-")} <= set(re.split(r"[\s,]+", text)), "a name is cut"
@@ -73,6 +73,19 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
     examples = [line.split() for line in text.splitlines() if line.strip().startswith(f"capreward {command}")]
     assert examples or command in ("train", "demo")  # which show how to start several processes, or need no option
     assert {word for example in examples for word in example if word.startswith("-")} <= names
+
+
+@pytest.mark.parametrize("command", GROUP.commands)
+def test_help_shows_at_most_16_options_and_says_where_the_others_are(command: str, run: Run) -> None:
+    def shown(*line: str) -> set[str]:
+        return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", run(command, *line)[0], re.MULTILINE))
+
+    first, every = shown("-h"), shown("--help", "--all")
+    assert len(first) <= 16
+    assert GROUP.commands[command].shown <= {name for each in GROUP.commands[command].params for name in each.opts}
+    told = f"{len(every - first)} more options: capreward {command} --help --all"
+    assert (told in run(command, "--help")[0]) == (first != every)
+    assert first == shown("-h")  # after all of them were shown
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
