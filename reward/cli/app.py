@@ -13,7 +13,7 @@ from functools import wraps
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -224,7 +224,9 @@ def _with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         group = parameter.annotation
         if isinstance(group, type) and is_dataclass(group):
-            options = list(inspect.signature(group, eval_str=True).parameters.values())
+            hints = get_type_hints(group, include_extras=True)  # of the classes above it, too
+            fields = inspect.signature(group).parameters.values()
+            options = [field.replace(annotation=hints[field.name]) for field in fields]
             groups[parameter.name] = (group, [option.name for option in options])
             parameters += options
         else:

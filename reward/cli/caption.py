@@ -70,7 +70,6 @@ def caption(
             "trained on: Describe the picture. It also knows: Describe the picture briefly."
         ),
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None,
     temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0,
     top_p: Annotated[
         float,
@@ -115,9 +114,10 @@ def caption(
 
     prompt = prompt or (EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt)
     drawn = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed, "chunk": chunk}
-    sampling = Sampling(prompt=prompt, system=system, **drawn)  # type: ignore[arg-type]
+    sampling = Sampling(prompt=prompt, **drawn)  # type: ignore[arg-type]
     chosen = metrics.chosen()
-    scoring = {**vars(device), **speed.given(), "weights": options.parse_weights(weights)}
+    speed.check_cache()
+    scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
     captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(

@@ -97,7 +97,7 @@ def read_by(place: str, value: str, hint: str | None = None) -> Any:
         raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
-def _checked_by(place: str) -> Callable[[str | None], str | None]:
+def checked_by(place: str) -> Callable[[str | None], str | None]:
     """A callback of an option whose value stays as it is, if the function `module:name` takes it."""
 
     def check(value: str | None) -> str | None:
@@ -136,51 +136,29 @@ Weights = Annotated[
         "one is a penalty. Default: the metric's own, mostly equal.",
     ),
 ]
+DATA = (  # in the help of arguments
+    "A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name of one on "
+    "the Hub"
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 QuietFigures = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
 Device = Annotated[
     str | None,
     typer.Option(
-        callback=_checked_by("reward.backbones.pretrained:usable_device"),
+        callback=checked_by("reward.backbones.pretrained:usable_device"),
         help="Device, such as cpu or cuda:0; default: a GPU if there is one.",
     ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; default: the model's own.")]
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
-        "of one on the Hub."
-    ),
-]
-Annotations = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
-    ),
-]
 CandidateColumn = Annotated[
     str | None,
     typer.Option(
         "--caption-column", "--candidate-column", help="Column of captions; default: candidate, else cand or caption."
     ),
 ]
-StripThinking = Annotated[
-    bool,
-    typer.Option(
-        "--strip-thinking",
-        help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end marks.",
-    ),
-]
-DropImages = Annotated[
-    bool,
-    typer.Option("--drop-images", help="Leave the pictures that the data hold out of the output, but for their paths."),
-]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]
-
-
 ImageColumn = Annotated[
     str | None,
     typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
@@ -190,6 +168,10 @@ ImageRoot = Annotated[
     typer.Option(
         help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
     ),
+]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),
 ]
 Split = Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")]
 
@@ -230,15 +212,6 @@ class InputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnOptions(InputOptions):
-    """Where a data set has images and references, and what the new columns are called."""
-
-    prefix: Annotated[
-        str, typer.Option(help="Put before the names of the new columns, to tell several runs apart.")
-    ] = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeviceOptions:
     """How a metric runs."""
 
@@ -256,7 +229,7 @@ class SpeedOptions:
     devices: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.scoring.devices:parse_devices"),
+            callback=checked_by("reward.scoring.devices:parse_devices"),
             help="A process for each: auto (all GPUs of this machine), or names such as cuda:0,cuda:1 or cpu,cpu.",
         ),
     ] = None
@@ -270,11 +243,10 @@ class SpeedOptions:
     cache_size: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.checkpoints.caches:parse_size"),
+            callback=checked_by("reward.checkpoints.caches:parse_size"),
             help="Largest size of the cache on disk, such as 500MB; default: 20GB. When it is full, no more is kept.",
         ),
     ] = None
-
     part_rows: Annotated[
         int | None,
         typer.Option(
@@ -285,32 +257,10 @@ class SpeedOptions:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options that were given.
-
-        Raises:
-            typer.BadParameter: the size of a cache, without the cache.
-        """
+    def check_cache(self) -> None:
+        """Refuses the size of a cache without the cache (typer.BadParameter)."""
         if self.cache is None:
             refuse({"cache_size": self.cache_size}, "is for a cache: give --cache, too")
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionOptions:
-    """Which rows are written, once all are scored."""
-
-    top: Annotated[
-        str | None,
-        typer.Option(
-            callback=_checked_by("reward.scoring.selection:Selection"),
-            help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
-        ),
-    ] = None
-    min_reward: Annotated[float | None, typer.Option(help="Write only rows with this reward or a higher one.")] = None
-    dedupe: Annotated[
-        bool, typer.Option("--dedupe", help="Of rows with one image and the same captions, write the first only.")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
