@@ -42,6 +42,40 @@ class BenchmarkOptions:
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RatingOptions(options.InputOptions):
+    """Where captions that you have rated hold what."""
+
+    rating_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
+    ] = None
+    rater_column: Annotated[
+        str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")
+    ] = None
+    rating_map: Annotated[
+        str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
+    ] = None
+    candidate_column: options.CandidateColumn = None
+
+    def load(self, ratings: Path, selection: BenchmarkOptions) -> Benchmark:
+        """The benchmark that the rated captions make."""
+        from reward.metaeval.benchmarks.own_ratings import load_ratings
+
+        return load_ratings(
+            ratings,
+            rating_columns=self.rating_column or (),
+            rater_column=self.rater_column,
+            rating_map=parse_map(self.rating_map),
+            candidate_column=self.candidate_column,
+            image_column=self.image_column,
+            references_column=self.references_column,
+            image_root=self.image_root or selection.images,
+            split=self.split,
+            limit=selection.limit,
+        )
+
+
 @options.helped(
     "metric set score-column benchmark data part rating-column images limit no-references device output list json quiet"
 )
@@ -49,25 +83,11 @@ def bench(
     selection: BenchmarkOptions,
     figures: options.FigureOptions,
     device: options.DeviceOptions,
-    columns: options.InputOptions,
-    given: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RATINGS",
-            help="Captions that you have rated: a file that `score` reads, with a column of ratings.",
-        ),
+    rating: RatingOptions,
+    ratings: Annotated[
+        Path | None,
+        typer.Argument(help="Captions that you have rated: a file that `score` reads, with a column of ratings."),
     ] = None,
-    rating_column: Annotated[
-        list[str] | None,
-        typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
-    ] = None,
-    rater_column: Annotated[
-        str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")
-    ] = None,
-    rating_map: Annotated[
-        str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
-    ] = None,
-    candidate_column: options.CandidateColumn = None,
     benchmark: Annotated[
         list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
     ] = None,
@@ -148,35 +168,20 @@ def bench(
         check_report(output)  # before hours of scoring
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
-    arguments = given or []
-    if len(arguments) > 1:
-        raise typer.BadParameter(f"got {len(arguments)}; one file of ratings at a time", param_hint="RATINGS")
+    if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
+        ratings, benchmark = Path(benchmark[0]), None
+    data = data or ratings
     with terminal.stdout_kept_clean():
-        if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
-            arguments, benchmark = benchmark, None
-        if arguments:
-            data = data or Path(arguments[0])
         benchmarks: list[tuple[Benchmark, str | None]]
-        of_ratings = {"rating_column": rating_column, "rater_column": rater_column, "rating_map": rating_map}
         if data is not None and not benchmark:
-            from reward.metaeval.benchmarks.own_ratings import load_ratings
-
-            ratings = load_ratings(
-                data,
-                rating_columns=rating_column or (),
-                rater_column=rater_column,
-                rating_map=parse_map(rating_map),
-                candidate_column=candidate_column,
-                limit=selection.limit,
-                **{**vars(columns), "image_root": columns.image_root or selection.images},
-            )
-            benchmarks = [(ratings, str(data))]
+            benchmarks = [(rating.load(data, selection), str(data))]
         else:
-            options.refuse(of_ratings, "is for RATINGS of your own")
+            names = ("rating_column", "rater_column", "rating_map")
+            options.refuse({name: getattr(rating, name) for name in names}, "is for RATINGS of your own")
             benchmarks = read_benchmarks(benchmark or [], data, part or [], selection)
-        benchmarks, names = _add_score_files(benchmarks, score_column or [])
+        benchmarks, columns = _add_score_files(benchmarks, score_column or [])
         loaded = [benchmark for benchmark, _ in benchmarks]
-        sources = _metric_sources(metric or [], settings, names, loaded, figures.no_references, say)
+        sources = _metric_sources(metric or [], settings, columns, loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
             sources,

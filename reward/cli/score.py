@@ -143,7 +143,7 @@ class EngineOptions:
             raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
         arguments = {name: value for name, value in arguments.items() if name != "dedupe"}
         columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-        settings = {"address": self.address, "workers": self.workers, "columns": columns}
+        settings: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
         settings |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
         arguments |= {name: value for name, value in settings.items() if value is not None}
         run: Callable[..., ScoringSummary] = engines[self.engine].load()
