@@ -83,8 +83,8 @@ class _WholeNames:
 class Command(_WholeNames, TyperCommand):
     """A subcommand, which answers a wrong line in one line: what is wrong, and what to write."""
 
-    shown: frozenset[str] = frozenset()  # options of `--help`; none stands for all
-    instead: Mapping[str, str] = {}  # words of other tools, and what to write
+    common: frozenset[str] = frozenset()  # options of `--help`; none stands for all
+    synonyms: Mapping[str, str] = {}  # words of other tools, and what to write
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click, which would keep the last value of an option that is given twice, and say nothing."""
@@ -114,9 +114,9 @@ class Command(_WholeNames, TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """See click; of a command with many options those that are used most, without `--all`."""
-        shown = frozenset() if ctx.meta.get(_ALL) else self.shown
+        shows_all = not self.common or ctx.meta.get(_ALL, False)
         for option in self._options():
-            option.hidden = bool(shown) and shown.isdisjoint(option.opts)
+            option.hidden = not shows_all and self.common.isdisjoint(option.opts)
         text = super().get_help(ctx)
         hidden = sum(option.hidden for option in self._options())
         if hidden:
@@ -129,20 +129,20 @@ class Command(_WholeNames, TyperCommand):
     def _in_place_of(self, name: str) -> str:
         """What to write in place of an option that is not there."""
         names = [name for option in self._options() for name in option.opts if name.startswith("--")]
-        ways = dict(self.instead)
-        for way, words in ELSEWHERE.items():
-            if way.split()[0] in names:
-                ways = dict.fromkeys(words.split(), way) | ways
-        if name in ways:
-            return f"Write {ways[name]}"
+        lines = dict(self.synonyms)
+        for line, words in ELSEWHERE.items():
+            if line.split()[0] in names:
+                lines = dict.fromkeys(words.split(), line) | lines
+        if name in lines:
+            return f"Write {lines[name]}"
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         if arguments and name in ("--data", "--input", "--file", "--dataset", "-d", "-i"):
             return f"Write {str(arguments[0].name).upper()}, without an option"
         likely = _likely(name, names)
         if likely:
             return f"Nearest: {', '.join(likely)} (all: --help --all)"
-        there = [name for name in names if name in self.shown] or names
-        sentence = f"There are {', '.join(there)} (all: --help --all)"
+        common = [name for name in names if name in self.common] or names
+        sentence = f"There are {', '.join(common)} (all: --help --all)"
         if "--set" in names:
             sentence += f"; for an option of the metric write --set {name.strip('-').replace('-', '_')}=VALUE"
         return sentence
@@ -173,8 +173,8 @@ class _Commands(Mapping[str, Any]):
             alone = typer.Typer(add_completion=False, **_SETTINGS)
             alone.command(name, cls=Command, short_help=" ".join(summary.split()))(command)
             loaded: Any = typer.main.get_command(alone)
-            loaded.shown = getattr(command, "shown", loaded.shown)
-            loaded.instead = getattr(command, "instead", loaded.instead)
+            loaded.common = getattr(command, "common", loaded.common)
+            loaded.synonyms = getattr(command, "synonyms", loaded.synonyms)
             self._loaded[name] = loaded
         return self._loaded[name]
 
@@ -210,7 +210,7 @@ class Group(_WholeNames, TyperGroup):
 
 def _likely(name: str, names: Sequence[str]) -> list[str]:
     """The names that begin with one that is not there, else those that hardly differ from it."""
-    longer = [known for known in names if known.startswith(name)]
+    longer = [candidate for candidate in names if candidate.startswith(name)]
     return longer or difflib.get_close_matches(name, names, cutoff=0.8)
 
 
@@ -286,8 +286,8 @@ def as_help(text: str) -> str:
     return "".join(parts)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(version: bool) -> None:
+    if version:
         print(f"capreward {reward.__version__}")
         raise typer.Exit
 

@@ -12,10 +12,10 @@ from reward.cli.battle import JudgingOptions
 from reward.cli.reports import report_figures
 
 
-@options.helped(
+@options.describe(
     "metric set score-column images judge judge-set output auto one-order no-reasons annotator judged ranking json "
     "quiet",
-    instead={"--model": "--judge", "--server": "--judge ADDRESS#NAME", "--benchmark": "--auto"},
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME", "--benchmark": "--auto"},
 )
 def arena(
     figures: options.FigureOptions,

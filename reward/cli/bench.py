@@ -76,7 +76,7 @@ class RatingOptions(options.InputOptions):
         )
 
 
-@options.helped(
+@options.describe(
     "metric set score-column benchmark data part rating-column images limit no-references device output list json quiet"
 )
 def bench(

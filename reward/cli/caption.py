@@ -22,9 +22,9 @@ _FEW = (
 )
 
 
-@options.helped(
+@options.describe(
     "model metric set weights n prompt temperature max-tokens seed keep-candidates output device cache overwrite quiet",
-    instead={
+    synonyms={
         "--images --image-root": "IMAGES, without an option",
         "--server --served-model": "--model ADDRESS#NAME",
         "--num --num-candidates --num-samples --num-return-sequences --best-of": "-n",
@@ -113,9 +113,10 @@ def caption(
     from reward.scoring.writers import output_beside
 
     prompt = prompt or (EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt)
-    drawn = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed, "chunk": chunk}
-    sampling = Sampling(prompt=prompt, **drawn)  # type: ignore[arg-type]
-    chosen = metrics.chosen()
+    sampling = Sampling(
+        prompt=prompt, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, chunk=chunk
+    )
+    sources = metrics.sources()
     speed.check_cache()
     scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
     captioner = _captioner(model, model_set, device.device)
@@ -124,7 +125,7 @@ def caption(
             read_images(images, **vars(columns)),
             captioner,
             output or output_beside(images, "captions").with_suffix(".jsonl"),
-            metric=chosen,
+            metric=sources,
             n=n,
             sampling=sampling,
             keep_candidates=keep_candidates,
@@ -160,16 +161,17 @@ def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
             cut = f"{summary.truncated} of {summary.candidates} candidates were cut at --max-tokens"
             console.print(cut, style="yellow")
         if summary.distinct is not None:
-            few, style = ("", None) if summary.distinct > 0.5 else (_FEW, "yellow")
-            console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}{few}", style=style)
+            line = f"distinct among the candidates of an image: {summary.distinct:.0%}"
+            if summary.distinct > 0.5:
+                console.print(line)
+            else:
+                console.print(line + _FEW, style="yellow")
         if summary.mean_of_all is not None:
             console.print(f"mean reward: {summary.mean_of_all:.3f} of all, {summary.mean_of_chosen:.3f} of the chosen")
-        before = f" ({summary.resumed} of them from an earlier run)" if summary.resumed else ""
-        console.print(
-            f"captioned {summary.captioned} of {summary.images} images from {summary.candidates} candidates{before} "
-            f"-> {summary.output}",
-            style="green",
-        )
+        line = f"captioned {summary.captioned} of {summary.images} images from {summary.candidates} candidates"
+        if summary.resumed:
+            line += f" ({summary.resumed} of them from an earlier run)"
+        console.print(f"{line} -> {summary.output}", style="green")
     if not summary.captioned:
         console.print("error: no image could be captioned", style="red")
         raise typer.Exit(1)

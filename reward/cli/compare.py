@@ -12,7 +12,7 @@ from reward.cli import options, terminal
 from reward.cli.reports import report_figures
 
 
-@options.helped(
+@options.describe(
     "metric set caption-column image-column references-column image-root device batch-size output examples resamples "
     "seed json quiet"
 )

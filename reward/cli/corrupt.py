@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from reward.scoring.sources import Source
 
 
-@options.helped(
+@options.describe(
     "output judge judge-set rewrite words retrieve benchmark prompt per-band device seed caption-column image-column "
     "overwrite quiet",
-    instead={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
 )
 def corrupt(
     data: Annotated[

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # What the options that commands share are called elsewhere: {option, perhaps with its value: words}. A command's own
-# table, in `helped`, comes first.
+# table, in `describe`, comes first.
 ELSEWHERE = {
     "--device cuda:0": "--gpu --gpus --cuda",
     "--device cpu": "--cpu --no-cuda",
@@ -37,17 +37,19 @@ ELSEWHERE = {
 MOST_OPTIONS = 16  # that a command's help shows, --help among them
 
 
-def helped(shown: str = "", instead: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
+def describe(common: str = "", synonyms: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
     """What is said of a command's options beside the help of each.
 
     Args:
-        shown: names of the options that `--help` shows, the others come with `--help --all`; default: all options.
-        instead: {words of other tools, with blanks between them: what to write}.
+        common: names of the options that `--help` shows, the others come with `--help --all`; default: all options.
+        synonyms: {words of other tools, with blanks between them: what to write}.
     """
 
     def note(command: Any) -> Any:
-        command.shown = {f"--{name}" for name in shown.split()}
-        command.instead = {word: way for words, way in (instead or {}).items() for word in words.split()}
+        command.common = {f"--{name}" for name in common.split()}
+        command.synonyms = {}
+        for words, line in (synonyms or {}).items():
+            command.synonyms |= dict.fromkeys(words.split(), line)
         return command
 
     return note
@@ -75,34 +77,34 @@ def named_files(texts: list[str], hint: str) -> dict[str, Path]:
     return files
 
 
-def refuse(given: Mapping[str, Any], message: str) -> None:
+def refuse(options: Mapping[str, Any], message: str) -> None:
     """Refuses options that do not go with the others: the first of {parameter: value} whose value is not None.
 
     Raises:
         typer.BadParameter: one was given.
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
-def read_by(place: str, value: str, hint: str | None = None) -> Any:
+def read_by(function: str, value: str, hint: str | None = None) -> Any:
     """What the function `module:name` makes of a value, before anything is loaded; what it refuses is a wrong line."""
     from reward.errors import CapRewardError
 
-    module, _, name = place.partition(":")
+    module, _, name = function.partition(":")
     try:
         return getattr(import_module(module), name)(value)
     except CapRewardError as error:
         raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
-def checked_by(place: str) -> Callable[[str | None], str | None]:
+def checked_by(function: str) -> Callable[[str | None], str | None]:
     """A callback of an option whose value stays as it is, if the function `module:name` takes it."""
 
     def check(value: str | None) -> str | None:
         if value is not None:
-            read_by(place, value)
+            read_by(function, value)
         return value
 
     return check
@@ -183,7 +185,7 @@ class MetricOptions:
     metric: Metrics = None
     settings: Settings = None
 
-    def chosen(self) -> list[MetricSource]:
+    def sources(self) -> list[MetricSource]:
         """The metrics, at least one; see `read_metrics`.
 
         Raises:

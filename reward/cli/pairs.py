@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reward.decoding.preferences import Preferences
 
 
-@options.helped(
+@options.describe(
     "output margin per-image length-ratio minimum near prompt prompt-column caption-column score-column image-column "
     "group-column image-root overwrite quiet"
 )

@@ -150,10 +150,10 @@ class EngineOptions:
         return run(data=data, output=scoring.output, **arguments)
 
 
-@options.helped(
+@options.describe(
     "metric set weights output caption-column image-column references-column image-root annotations device devices "
     "cache engine overwrite quiet",
-    instead={"--images --image-folder --image-dir": "--image-root FOLDER", "--references": "--references-column NAME"},
+    synonyms={"--images --image-folder --image-dir": "--image-root FOLDER", "--references": "--references-column NAME"},
 )
 def score(
     data: Annotated[
@@ -244,16 +244,16 @@ def score(
         options.refuse(vars(engine), "goes with --engine ray")
         _run(score_dataset, data, scoring, arguments, kind="scores")
         return
-    sources = scoring.chosen()
+    sources = scoring.sources()
     summary = engine.score(data, scoring, {**arguments, "scorer": sources})
     print_usage([usage for source in sources for usage in source.usages], quiet=scoring.quiet)
     report_scores(summary, quiet=scoring.quiet, what="scored")
 
 
-@options.helped(
+@options.describe(
     "metric set weights output candidate-column group-column image-column references-column image-root device devices "
     "cache top overwrite quiet",
-    instead={"--images --image-folder --image-dir": "--image-root FOLDER"},
+    synonyms={"--images --image-folder --image-dir": "--image-root FOLDER"},
 )
 def rerank(
     data: Annotated[str, typer.Argument(help=f"{options.DATA}; - reads JSON Lines from a pipe.")],
@@ -316,7 +316,7 @@ def _run(
         kind: part of the name of an output that is not named: "scores" or "ranked".
     """
     output, quiet = scoring.output, scoring.quiet
-    sources = scoring.chosen()
+    sources = scoring.sources()
     try:
         with _files(data, output, kind) as (data_file, output_file):
             arguments |= {"data": data_file, "output": output_file}

@@ -82,7 +82,7 @@ def test_help_shows_at_most_16_options_and_says_where_the_others_are(command: st
 
     first, every = shown("-h"), shown("--help", "--all")
     assert len(first) <= 16
-    assert GROUP.commands[command].shown <= {name for each in GROUP.commands[command].params for name in each.opts}
+    assert GROUP.commands[command].common <= {name for each in GROUP.commands[command].params for name in each.opts}
     told = f"{len(every - first)} more options: capreward {command} --help --all"
     assert (told in run(command, "--help")[0]) == (first != every)
     assert first == shown("-h")  # after all of them were shown
