@@ -63,8 +63,8 @@ _NO_BREAK = "\N{NON-BREAKING HYPHEN}"  # in place of hyphens until lines are bro
 _UsageError: Any = typer.BadParameter.__base__  # of the click that this typer brings along, or of click's own
 
 
-class _WholeNames:
-    """Help in which click does not break lines at hyphens, which are parts of options and of names."""
+class _Helpful:
+    """Help with `--all`, in which click does not break lines at hyphens, which are parts of options and of names."""
 
     def get_help(self, ctx: Any) -> str:
         """See click."""
@@ -79,8 +79,15 @@ class _WholeNames:
         ctx.formatter_class = Formatter
         return super().get_help(ctx).replace(_NO_BREAK, "-")  # type: ignore[misc]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click; `--all` is a word of `--help` only, so that it is taken out before click reads the line."""
+        if "--all" in args and not set(ctx.help_option_names).isdisjoint(args):
+            args = [arg for arg in args if arg != "--all"]
+            ctx.meta[_ALL] = True
+        return super().parse_args(ctx, args)  # type: ignore[misc]
 
-class Command(_WholeNames, TyperCommand):
+
+class Command(_Helpful, TyperCommand):
     """A subcommand, which answers a wrong line in one line: what is wrong, and what to write."""
 
     common: frozenset[str] = frozenset()  # options of `--help`; none stands for all
@@ -88,9 +95,6 @@ class Command(_WholeNames, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click, which would keep the last value of an option that is given twice, and say nothing."""
-        if "--all" in args and not set(ctx.help_option_names).isdisjoint(args):
-            args = [arg for arg in args if arg != "--all"]
-            ctx.meta[_ALL] = True
         try:
             if not ctx.resilient_parsing:
                 _refuse_repetitions(self, args)
@@ -114,6 +118,7 @@ class Command(_WholeNames, TyperCommand):
 
     def get_help(self, ctx: Any) -> str:
         """See click; of a command with many options those that are used most, without `--all`."""
+        # Hidden here and not in the declaration, so that the pages of the documentation have all options.
         shows_all = not self.common or ctx.meta.get(_ALL, False)
         for option in self._options():
             option.hidden = not shows_all and self.common.isdisjoint(option.opts)
@@ -128,7 +133,10 @@ class Command(_WholeNames, TyperCommand):
 
     def _in_place_of(self, name: str) -> str:
         """What to write in place of an option that is not there."""
-        names = [name for option in self._options() for name in option.opts if name.startswith("--")]
+        names = []
+        for option in self._options():
+            names += [spelling for spelling in option.opts if spelling.startswith("--")]
+        # A word may have several meanings: that of the command itself comes first, then the first one in the table.
         lines = dict(self.synonyms)
         for line, words in ELSEWHERE.items():
             if line.split()[0] in names:
@@ -141,7 +149,7 @@ class Command(_WholeNames, TyperCommand):
         likely = _likely(name, names)
         if likely:
             return f"Nearest: {', '.join(likely)} (all: --help --all)"
-        common = [name for name in names if name in self.common] or names
+        common = [option for option in names if option in self.common] or names
         sentence = f"There are {', '.join(common)} (all: --help --all)"
         if "--set" in names:
             sentence += f"; for an option of the metric write --set {name.strip('-').replace('-', '_')}=VALUE"
@@ -185,7 +193,7 @@ class _Commands(Mapping[str, Any]):
         return len(self._places)
 
 
-class Group(_WholeNames, TyperGroup):
+class Group(_Helpful, TyperGroup):
     """The command `capreward` itself."""
 
     def __init__(self, **settings: Any) -> None:
@@ -224,7 +232,8 @@ def _with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         group = parameter.annotation
         if isinstance(group, type) and is_dataclass(group):
-            hints = get_type_hints(group, include_extras=True)  # of the classes above it, too
+            # Fields of a class above it name types of that class's module, which `signature` alone would not find.
+            hints = get_type_hints(group, include_extras=True)
             fields = inspect.signature(group).parameters.values()
             options = [field.replace(annotation=hints[field.name]) for field in fields]
             groups[parameter.name] = (group, [option.name for option in options])

@@ -141,7 +141,7 @@ class EngineOptions:
         options.refuse(of_one_machine, "is for one machine; leave it out with an engine")
         if scoring.output is None:
             raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
-        arguments = {name: value for name, value in arguments.items() if name != "dedupe"}
+        del arguments["dedupe"]
         columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
         settings: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
         settings |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}

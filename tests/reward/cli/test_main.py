@@ -61,7 +61,7 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
     command: str | None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = run(*[command, "--help", "--all"] if command else ["--help"])[0]
+    text = run(*filter(None, [command]), "--help", "--all")[0]
     assert [line for line in text.splitlines() if len(line) > 80] == []
     names = {name for each in (GROUP.commands[command] if command else GROUP).params for name in each.opts}
     assert {name for name in names if name.startswith("-")} <= set(re.split(r"[\s,]+", text)), "a name is cut"
