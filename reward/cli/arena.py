@@ -9,10 +9,14 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.battle import JudgingOptions
-from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.reports import report_figures
 
 
+@options.describe(
+    "metric set score-column images judge judge-set output auto one-order no-reasons annotator judged ranking json "
+    "quiet",
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME", "--benchmark": "--auto"},
+)
 def arena(
     figures: options.FigureOptions,
     device: options.DeviceOptions,
@@ -24,8 +28,8 @@ def arena(
             "the captions of models, each a file or NAME=FILE."
         ),
     ] = None,
-    metric: Metrics = None,
-    settings: Settings = None,
+    metric: options.Metrics = None,
+    settings: options.Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,28 +127,32 @@ def arena(
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
-    fixed = None if ranking is None else read_ranking(ranking)
+    fixed_ranking = None
     boards = {}
-    for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
-        assert fixed is not None
-        boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
+    if ranking is not None:
+        fixed_ranking = read_ranking(ranking)
+        for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
+            boards[f"leaderboard:{name}"] = fixed_ranking.correlations(read_ranking(path).scores)
     if not battles:
-        if fixed is None or not boards:
+        if fixed_ranking is None or not boards:
             message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
-        said = [] if figures.quiet or figures.json else [f"Fixed ranking: {fixed.source}"]
-        values, grids = report.ranking_json(fixed, boards), [report.correlation_grid(boards)]
-        report_figures(values, grids, said, None, json=figures.json, quiet=figures.quiet)
+        values, grids = report.ranking_json(fixed_ranking, boards), [report.correlation_grid(boards)]
+        notes = [f"Fixed ranking: {fixed_ranking.source}"]
+        if figures.quiet or figures.json:
+            notes = []
+        report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
         return
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
-    metrics = read_metrics(metric or [], settings)
-    first = Path(battles[0].rpartition("=")[2])
-    images = images or (first if first.is_dir() else first.parent)
+    metrics = options.read_metrics(metric or [], settings)
+    if images is None:
+        first = Path(battles[0].rpartition("=")[2])
+        images = first if first.is_dir() else first.parent
     entries, unanswered = judging.read(battles, images, seed, figures)
-    if fixed is not None:
-        models = {battle[source]: None for battle in entries for source in ("source1", "source2")}
-        fixed.common(models)  # before hours of scoring
+    if fixed_ranking is not None:  # too few common models are refused before hours of scoring
+        models = dict.fromkeys(battle[source] for battle in entries for source in ("source1", "source2"))
+        fixed_ranking.common(models)
     with terminal.stdout_kept_clean():
         voters = all_voters(
             entries,
@@ -156,11 +164,12 @@ def arena(
             **figures.scoring(device),
         )
         result = rate_arena(
-            entries, voters, pair_weights=pair_weights, ranking=fixed, boards=boards, resamples=resamples, seed=seed
+            entries, voters, pair_weights=pair_weights, ranking=fixed_ranking, resamples=resamples, seed=seed
         )
+    result.correlations.update(boards)
     values = report.to_json(result, command=terminal.command_line())
-    notes = () if figures.quiet else report.notes(result)
-    report_figures(values, report.grids(result), notes, None, json=figures.json, quiet=figures.quiet)
+    remarks = () if figures.quiet else report.notes(result)
+    report_figures(values, report.grids(result), remarks, None, json=figures.json, quiet=figures.quiet)
     console = terminal.console(stderr=True)
     for voter in voters:
         if voter.problem and not voter.decided:

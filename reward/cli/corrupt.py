@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from reward.training.corruptions.datasets import Corrupted, Retriever
 
 
+@options.describe(
+    "output judge judge-set rewrite words retrieve benchmark prompt per-band device seed caption-column image-column "
+    "overwrite quiet",
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
+)
 def corrupt(
     data: Annotated[
         str,

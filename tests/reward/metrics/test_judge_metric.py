@@ -8,6 +8,7 @@ from PIL import Image
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges import Answer, LocalJudge, ServerJudge, Usage
+from reward.judges.base import NO_PROBABILITIES
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, shuffle_choices
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
@@ -62,7 +63,7 @@ def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer, options, exp
 )
 def test_without_log_probabilities_the_word_that_is_written_counts(written, expected):
     def none(question):
-        raise JudgeError("the server gave no log probabilities")
+        raise JudgeError(NO_PROBABILITIES)
 
     judge = RecordingJudge(written, none)
     scorer = JudgeScorer(judge, prompt="yes")
@@ -79,7 +80,7 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written, expe
 
 def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled():
     def fails(question):
-        raise JudgeError("the server gave no log probabilities")
+        raise JudgeError(NO_PROBABILITIES)
 
     replies = [{"Yes": 0.3, "No": 0.1}, fails]
     judge = RecordingJudge("Yes", lambda question: replies[0](question) if callable(replies[0]) else replies[0])
@@ -264,16 +265,6 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture():
     table = QuestionsScorer(judge, sees_image=True).score([CaptionSample("A dog runs.", RED, columns=both)])
     assert table.scores == pytest.approx((3 * 0.5 + 1) / 4)
     assert all(asked.image is RED for asked in judge.asked[-2:])
-
-
-def test_files_bring_their_criteria_and_a_row_with_wrong_ones_has_a_reason(tmp_path):
-    RED.save(tmp_path / "a.png")
-    rows = [{"image": "a.png", "caption": "A dog.", "checklist": cell} for cell in (RUBRIC, json.dumps(RUBRIC), 5)]
-    judge = RecordingJudge(distribution={"Yes": 0.3, "No": 0.1})
-    score_dataset(write_lines(tmp_path / "data.jsonl", rows), load_scorer("rubric", judge), tmp_path / "scores.jsonl")
-    scored = read_lines(tmp_path / "scores.jsonl")
-    assert [row["met"] for row in scored] == [pytest.approx(0.75), pytest.approx(0.75), None]
-    assert "must be a list, got 5" in scored[2]["error"]
 
 
 def test_the_summary_of_a_run_counts_how_answers_were_read(tmp_path):
