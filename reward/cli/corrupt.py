@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output judge judge-set rewrite words retrieve benchmark prompt per-band device seed caption-column image-column "
+    "output judge judge-set rewrite words retrieve prompt per-band device seed caption-column image-column "
     "overwrite quiet",
     synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
 )
